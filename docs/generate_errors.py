@@ -116,6 +116,8 @@ def _code_values(tree: ast.Module, places: Mapping[str, int]) -> Iterator[ast.ex
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(isinstance(each, ast.Name) and _is_code_name(each.id) for each in targets):
                 yield node.value
+        elif isinstance(node, ast.ClassDef) and node.name.endswith("Code"):
+            yield from (each.value for each in node.body if isinstance(each, ast.Assign))
         elif isinstance(node, ast.Tuple) and _is_remedy(node):
             yield node.elts[0]
         elif isinstance(node, _Function):

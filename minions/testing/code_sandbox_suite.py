@@ -53,8 +53,8 @@ async def test_code_without_a_last_expression_has_no_value(sandbox: CodeSandbox)
 
 
 async def test_one_execution_leaves_nothing_for_the_next(sandbox: CodeSandbox) -> None:
-    await sandbox.execute("left = 1", limits=LIMITS)
-    result = await sandbox.execute("left", limits=LIMITS)
+    await sandbox.execute("left_behind = 1", limits=LIMITS)
+    result = await sandbox.execute("left_behind", limits=LIMITS)
     assert code_of(result) == SandboxCode.CODE
 
 

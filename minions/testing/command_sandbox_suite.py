@@ -72,9 +72,11 @@ class Runner:
         return await self._sandbox.run(command, limits)
 
     async def shell(self, text: str, limits: SandboxLimits = LIMITS) -> SandboxResult:
+        """Run text in the shell."""
         return await self("/bin/sh", "-c", text, limits=limits)
 
     async def python(self, text: str, limits: SandboxLimits = LIMITS) -> SandboxResult:
+        """Run Python code."""
         return await self(sys.executable, "-c", text, limits=limits)
 
 

@@ -27,7 +27,7 @@ from minions.adapters.sandboxes.supervisor.python_code import (
 from minions.adapters.sandboxes.supervisor.seccomp import (
     filter_file,
     install_filter,
-    install_gate,
+    request_new_processes,
 )
 
 __all__ = ["Pipes", "begin"]
@@ -44,14 +44,14 @@ class Pipes:
         self.stderr_read, self.stderr = os.pipe()
         self.result_read, self.result = os.pipe()
         self.refusal_read, self.refusal = os.pipe()
-        self.gate_read, self.gate = socket.socketpair()
-        """Over these the supervisor receives the gate of new processes."""
+        self.channel_read, self.channel = socket.socketpair()
+        """Over these the supervisor receives the descriptor of requests for processes."""
 
     def close_ends_of_job(self) -> None:
         """In the supervisor: so that the end of the job is the end of its pipes."""
         for end in (self.stdout, self.stderr, self.result, self.refusal):
             os.close(end)
-        self.gate.close()
+        self.channel.close()
 
 
 def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
@@ -60,7 +60,7 @@ def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
         _detach(job, pipes, parent)
         code = job["code"]
         if code is None:
-            _become(job, pipes.gate)
+            _become(job, pipes.channel)
         if code["engine"] == "monty":
             load_monty(code)
         else:
@@ -83,7 +83,7 @@ def _detach(job: Job, pipes: Pipes, parent: int) -> None:
     ends = (null, pipes.stdout, pipes.stdout if job["merged"] else pipes.stderr)
     for target, end in enumerate(ends):
         os.dup2(end, target)
-    _close_others({pipes.result, pipes.refusal, pipes.gate.fileno()})
+    _close_others({pipes.result, pipes.refusal, pipes.channel.fileno()})
     os.umask(0o022)
     os.chdir(job["folder"])
     _limit(job["limits"])
@@ -127,12 +127,12 @@ def _confine(job: Job) -> None:
         install_filter(job["filter"])
 
 
-def _become(job: Job, gate: socket.socket) -> NoReturn:
+def _become(job: Job, channel: socket.socket) -> NoReturn:
     """Become the program; bubblewrap confines itself and installs the filter."""
     forbid_more_rights()
-    listener = install_gate()
-    socket.send_fds(gate, [b"g"], [listener])
-    gate.close()
+    listener = request_new_processes()
+    socket.send_fds(channel, [b"r"], [listener])
+    channel.close()
     os.close(listener)
     argv, place = list(job["argv"]), job["filter_argument"]
     if job["filter"] is not None and place is not None:

@@ -17,10 +17,10 @@ import time
 from typing import Final
 
 from minions.adapters.sandboxes.supervisor.child import Pipes, begin
-from minions.adapters.sandboxes.supervisor.fork_gate import consent
 from minions.adapters.sandboxes.supervisor.jobs import RESULT_BYTES, Job, Report, Stop, Trouble
 from minions.adapters.sandboxes.supervisor.kept_output import KeptOutput
 from minions.adapters.sandboxes.supervisor.kernel import become_subreaper
+from minions.adapters.sandboxes.supervisor.process_requests import consent
 from minions.adapters.sandboxes.supervisor.process_tree import Usage, kill_tree, tree_usage
 from minions.adapters.sandboxes.supervisor.protected_files import ProtectedFiles
 
@@ -99,7 +99,7 @@ class _Supervision:
         self._pid = 0
         self._status: int | None = None
         self._stop: Stop | None = None
-        self._gate = -1
+        self._listener = -1
         self._tasks = 0
         """As many there are at most: those seen last, and those consented to since."""
 
@@ -126,7 +126,7 @@ class _Supervision:
                 os.set_blocking(end, False)
                 selector.register(end, selectors.EVENT_READ)
             selector.register(0, selectors.EVENT_READ)
-            selector.register(self._pipes.gate_read, selectors.EVENT_READ)
+            selector.register(self._pipes.channel_read, selectors.EVENT_READ)
             next_look = 0.0
             while self._status is None and self._stop is None:
                 for key, _ in selector.select(_PERIOD_S):
@@ -143,12 +143,12 @@ class _Supervision:
 
     def _serve(self, selector: selectors.BaseSelector, end: int) -> None:
         """Do what is to be done for a descriptor that is ready."""
-        if end == self._pipes.gate_read.fileno():
+        if end == self._pipes.channel_read.fileno():
             selector.unregister(end)
-            self._gate = next(iter(socket.recv_fds(self._pipes.gate_read, 1, 1)[1]), -1)
-            if self._gate >= 0:
-                selector.register(self._gate, selectors.EVENT_READ)
-        elif end == self._gate:
+            self._listener = next(iter(socket.recv_fds(self._pipes.channel_read, 1, 1)[1]), -1)
+            if self._listener >= 0:
+                selector.register(self._listener, selectors.EVENT_READ)
+        elif end == self._listener:
             if not self._consent():
                 selector.unregister(end)
         elif not self._read(end):
@@ -162,7 +162,7 @@ class _Supervision:
                 self._stop = self._stop or "processes"
                 return False
         self._tasks += 1
-        return consent(self._gate)
+        return consent(self._listener)
 
     def _read_rest(self, end: int) -> None:
         """Take what is left in a pipe that nobody writes to any more."""

@@ -17,7 +17,7 @@ from typing import Final
 from minions.adapters.sandboxes.supervisor.kernel import syscall
 from minions.adapters.sandboxes.supervisor.syscall_numbers import NEWEST, NUMBERS
 
-__all__ = ["bpf_program", "filter_file", "install_filter", "install_gate"]
+__all__ = ["bpf_program", "filter_file", "install_filter", "request_new_processes"]
 
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """By machine: the column of `NUMBERS`, and the kernel's constant."""
@@ -149,7 +149,7 @@ class _Filter:
         else:
             yield from self._each(("socket", *_OF_SOCKETS), _REFUSE)
 
-    def gate(self) -> Iterator[_Step]:
+    def new_processes(self) -> Iterator[_Step]:
         yield from self._each(("clone", "clone3", "fork", "vfork"), _ASK_SUPERVISOR)
         yield (_RETURN, 0, 0, _ALLOW)
 
@@ -205,7 +205,7 @@ def install_filter(kind: str) -> None:
     _install(bpf_program(kind), 0)
 
 
-def install_gate() -> int:
+def request_new_processes() -> int:
     """From now on, whoever makes a process or thread here waits for the supervisor's consent.
 
     Returns:
@@ -214,7 +214,7 @@ def install_gate() -> int:
         OSError: The kernel refuses it; Linux before 5.5.
     """
     column, begin = _begin()
-    return _install(_packed([*begin, *_Filter(column).gate()]), _NEW_LISTENER)
+    return _install(_packed([*begin, *_Filter(column).new_processes()]), _NEW_LISTENER)
 
 
 _SET_FILTER, _NEW_LISTENER = 1, 8
