@@ -79,6 +79,12 @@ async def test_a_value_that_is_not_json_fails(sandbox: CodeSandbox) -> None:
     assert code_of(await sandbox.execute("{1, 2}", limits=LIMITS)) == SandboxCode.RESULT
 
 
+@pytest.mark.parametrize("code", ["float('nan')", "[float('inf')]", "{'x': {1: 2}}"])
+async def test_a_value_is_json_or_a_failure(sandbox: CodeSandbox, code: str) -> None:
+    result = await sandbox.execute(code, limits=LIMITS)
+    assert result.failure is not None or result.value == {"x": {"1": 2}}
+
+
 async def test_what_the_code_prints_is_kept(sandbox: CodeSandbox) -> None:
     result = await sandbox.execute("print('hello')\n1", limits=LIMITS)
     assert (result.stdout, result.value) == ("hello\n", 1)

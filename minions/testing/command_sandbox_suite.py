@@ -218,6 +218,33 @@ async def test_protected_files_are_put_back(run: Runner, workspace: Path) -> Non
         assert list(hooks.iterdir()) == [], act
 
 
+async def test_what_one_command_changes_is_no_state_to_put_back_for_another(
+    run: Runner, workspace: Path
+) -> None:
+    (workspace / ".git" / "hooks").mkdir(parents=True)
+    (workspace / ".git" / "config").write_text("[core]\n")
+    protected = (".git/hooks", ".git/config")
+    act = "echo evil >> .git/config; echo evil > .git/hooks/pre-commit; sleep 0.2"
+    await asyncio.gather(*(run("/bin/sh", "-c", act, protected=protected) for _ in range(4)))
+    assert (workspace / ".git" / "config").read_text() == "[core]\n"
+    assert list((workspace / ".git" / "hooks").iterdir()) == []
+
+
+async def test_a_new_repository_has_neither_hooks_nor_configuration(
+    run: Runner, workspace: Path
+) -> None:
+    outside = workspace.parent / "outside"
+    (outside / "hooks").mkdir(parents=True)
+    protected = (".git/hooks", ".git/config")
+    made = "mkdir -p .git/hooks && touch .git/HEAD .git/config .git/hooks/pre-commit"
+    result = await run("/bin/sh", "-c", made, protected=protected)
+    assert (result.exit_code, (workspace / ".git" / "HEAD").exists()) == (0, True)
+    assert not any((workspace / each).exists() for each in protected)
+    await run("/bin/sh", "-c", "rm -rf .git && ln -s ../outside .git", protected=protected)
+    assert not (workspace / ".git").is_symlink()
+    assert (outside / "hooks").is_dir()
+
+
 @pytest.mark.parametrize("place", ["/", "/usr", "/etc", "/home", str(Path.home())])
 async def test_a_system_folder_is_no_workspace(sandbox: CommandSandbox, place: str) -> None:
     with pytest.raises(EnvironmentRefusedError) as caught:

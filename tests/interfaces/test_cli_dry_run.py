@@ -234,8 +234,8 @@ def test_code_is_planned_and_said_to_be_refused(
             "  1 call: recipe inner {}",
             (
                 "  2   call/c: code monty {\"x\":1} · Step 'c' is Python code, and no sandbox "
-                "holds here; nothing weaker is used instead. monty: a socket NOT OK (was possible). "
-                "`monty` needs the extra: pip install 'minions-engine[sandbox]'."
+                "holds here; nothing weaker is used instead. monty: a socket NOT OK (was "
+                "possible). `monty` needs the extra: pip install 'minions-engine[sandbox]'."
             ),
         ],
     )

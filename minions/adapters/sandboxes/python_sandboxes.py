@@ -100,6 +100,7 @@ def _job(
         filter_argument=None,
         merged=False,
         protected=[],
+        lock=None,
     )
 
 

@@ -22,7 +22,8 @@ _PROGRAM: Final = (
     "from minions.adapters.sandboxes.supervisor.main import main; main()"
 )
 _GRACE_S: Final = 30.0
-"""How much later than the job's own end the supervisor is given up."""
+"""How much later than the job's own end the supervisor is given up; before it begins, it may wait
+as long for other jobs in its workspace."""
 
 
 def _command() -> list[str]:
@@ -48,14 +49,20 @@ async def supervise(job: Job) -> Report:
     Raises:
         EnvironmentRefusedError: The supervisor could not be started, or was killed.
     """
-    process = await asyncio.create_subprocess_exec(
-        *_command(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={},
-        limit=_MOST_REPORT_BYTES,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={},
+            limit=_MOST_REPORT_BYTES,
+        )
+    except OSError as error:
+        raise EnvironmentRefusedError(
+            f"The sandbox's supervisor ({sys.executable}) cannot be started: {error.strerror}.",
+            code="sandbox-failed",
+        ) from error
     reading = asyncio.ensure_future(_report_of(process, job))
     try:
         return await asyncio.shield(reading)
@@ -69,7 +76,7 @@ async def _report_of(process: asyncio.subprocess.Process, job: Job) -> Report:
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
     assert stdin is not None and stdout is not None and stderr is not None  # noqa: PT018, S101
     try:
-        async with asyncio.timeout(job["limits"]["wall_s"] + _GRACE_S):
+        async with asyncio.timeout(2 * job["limits"]["wall_s"] + _GRACE_S):
             stdin.write(_encoded(job))
             answer, said = await asyncio.gather(stdout.readline(), stderr.read())
     except (TimeoutError, ConnectionError, ValueError) as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -188,6 +190,7 @@ def _variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _job(command: Command, workspace: str, argv: list[str], limits: SandboxLimits) -> Job:
+    protected = [*command.protected, *_links_in(workspace)]
     return Job(
         code=None,
         argv=argv,
@@ -198,8 +201,26 @@ def _job(command: Command, workspace: str, argv: list[str], limits: SandboxLimit
         filter=None,
         filter_argument=None,
         merged=command.is_merged,
-        protected=[*command.protected, *_links_in(workspace)],
+        protected=protected,
+        lock=_lock_of(workspace) if protected else None,
     )
+
+
+def _lock_of(workspace: str) -> str:
+    """The file that stands for the workspace, where no command can reach it.
+
+    Raises:
+        EnvironmentRefusedError: Its folder is somebody else's.
+    """
+    folder = Path(tempfile.gettempdir(), f"minions-locks-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise EnvironmentRefusedError(
+            f"'{folder}' is not this user's, and locks of workspaces have to lie there. Remove it.",
+            code=NO_SANDBOX,
+        )
+    return str(folder / hashlib.sha256(os.fsencode(workspace)).hexdigest())
 
 
 class LandlockSandbox(CommandSandbox):

@@ -24,7 +24,8 @@ from minions.contracts.tools import Effect, Tool, Toolset
 __all__ = ["CommandDone", "built_in", "shell_toolset"]
 
 _GRACE_S: Final = 30.0
-"""How much longer than the command a call may take: the sandbox ends it first, and says why."""
+"""How much longer a call may take than its command and its wait for others in the workspace: the
+sandbox ends it first, and says why."""
 
 
 @frozen(kw_only=True)
@@ -65,7 +66,7 @@ def shell_toolset(choose: ChooseSandbox = default_sandbox) -> Toolset:
 
 
 def _tools(shell: _ShellTools, *, prefix: str) -> Sequence[Tool]:
-    timeout_s = shell.options.timeout_s + _GRACE_S
+    timeout_s = 2 * shell.options.timeout_s + _GRACE_S
     return [
         tool(name=f"{prefix}{name}", effect=Effect.ONCE, timeout_s=timeout_s)(function)
         for name, function in (("run", shell.run), ("exec", shell.exec))

@@ -70,7 +70,7 @@ class WorkspaceOptions:
     max_output_bytes: int = field(
         default=32 * 1024,
         metadata={
-            "schema": {"type": "integer", "minimum": 256},
+            "schema": {"type": "integer", "minimum": 256, "maximum": 4 * _MIB},
             "description": "Of a longer output only head and tail are given.",
         },
     )

@@ -79,6 +79,9 @@ class Job(TypedDict):
     """Whether stderr is part of stdout."""
     protected: list[str]
     """Files and folders that are put back as they were when the job has ended."""
+    lock: str | None
+    """A file that is locked meanwhile, so that no two jobs take each other's changes for the state
+    to put back; None: none is needed."""
 
 
 class Trouble(TypedDict):

@@ -6,9 +6,11 @@ It ends the job when its starter ends or closes its standard input, and leaves n
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import resource
+import select
 import selectors
 import signal
 import socket
@@ -37,6 +39,7 @@ def main() -> None:
         become_subreaper()
     job: Job = json.loads(_first_line())
     try:
+        _wait_for(job["lock"], job["limits"]["wall_s"], starter)
         protected = ProtectedFiles(job["folder"], job["protected"])
         report = _Supervision(job, starter).run()
         report["restored"] = protected.restore()
@@ -45,6 +48,28 @@ def main() -> None:
         report = _refusal(f"{type(error).__name__}: {error}")
     with contextlib.suppress(BrokenPipeError):
         _write_all(1, json.dumps(report).encode() + b"\n")
+
+
+def _wait_for(lock: str | None, most_s: float, starter: int) -> None:
+    """Lock a file until this process ends.
+
+    Raises:
+        OSError: Others hold it for too long.
+    """
+    if lock is None:
+        return
+    file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    give_up = time.monotonic() + most_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"other commands ran here for {most_s:g} s") from None
+        else:
+            return
+        if select.select([0], [], [], _PERIOD_S)[0] or os.getppid() != starter:
+            os._exit(1)  # the starter is gone
 
 
 def _first_line() -> bytes:
@@ -253,7 +278,7 @@ class _Supervision:
     def _add_result(self, report: Report) -> None:
         """The job wrote it itself, so it may be anything."""
         try:
-            found: object = json.loads(self._result)
+            found: object = json.loads(self._result, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             return
         if isinstance(found, dict) and "value" in found:
@@ -261,6 +286,10 @@ class _Supervision:
             report["trouble"] = _trouble(trouble) if isinstance(trouble, dict) else None
             report["value"] = found["value"]
             report["has_value"] = report["trouble"] is None
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(name)  # NaN and the like are no JSON
 
 
 def _trouble(found: dict[str, object]) -> Trouble:

@@ -1,16 +1,24 @@
-"""Files that are put back as they were: what a program outside would execute, such as git hooks."""
+"""Files that are put back as they were: what a program outside would execute, such as git hooks.
+
+Nothing here follows a link: whoever changed the files may have put links in their place.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import shutil
 import stat
-from collections.abc import Mapping
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 __all__ = ["ProtectedFiles"]
 
-_MOST_BYTES = 4 * 1024 * 1024
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _Entry(NamedTuple):
@@ -32,83 +40,136 @@ class ProtectedFiles:
     """
 
     def __init__(self, folder: str, paths: list[str]) -> None:
-        self._folder = Path(folder)
+        self._folder = folder
         self._left = _MOST_BYTES
-        self._before = {path: self._entry(self._folder / path) for path in paths}
+        self._before = {path: self._present(path) for path in paths}
 
     def restore(self) -> list[str]:
         """Put back what has changed since; its paths."""
         self._left = _MOST_BYTES
-        return [path for path, entry in self._before.items() if self._put_back(path, entry)]
+        return [path for path, before in self._before.items() if self._put_back(path, before)]
 
     def _put_back(self, path: str, before: _Entry | None) -> bool:
-        place = self._folder / path
-        is_changed = self._without_links_above(path)
         try:
-            is_same = not is_changed and self._entry(place) == before
+            is_same = self._present(path) == before
         except OSError:
             is_same = False
-        if is_same:
+        if is_same and (before is not None or not self._is_hidden(path)):
             return False
-        _remove(place)
-        if before is not None:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            _write(place, before)
+        *above, name = path.split("/")
+        with _opened(self._folder, above, mend=True) as folder:
+            _remove(folder, name)
+            if before is not None:
+                _write(folder, name, before)
         return True
 
-    def _without_links_above(self, path: str) -> bool:
-        """Remove a link or file that stands where a folder above `path` was; whether there was
-        one.
-        """
-        for folder in reversed(Path(path).parents[:-1]):
-            above = self._folder / folder
-            if above.is_symlink() or (above.exists() and not above.is_dir()):
-                above.unlink()
+    def _is_hidden(self, path: str) -> bool:
+        """Whether a link or a file stands where a folder above the path would be."""
+        *above, _ = path.split("/")
+        for count in range(1, len(above) + 1):
+            with _opened(self._folder, above[: count - 1]) as folder:
+                mode = _mode(folder, above[count - 1])
+            if mode is None:
+                return False
+            if not stat.S_ISDIR(mode):
                 return True
         return False
 
-    def _entry(self, place: Path) -> _Entry | None:
-        if any((self._folder / each).is_symlink() for each in _parents(place, self._folder)):
-            return None
+    def _present(self, path: str) -> _Entry | None:
+        *above, name = path.split("/")
         try:
-            mode = place.lstat().st_mode
+            with _opened(self._folder, above) as folder:
+                return self._entry(folder, name)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None
+            raise
+
+    def _entry(self, folder: int, name: str) -> _Entry | None:
+        mode = _mode(folder, name)
+        if mode is None:
+            return None
         if stat.S_ISLNK(mode):
-            return _Entry(0, str(place.readlink()))
+            return _Entry(0, os.readlink(name, dir_fd=folder))
         if stat.S_ISDIR(mode):
-            found = {each.name: self._entry(each) for each in sorted(place.iterdir())}
-            return _Entry(mode, {name: each for name, each in found.items() if each is not None})
+            with _opened_in(folder, name) as below:
+                names = sorted(os.listdir(below))  # noqa: PTH208  # of a descriptor, not of a path
+                found = {each: self._entry(below, each) for each in names}
+            return _Entry(mode, {key: each for key, each in found.items() if each is not None})
         if not stat.S_ISREG(mode):
             return _Entry(mode, b"")
-        self._left -= place.stat().st_size + 1
+        return _Entry(mode, self._bytes(folder, name))
+
+    def _bytes(self, folder: int, name: str) -> bytes:
+        with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+            data = file.read(self._left + 1)
+        self._left -= len(data) + 1
         if self._left < 0:
-            raise OSError(f"{place}: too large to be protected")
-        return _Entry(mode, place.read_bytes())
+            raise OSError(f"{name}: too large to be protected")
+        return data
 
 
-def _parents(place: Path, folder: Path) -> list[Path]:
-    return [each for each in place.relative_to(folder).parents if each != Path()]
+@contextlib.contextmanager
+def _opened(root: str, names: list[str], *, mend: bool = False) -> Iterator[int]:
+    """A folder, opened name by name.
+
+    Args:
+        mend: Remove what is no folder on the way, and make what is missing.
+    """
+    current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names:
+            if mend:
+                mode = _mode(current, name)
+                if mode is not None and not stat.S_ISDIR(mode):
+                    os.unlink(name, dir_fd=current)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=current)
+            below = os.open(name, _FOLDER, dir_fd=current)
+            os.close(current)
+            current = below
+        yield current
+    finally:
+        os.close(current)
 
 
-def _remove(place: Path) -> None:
-    if place.is_symlink() or place.is_file():
-        place.unlink()
-    elif place.is_dir():
-        shutil.rmtree(place)
-    elif place.exists():
-        place.unlink()
+@contextlib.contextmanager
+def _opened_in(folder: int, name: str) -> Iterator[int]:
+    below = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        yield below
+    finally:
+        os.close(below)
 
 
-def _write(place: Path, entry: _Entry) -> None:
+def _mode(folder: int, name: str) -> int | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _remove(folder: int, name: str) -> None:
+    mode = _mode(folder, name)
+    if mode is not None and stat.S_ISDIR(mode):
+        shutil.rmtree(name, dir_fd=folder)
+    elif mode is not None:
+        os.unlink(name, dir_fd=folder)
+
+
+def _write(folder: int, name: str, entry: _Entry) -> None:
     content = entry.content
     if isinstance(content, str):
-        place.symlink_to(content)
+        os.symlink(content, name, dir_fd=folder)
     elif isinstance(content, bytes):
-        place.write_bytes(content)
-        place.chmod(stat.S_IMODE(entry.mode))
+        with os.fdopen(os.open(name, _NEW, 0o600, dir_fd=folder), "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), stat.S_IMODE(entry.mode))
     else:
-        place.mkdir(exist_ok=True)
-        for name, each in content.items():
-            _write(place / name, each)
-        place.chmod(stat.S_IMODE(entry.mode))
+        os.mkdir(name, dir_fd=folder)
+        with _opened_in(folder, name) as below:
+            for each, inner in content.items():
+                _write(below, each, inner)
+            os.fchmod(below, stat.S_IMODE(entry.mode))

@@ -31,20 +31,16 @@ _UNKNOWN = _ERROR | errno.ENOSYS
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
 _NEW_NAMESPACES = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_HARMLESS_IOCTLS = (
-    0x5401,
-    0x5413,
-    0x5421,
-    0x5450,
-    0x5451,
-)  # terminal? size, FIONBIO, close-on-exec
+# Whether it is a terminal, its size, FIONBIO, close-on-exec.
+_HARMLESS_IOCTLS = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451)
+_SIGNALLING_FCNTLS = (8, 10, 15, 1026)  # owner, signal, owner, changes of a folder
 _AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM = 1, 2, 10, 1
 
 _OF_CODE: Final = tuple(
     """
     read write readv writev close fstat newfstatat stat lstat statx lseek pread64 mmap mprotect
     munmap mremap madvise brk rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack openat open
-    readlink readlinkat access faccessat faccessat2 getcwd getdents64 getdents fcntl dup dup2
+    readlink readlinkat access faccessat faccessat2 getcwd getdents64 getdents dup dup2
     dup3 getpid getppid gettid getuid geteuid getgid getegid uname sysinfo getrandom
     clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrusage
     getrlimit futex get_robust_list set_robust_list rseq sched_yield arch_prctl exit exit_group
@@ -121,6 +117,7 @@ class _Filter:
     def only_code(self) -> Iterator[_Step]:
         yield from self._each(_OF_CODE, _ALLOW)
         yield from self._if_argument("ioctl", 1, _HARMLESS_IOCTLS, _ALLOW, _REFUSE)
+        yield from self._if_argument("fcntl", 1, _SIGNALLING_FCNTLS, _REFUSE, _ALLOW)
         yield from self._if_argument("prlimit64", 0, (0,), _ALLOW, _REFUSE)
         yield from self._if_argument("sched_getaffinity", 0, (0,), _ALLOW, _REFUSE)
         yield (_RETURN, 0, 0, _REFUSE)
@@ -140,6 +137,7 @@ class _Filter:
 
     def _beside_landlock(self, kind: str) -> Iterator[_Step]:
         yield from self._each(_LEFT_BY_LANDLOCK, _REFUSE)
+        yield from self._if_argument("fcntl", 1, _SIGNALLING_FCNTLS, _REFUSE, _ALLOW)
         for name in ("prlimit64", "sched_setaffinity"):
             yield from self._if_argument(name, 0, (0,), _ALLOW)
         # A pair of datagram sockets could send to any socket file.
