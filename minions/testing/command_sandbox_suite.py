@@ -236,7 +236,7 @@ async def test_a_new_repository_has_neither_hooks_nor_configuration(
     outside = workspace.parent / "outside"
     (outside / "hooks").mkdir(parents=True)
     protected = (".git/hooks", ".git/config")
-    made = "mkdir -p .git/hooks && touch .git/HEAD .git/config .git/hooks/pre-commit"
+    made = "mkdir -p .git/hooks; for f in HEAD config hooks/pre-commit; do : > .git/$f; done"
     result = await run("/bin/sh", "-c", made, protected=protected)
     assert (result.exit_code, (workspace / ".git" / "HEAD").exists()) == (0, True)
     assert not any((workspace / each).exists() for each in protected)

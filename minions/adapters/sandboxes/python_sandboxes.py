@@ -17,6 +17,7 @@ from attrs import evolve
 from minions.adapters.sandboxes.supervised import job_limits, result_of, supervise, supervise_now
 from minions.adapters.sandboxes.supervisor.jobs import CodeJob, Confinement, Job, Report
 from minions.adapters.sandboxes.supervisor.landlock import landlock_version
+from minions.adapters.sandboxes.supervisor.seccomp import has_filter
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import (
@@ -32,6 +33,7 @@ __all__ = ["MontySandbox", "ProcessSandbox"]
 _OF_INTERPRETER: Final = 160 * 1024 * 1024
 """What Monty's own processes take before any code runs."""
 _THREADS_OF_INTERPRETER: Final = 64
+_LIBRARIES_OF_PYTHON: Final = (f"{sys.base_prefix}/lib", sysconfig.get_path("stdlib"))
 _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 
 
@@ -65,9 +67,7 @@ class ProcessSandbox(CodeSandbox):
 
 
 def _process_job(code: str, inputs: Mapping[str, JsonValue] | None, limits: SandboxLimits) -> Job:
-    stdlib = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
-    base = f"{sys.base_prefix}/lib"
-    read = sorted({*stdlib, base, *_LIBRARIES, "/usr/share/zoneinfo"})
+    read = [*_LIBRARIES_OF_PYTHON, *_LIBRARIES, "/usr/share/zoneinfo"]
     confinement = Confinement(
         read=read, write=[], devices=["/dev/null", "/dev/urandom"], network=False
     )
@@ -212,7 +212,12 @@ def _monty_job(code: str, inputs: Mapping[str, JsonValue] | None, limits: Sandbo
         memory_bytes=limits.memory_bytes + _OF_INTERPRETER,
         processes=_THREADS_OF_INTERPRETER,
     )
-    return _job(asked, own, None, None)
+    if landlock_version() < 1 or not has_filter():
+        return _job(asked, own, None, None)
+    read = [*asked["path"], asked["program"], *_LIBRARIES_OF_PYTHON, *_LIBRARIES]
+    devices = ["/dev/null", "/dev/urandom"]
+    confinement = Confinement(read=read, write=[], devices=devices, network=False)
+    return _job(asked, own, confinement, "commands")
 
 
 @functools.cache

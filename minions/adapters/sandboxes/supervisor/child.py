@@ -99,14 +99,17 @@ def _close_others(kept: Iterable[int]) -> None:
 
 def _limit(limits: JobLimits) -> None:
     cpu_s = math.ceil(limits["cpu_s"]) + 1
+    # Of each process; the sum is watched from outside.
+    data = limits["memory_bytes"] * 3 // 2 + _SLACK_BYTES if sys.platform == "linux" else None
     for kind, most in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_NOFILE, _MOST_FILES),
-        # Of each process; the sum is watched from outside.
-        (resource.RLIMIT_DATA, limits["memory_bytes"] * 3 // 2 + _SLACK_BYTES),
+        (resource.RLIMIT_DATA, data),
     ):
+        if most is None:
+            continue
         hard = resource.getrlimit(kind)[1]
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (bound, bound))

@@ -9,6 +9,7 @@ import ctypes
 import os
 import stat
 import struct
+import sys
 from collections.abc import Iterable
 from typing import Final
 
@@ -27,6 +28,8 @@ _BIND_AND_CONNECT, _ABSTRACT_SOCKETS, _SIGNALS = 3, 1, 2
 
 def landlock_version() -> int:
     """The version of the kernel's interface; 0: there is none."""
+    if sys.platform != "linux":
+        return 0
     try:
         return syscall(_CREATE, None, 0, 1)
     except OSError:

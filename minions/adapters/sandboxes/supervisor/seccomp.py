@@ -17,7 +17,7 @@ from typing import Final
 from minions.adapters.sandboxes.supervisor.kernel import syscall
 from minions.adapters.sandboxes.supervisor.syscall_numbers import NEWEST, NUMBERS
 
-__all__ = ["bpf_program", "filter_file", "install_filter", "request_new_processes"]
+__all__ = ["bpf_program", "filter_file", "has_filter", "install_filter", "request_new_processes"]
 
 _ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """By machine: the column of `NUMBERS`, and the kernel's constant."""
@@ -69,6 +69,11 @@ _LEFT_BY_LANDLOCK: Final = tuple(
     """.split()  # noqa: SIM905  # a list of 80 quoted words is not readable
 )
 _OF_SOCKETS: Final = ("connect", "bind", "listen", "accept", "accept4")
+
+
+def has_filter() -> bool:
+    """Whether there are filters for this machine."""
+    return platform.machine() in _ARCHITECTURES
 
 
 def bpf_program(kind: str) -> bytes:
