@@ -27,7 +27,7 @@ as long for other jobs in its workspace."""
 
 
 def _command() -> list[str]:
-    return [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM]
+    return [sys.executable, "-I", "-S", "-c", _PROGRAM]
 
 
 def job_limits(limits: SandboxLimits) -> JobLimits:

@@ -147,10 +147,9 @@ def _bubblewrap_job(command: Command, limits: SandboxLimits) -> Job:
         argv += ["--size", str(size), "--tmpfs", place]
     argv += ["--bind", workspace, workspace]
     for path in _interpreter():
-        if (
-            _lies_in(path, workspace) and not Path(path).is_symlink()
-        ):  # what Minions itself runs with stays as it is
-            argv += ["--ro-bind", path, path]
+        # What Minions itself runs with stays as it is.
+        if _lies_in(path, workspace) and not Path(path).is_symlink():
+            argv += _kept(path, workspace)
     argv += ["--remount-ro", "/", "--chdir", workspace, "--seccomp"]
     place_of_filter = len(argv)
     argv += ["", *_variables(_environ(command, "/tmp")), "--", *_found(command.argv)]  # noqa: S108
@@ -159,6 +158,15 @@ def _bubblewrap_job(command: Command, limits: SandboxLimits) -> Job:
         command, workspace, argv, evolve(limits, memory_bytes=limits.memory_bytes - temporary)
     )
     return {**job, "filter": kind, "filter_argument": place_of_filter}
+
+
+def _kept(path: str, workspace: str) -> list[str]:
+    """A folder in the workspace, for reading. The folders above it are mounted, too: what is
+    mounted cannot be renamed.
+    """
+    above = [str(each) for each in reversed(Path(path).parents) if _lies_in(str(each), workspace)]
+    renamed = [part for each in above if each != workspace for part in ("--bind", each, each)]
+    return [*renamed, "--ro-bind", path, path]
 
 
 def _bubblewrap() -> str | None:
