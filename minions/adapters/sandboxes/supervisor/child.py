@@ -145,13 +145,13 @@ def _become(job: Job, channel: socket.socket) -> NoReturn:
     os.execvpe(argv[0], argv, job["env"])  # noqa: S606  # no shell on purpose
 
 
-def _run(code: CodeJob, limits: JobLimits, result: int) -> NoReturn:
+def _run(asked: CodeJob, limits: JobLimits, result: int) -> NoReturn:
     sys.argv = [""]
-    if code["engine"] == "monty":
-        answer = run_monty(code, limits)
+    if asked["engine"] == "monty":
+        answer = run_monty(asked, limits)
     else:
         sys.path = [each for each in sys.path if each.startswith(sys.base_prefix)]
-        answer = run_python(code)
+        answer = run_python(asked)
         flush_streams()
     while answer:
         answer = answer[os.write(result, answer) :]
