@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import resource
@@ -70,6 +71,7 @@ def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
         os.write(pipes.refusal, f"{type(error).__name__}: {error}".encode()[:4000])
         os._exit(1)
     os.close(pipes.refusal)
+    pipes.channel.close()
     _run(code, job["limits"], pipes.result)
 
 
@@ -77,7 +79,8 @@ def _detach(job: Job, pipes: Pipes, parent: int) -> None:
     os.setsid()  # no terminal
     if sys.platform == "linux":
         die_with_parent(parent)
-        Path("/proc/self/oom_score_adj").write_text("1000")
+        with contextlib.suppress(OSError):  # so that the kernel chooses it, if memory is short
+            Path("/proc/self/oom_score_adj").write_text("1000")
     os.nice(5)
     null = os.open(os.devnull, os.O_RDONLY)
     ends = (null, pipes.stdout, pipes.stdout if job["merged"] else pipes.stderr)
