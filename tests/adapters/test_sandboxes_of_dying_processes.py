@@ -71,6 +71,27 @@ def test_a_killed_process_leaves_no_command_behind(sandbox: Sandbox, workspace: 
     assert gone(with_argument(seconds))
 
 
+@pytest.mark.parametrize("sandbox", [BubblewrapSandbox(), LandlockSandbox()], ids=lambda s: s.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_whole_group_leaves_no_command_behind(
+    sandbox: Sandbox, number: signal.Signals, workspace: str
+) -> None:
+    """As from a terminal, `timeout` or a service manager."""
+    needs(sandbox)
+    seconds = f"{uuid.uuid4().int % 10**9 + 10**9}"
+    program = COMMAND.format(name=type(sandbox).__name__)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, workspace, seconds],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    while len(with_argument(seconds)) < 4:
+        assert parent.poll() is None
+    os.killpg(parent.pid, number)
+    parent.wait()
+    assert gone(with_argument(seconds))
+
+
 @pytest.mark.parametrize("sandbox", [MontySandbox(), ProcessSandbox()], ids=lambda s: s.name)
 def test_a_killed_process_leaves_no_code_behind(sandbox: Sandbox) -> None:
     """A-50"""

@@ -56,6 +56,7 @@ async def supervise(job: Job) -> Report:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={},
+            start_new_session=True,  # a signal to the caller's group is not meant for it
             limit=_MOST_REPORT_BYTES,
         )
     except OSError as error:
@@ -113,7 +114,12 @@ def supervise_now(job: Job) -> Report:
         EnvironmentRefusedError: As for `supervise`.
     """
     process = subprocess.Popen(  # noqa: S603  # our own program
-        _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={}
+        _command(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={},
+        start_new_session=True,
     )
     assert process.stdin is not None and process.stdout is not None  # noqa: PT018, S101
     with process:

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import resource
+import signal
 import socket
 import sys
 from collections.abc import Iterable
@@ -34,6 +35,10 @@ from minions.adapters.sandboxes.supervisor.seccomp import (
 __all__ = ["Pipes", "begin"]
 
 _MOST_FILES = 256
+_IGNORED_BEFORE = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGPIPE, signal.SIGXFSZ),
+)
 _SLACK_BYTES = 64 * 1024 * 1024
 
 
@@ -77,6 +82,8 @@ def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
 
 def _detach(job: Job, pipes: Pipes, parent: int) -> None:
     os.setsid()  # no terminal
+    for number in _IGNORED_BEFORE:
+        signal.signal(number, signal.SIG_DFL)
     if sys.platform == "linux":
         die_with_parent(parent)
         with contextlib.suppress(OSError):  # so that the kernel chooses it, if memory is short

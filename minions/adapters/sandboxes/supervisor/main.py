@@ -30,11 +30,14 @@ __all__ = ["main"]
 
 _PERIOD_S: Final = 0.005
 _MOST_AT_ONCE: Final = 65_536
+_OF_GROUPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def main() -> None:
     """Do the one job that is asked for on standard input."""
     starter = os.getppid()
+    for number in _OF_GROUPS:  # what ends the starter's group is told by the end of its input
+        signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         become_subreaper()
     job: Job = json.loads(_first_line())
