@@ -18,6 +18,7 @@ from typing import Final
 
 from benchmarks import (
     chains,
+    flow,
     front_door,
     journal,
     loading,
@@ -40,6 +41,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "structured": structured.measure,
     "streaming": streaming.measure,
     "parallel": parallel.measure,
+    "flow": flow.measure,
     "chains": chains.measure,
     "front-door": front_door.measure,
     "journal": journal.measure,

@@ -15,6 +15,8 @@ from typing import Final, TypeAlias
 
 import yaml
 
+from minions.contracts.failure_categories import CATEGORY_OF, FailureCategory
+
 DOCS: Final = Path(__file__).parent
 PAGE: Final = DOCS / "errors.md"
 WORDS: Final = DOCS / "errors.yaml"
@@ -33,19 +35,47 @@ hand. `…` stands for a number or a state. Exit codes and the states of runs:
 
 Made by `python docs/generate_errors.py` from the code; the words are in [errors.yaml](errors.yaml).
 """
-_COLUMNS: Final = "| code | from | what it means, and what to do |\n| --- | --- | --- |\n"
+_COLUMNS: Final = (
+    "| code | category | from | what it means, and what to do |\n| --- | --- | --- | --- |\n"
+)
+_CATEGORIES: Final = """\
+## Categories
+
+A program that reacts to a failure asks for its `category`. It stands beside the code in results
+(`error.category`), in `run --json`, in events, and in problems over HTTP. The code of a tool or
+model of your own has the category `tool`, or `transient` if it may be tried again, else `terminal`.
+
+| category | what may help |
+| --- | --- |
+"""
+_HELP: Final = {
+    FailureCategory.TRANSIENT: "The same call may succeed later; it was tried as `retry` says.",
+    FailureCategory.RATE_LIMIT: "Ask less often, or wait as long as the server said.",
+    FailureCategory.TIMEOUT: "Allow more time, or ask for less.",
+    FailureCategory.RESOURCE: "Raise the limit on size, memory, money or number, or ask for less.",
+    FailureCategory.CONTRACT: "Mend what was given: recipe, input, schema, arguments.",
+    FailureCategory.TOOL: "Look at what the tool says; the model was told, if it could mend it.",
+    FailureCategory.PERMISSION: "Allow it, decide it, or do without.",
+    FailureCategory.REFUSAL: "Change the prompt, or the model.",
+    FailureCategory.TERMINAL: "Change key, model, server or file; a retry alone does not help.",
+    FailureCategory.INTERNAL: "Code raised an exception; `--debug` shows where.",
+}
 
 
 def page() -> str:
     """The whole page."""
     codes = codes_of(PACKAGE)
-    return "\n".join([_HEAD, *(_section(each, codes) for each in words().items())])
+    return "\n".join([_HEAD, _categories(), *(_section(each, codes) for each in words().items())])
 
 
 def words() -> Mapping[str, Mapping[str, str]]:
     """Heading to code to words, in the order of the page."""
     groups: dict[str, dict[str, str]] = yaml.safe_load(WORDS.read_text("utf-8"))
     return groups
+
+
+def _categories() -> str:
+    return _CATEGORIES + "".join(f"| `{each}` | {_HELP[each]} |\n" for each in FailureCategory)
 
 
 def _section(group: tuple[str, Mapping[str, str]], codes: Mapping[str, Set[str]]) -> str:
@@ -56,7 +86,8 @@ def _section(group: tuple[str, Mapping[str, str]], codes: Mapping[str, Set[str]]
 
 def _row(code: str, said: str, parts: Set[str]) -> str:
     words = said.strip().replace("|", "\\|")
-    return f"| `{code}` | {', '.join(sorted(parts))} | {words} |\n"
+    category = "warning" if said.startswith("Warning:") else CATEGORY_OF[code]
+    return f"| `{code}` | {category} | {', '.join(sorted(parts))} | {words} |\n"
 
 
 def codes_of(package: Path) -> dict[str, set[str]]:

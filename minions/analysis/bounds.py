@@ -194,9 +194,26 @@ def recipe_bound(place: Place) -> RecipeBound:
     most = place.limits.max_steps
     return RecipeBound(
         steps=steps,
-        model_calls=_within(((step.model_calls, step.visits) for step in steps), most),
+        model_calls=_at_most(
+            _within(((step.model_calls, step.visits) for step in steps), most),
+            None
+            if any(map(_answers_at_limit, place.recipe.steps))
+            else place.limits.max_model_calls,
+        ),
         tool_calls=_within(((step.tool_calls, step.visits) for step in steps), most),
     )
+
+
+def _answers_at_limit(step: AnyStep) -> bool:
+    """Whether the step makes one more call when a limit is reached."""
+    return getattr(step, "at_limit", "fail") == "answer"
+
+
+def _at_most(bound: Bound, limit: int | None) -> Bound:
+    """The bound, or the limit where that is lower or there is no bound."""
+    if limit is None or (not bound.unbounded and bound.known <= limit):
+        return bound
+    return Bound(known=limit)
 
 
 def _within(parts: Iterable[tuple[Bound, int]], max_steps: int | None) -> Bound:
@@ -223,7 +240,8 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
     elif place.asks(step) and place.is_code(step):
         model_calls = tool_calls = Bound(unbounded=(f"the code of '{path}' decides",))
     else:
-        model_calls = Bound(known=limits.max_model_calls_per_step if place.asks(step) else 0)
+        most = limits.max_model_calls_per_step + _answers_at_limit(step)
+        model_calls = Bound(known=most if place.asks(step) else 0)
         tool_calls = _tool_calls(place, step, limits)
     routing = Bound(known=MOST_ROUTING_CALLS if place.asks_where_to_go(step) else 0)
     count = Bound(known=visits)

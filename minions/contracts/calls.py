@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from attrs import field, frozen
 
 from minions.contracts.errors import CONTEXT_EXCEEDED, FailureInfo
+from minions.contracts.failure_categories import FailureCategory, category_of
 from minions.contracts.instructions import (
     OutputFailure,
     OutputInstructions,
@@ -19,6 +20,7 @@ from minions.contracts.instructions import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
+from minions.contracts.model_endpoints import ModelEndpoint, RateLimits
 from minions.contracts.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -138,6 +140,8 @@ class ModelCallResponse:
     provider: str | None = None
     first_token_latency_ms: float | None = None
     completion_instruction: StepCompletionInstruction | None = None
+    rate_limits: RateLimits | None = None
+    """What the server said of its own limits; None: nothing. It is not recorded."""
 
     @property
     def text(self) -> str | None:
@@ -178,10 +182,20 @@ class ModelFailure:
     suggestions: tuple[str, ...] = ()
     text: str | None = None
     """Of `output-truncated` the text before the cut; None: there is none, or tools were called."""
+    status: int | None = None
+    """The HTTP status of the answer; None: there was none, or the error came inside a 200."""
+    rate_limits: RateLimits | None = None
+    """What the server said of its own limits; None: nothing. It is not recorded."""
+
+    @property
+    def category(self) -> FailureCategory:
+        """What kind of failure it is."""
+        unlisted = FailureCategory.TRANSIENT if self.is_retryable else FailureCategory.TERMINAL
+        return category_of(self.code, unlisted=unlisted)
 
     def info(self) -> FailureInfo:
         """The failure as results and rows hold it."""
-        return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
+        return _info(self)
 
 
 def context_exceeded(message: str) -> ModelFailure:
@@ -212,9 +226,25 @@ class ToolFailure:
     """
     suggestions: tuple[str, ...] = ()
 
+    @property
+    def category(self) -> FailureCategory:
+        """What kind of failure it is; of a code of the tool's own `tool`."""
+        return category_of(self.code, unlisted=FailureCategory.TOOL)
+
     def info(self) -> FailureInfo:
         """The failure as results and rows hold it."""
-        return FailureInfo(code=self.code, message=self.message, suggestions=self.suggestions)
+        return _info(self)
+
+
+def _info(failure: ModelFailure | ToolFailure) -> FailureInfo:
+    """The failure of a call as the failure of its step; the category of its own code stays."""
+    category = failure.category
+    return FailureInfo(
+        code=failure.code,
+        message=failure.message,
+        suggestions=failure.suggestions,
+        category=category if category is not category_of(failure.code) else None,
+    )
 
 
 Failure: TypeAlias = ModelFailure | ToolFailure | OutputFailure
@@ -335,6 +365,13 @@ class ChatModel(ABC):
     def base_url(self) -> str | None:
         """Base URL of the server, which may decide the price; None: the
         provider's own, or no server.
+        """
+        return None
+
+    @property
+    def endpoint(self) -> ModelEndpoint | None:
+        """The server whose limits its calls share with those of other models; None: it has none,
+        and calls never wait for one another.
         """
         return None
 

@@ -18,6 +18,8 @@ from minions.contracts.secrets import Secrets
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
     from minions.contracts.memory import ModelMemory
+    from minions.contracts.retry import RetryConfig
+    from minions.contracts.runtime import BlockingCalls
     from minions.contracts.tools import Toolbox, ToolSpec
 
 __all__ = ["Limits", "RunContext", "snake_case"]
@@ -37,6 +39,8 @@ class Limits:
     """Whether a transition graph may execute a step more than once; needs `max_steps`."""
     max_steps: int | None = field(default=None, validator=optional(ge(1)))
     """Step executions of the whole run; None: unlimited."""
+    max_model_calls: int | None = field(default=None, validator=optional(ge(1)))
+    """Logical model calls of the whole run; None: unlimited."""
     max_tokens: int | None = field(default=None, validator=optional(ge(1)))
     """Tokens of the whole run, input and output together; None: unlimited."""
     max_cost_usd: float | None = field(default=None, validator=optional(gt(0)))
@@ -51,6 +55,8 @@ class Limits:
     """Seconds of wall time for one attempt at a tool call."""
     max_tool_result_bytes: int = field(default=1_048_576, validator=ge(1))
     """UTF-8 bytes of a tool result as JSON; a longer one is an error."""
+    max_tool_result_characters: int = field(default=40_000, validator=ge(100))
+    """Characters of a tool result that a model reads at once; it reads the rest in pieces."""
 
     @classmethod
     def of_step(cls, metadata: Mapping[str, object], *, base: Limits) -> Limits:
@@ -96,7 +102,13 @@ class Limits:
 
 
 _DEFAULTS: Final = Limits()
-_OF_RUNS: Final = ("max_steps", "max_tokens", "max_cost_usd", "allow_repeated_steps")
+_OF_RUNS: Final = (
+    "max_steps",
+    "max_model_calls",
+    "max_tokens",
+    "max_cost_usd",
+    "allow_repeated_steps",
+)
 _LIMIT_KINDS: Final[Mapping[str, str]] = {
     attribute.name: str(attribute.type) for attribute in attrs.fields(Limits)
 }
@@ -139,6 +151,9 @@ class RunContext(ABC):
     """The run as a step, an executor or a tool sees it; the engine's
     `AgentContext` implements it.
     """
+
+    retry: RetryConfig | None = None
+    """How calls of the step are tried again; None: outside of a step, or by the defaults."""
 
     @property
     @abstractmethod
@@ -206,6 +221,11 @@ class RunContext(ABC):
         import asyncio  # here: checking a recipe needs no event loop
 
         await asyncio.sleep(seconds)
+
+    @property
+    def blocking(self) -> BlockingCalls | None:
+        """Calls synchronous tools beside the event loop; None: each on a thread of its own."""
+        return None
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """Why the run may not call that tool, as a text for people; None: it may."""

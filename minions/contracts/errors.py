@@ -22,10 +22,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
-from attrs import frozen
+from attrs import field, frozen
+
+from minions.contracts.failure_categories import FailureCategory, category_of
 
 __all__ = [
+    "CIRCUIT_OPEN",
     "CONTEXT_EXCEEDED",
+    "LIMIT_REACHED",
+    "MAX_MODEL_CALLS",
     "NEEDS_DECISION",
     "OUTPUT_TRUNCATED",
     "UNREACHABLE",
@@ -54,10 +59,16 @@ __all__ = [
 
 UNREACHABLE: Final = "model-unreachable"
 """Code of a model call whose server gave no answer at all, after the last attempt."""
+CIRCUIT_OPEN: Final = "circuit-open"
+"""Code of a model call that was not sent, because its server failed too often in a row."""
 CONTEXT_EXCEEDED: Final = "context-exceeded"
 """Code of a model call whose prompt is longer than the model takes, or than its recipe allows."""
 OUTPUT_TRUNCATED: Final = "output-truncated"
 """Code of an answer that was cut off at its token limit: a failure; in a conversation a warning."""
+LIMIT_REACHED: Final = "limit-reached"
+"""Code of work that a limit of the run kept from starting."""
+MAX_MODEL_CALLS: Final = "max-model-calls"
+"""Code of a step that used up its model calls without being complete."""
 NEEDS_DECISION: Final = "needs-decision"
 """Code of a run or step that waits for a person; it can be resumed."""
 
@@ -74,10 +85,31 @@ class FailureInfo:
     """`file:line:column`, a step id, or None where no place applies."""
     suggestions: tuple[str, ...] = ()
     """Similar names or commands to try, best first."""
+    _category: FailureCategory | None = field(default=None)
+    """Where the code does not say it: it is an application's own."""
+
+    @property
+    def category(self) -> FailureCategory:
+        """What kind of failure it is; of a code that is not listed what its value says."""
+        return self._category or category_of(self.code)
 
     def to_json(self) -> dict[str, str | None]:
-        """`code`, `message` and `where`: the fields that `run --json` keeps stable."""
-        return {"code": self.code, "message": self.message, "where": self.where}
+        """The failure as rows hold it: `code`, `message` and `where`.
+
+        `category` is there where the code does not say it.
+        """
+        body: dict[str, str | None] = {
+            "code": self.code,
+            "message": self.message,
+            "where": self.where,
+        }
+        if self._category is not None:
+            body["category"] = self._category.value
+        return body
+
+    def to_document(self) -> dict[str, str | None]:
+        """The failure as programs read it; these keys are stable."""
+        return {**self.to_json(), "category": self.category.value}
 
 
 class MinionsError(Exception):

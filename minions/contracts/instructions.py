@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 from attrs import field, frozen
 
 from minions.contracts.errors import FailureInfo, SchemaError
+from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.json_values import JsonValue, json_type, parse_json
 from minions.contracts.messages import Message
 from minions.contracts.schema import JsonSchema, schema_of
@@ -121,6 +122,11 @@ class OutputFailure:
     message: str
     errors: tuple[str, ...] = ()
     """The validator's errors, one line per place."""
+
+    @property
+    def category(self) -> FailureCategory:
+        """What kind of failure it is."""
+        return self.info().category
 
     def info(self) -> FailureInfo:
         """The failure as results and rows hold it."""

@@ -29,6 +29,8 @@ class StepMetrics:
     """None means unknown, never free."""
     model_name: str | None = None
     provider: str | None = None
+    waited_ms: float | None = None
+    """How long the call waited for its turn at the server; not part of `duration_ms`."""
     tool_exec_time_ms: float | None = None
     """How long the tool took; set on results of tool calls."""
 

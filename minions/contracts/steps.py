@@ -113,6 +113,15 @@ class Step(ABC, Generic[T_co]):
         return "fail"
 
     @property
+    def at_limit(self) -> str:
+        """What the step does when its model calls, or the run's tokens or dollars, are used up.
+
+        `fail`, or `answer`: one more call, without tools, answers from what there is; the output is
+        then marked partial.
+        """
+        return "fail"
+
+    @property
     def shares_conversation(self) -> bool:
         """Whether its prompt starts with the messages of earlier steps that
         share the conversation too.
@@ -162,6 +171,7 @@ class DefaultStep(Step[T_co]):
     decision_tool: ToolCallRequest | None = None
     is_optional: bool = False
     tool_failure: str = "fail"
+    at_limit: str = "fail"
     shares_conversation: bool = False
     history: HistoryWindow | None = None
     retry: RetryConfig | None = None

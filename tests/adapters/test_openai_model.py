@@ -48,6 +48,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
+from minions.contracts.model_endpoints import Allowance, RateLimits
 from minions.contracts.tools import ToolSpec
 from minions.testing import endpoint as fake
 from minions.testing.endpoint import ChatEndpoint
@@ -538,6 +539,66 @@ async def test_only_so_many_requests_are_in_flight_and_that_is_told_once() -> No
     (words,) = told
     assert words.startswith("2 requests to 'fake/m' are in flight; further ones wait")
     assert "max_model_requests" in words
+
+
+async def test_waiting_for_another_request_is_no_time_of_the_models() -> None:
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def held(exchange: fake.Exchange) -> None:
+        arrived.set()
+        await release.wait()
+        await fake.answer("first")(exchange)
+
+    async with ChatEndpoint(held, default=fake.answer("second")) as server:
+        model = OpenAIModel(
+            provider="fake", model="m", base_url=server.base_url, api_key=None, max_requests=1
+        )
+        patient = Prompt((user("a"),), ModelOptions(timeout_s=100_000.0))
+        first = asyncio.ensure_future(model.complete(patient))
+        await arrived.wait()
+        second = asyncio.ensure_future(
+            model.complete(Prompt((user("b"),), ModelOptions(timeout_s=100.0)))
+        )
+        await asyncio.sleep(0)
+        leap(1_000.0)
+        await asyncio.sleep(0)
+        release.set()
+        texts = [response_of(await each).text for each in (first, second)]
+        await model.aclose()
+    assert texts == ["first", "second"]
+
+
+def test_models_of_one_server_and_key_share_an_endpoint() -> None:
+    def endpoint(base_url: str, key: str | None, *, model: str = "m", **headers: str) -> object:
+        made = OpenAIModel(
+            provider="p", model=model, base_url=base_url, api_key=key, headers=headers
+        )
+        return made.endpoint
+
+    one = endpoint("https://h.example/v1", KEY)
+    assert one == endpoint("https://h.example:443/v1", KEY, model="other")
+    assert one != endpoint("https://h.example/v1", f"{KEY}x")
+    assert one != endpoint("https://h.example/v1", None)
+    assert one != endpoint("https://h.example:8443/v1", KEY)
+    assert one != endpoint("https://h.example/v1", KEY, organization="o")
+    assert KEY not in repr(one)
+
+
+async def test_what_a_server_says_of_its_limits_is_told_with_answers_and_refusals(
+    model_at: Make,
+) -> None:
+    said = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2s"}
+    limits = RateLimits(requests=Allowance(0, 2.0))
+    body = json.dumps(fake.completion("ok")).encode()
+    async with ChatEndpoint(
+        fake.status(429, headers=said), default=fake.status(200, body, headers=said)
+    ) as server:
+        model = model_at(server.base_url)
+        failure = failure_of(await model.complete(HELLO))
+        plain = response_of(await model.complete(HELLO))
+        streamed = response_of(await model.complete(HELLO, lambda _: None))
+    assert (failure.status, failure.rate_limits) == (429, limits)
+    assert plain.rate_limits == streamed.rate_limits == limits
 
 
 def test_without_room_for_a_request_there_is_no_model() -> None:

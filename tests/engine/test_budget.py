@@ -15,6 +15,11 @@ def budget(parent: RunBudget | None = None, **limits: object) -> RunBudget:
     return RunBudget(lambda: known, parent)
 
 
+def spend(spender: RunBudget, usage: TokenUsage) -> None:
+    """Spend it, whatever is left."""
+    spender.spend_replayed("call", usage)
+
+
 def tokens(count: int, cost_usd: float | None = None) -> TokenUsage:
     return TokenUsage(input_tokens=count, cost_usd=cost_usd)
 
@@ -69,7 +74,7 @@ def test_at_max_steps_calls_of_steps_that_are_under_way_go_on() -> None:
 def test_what_was_reached_first_is_named_also_at_the_last_step() -> None:
     run = budget(max_steps=1, max_tokens=10)
     run.count_step()
-    run.spend(tokens(10))
+    spend(run, tokens(10))
     assert not run.may_start_step()
     assert run.reached == "max_tokens"
 
@@ -80,7 +85,7 @@ def test_what_was_reached_first_is_named_also_at_the_last_step() -> None:
 @pytest.mark.parametrize(("used", "reached"), [(9, None), (10, "max_tokens"), (11, "max_tokens")])
 def test_the_last_token_of_the_limit_reaches_it(used: int, reached: str | None) -> None:
     run = budget(max_tokens=10)
-    run.spend(tokens(used))
+    spend(run, tokens(used))
     assert (run.reached, run.is_spent) == (reached, reached is not None)
 
 
@@ -100,14 +105,14 @@ def test_a_cost_that_nobody_knows_uses_up_any_limit_on_it(
     usage: TokenUsage, reached: str | None
 ) -> None:
     run = budget(max_cost_usd=1.0)
-    run.spend(usage)
+    spend(run, usage)
     assert run.reached == reached
 
 
 def test_without_a_limit_on_it_no_cost_reaches_any() -> None:
     run = budget()
-    run.spend(tokens(10**9))
-    run.spend(tokens(10**9, 10.0**9))
+    spend(run, tokens(10**9))
+    spend(run, tokens(10**9, 10.0**9))
     assert (run.reached, run.is_spent) == (None, False)
 
 
@@ -115,23 +120,23 @@ def test_tokens_reach_their_limit_after_max_steps_too() -> None:
     run = budget(max_steps=1, max_tokens=10)
     run.count_step()
     assert not run.may_start_step()
-    run.spend(tokens(5))
+    spend(run, tokens(5))
     assert run.reached == "max_steps"
-    run.spend(tokens(5))
+    spend(run, tokens(5))
     assert run.reached == "max_tokens"
 
 
 def test_what_was_reached_stays_named_whatever_is_spent_later() -> None:
     run = budget(max_tokens=10, max_cost_usd=1.0)
-    run.spend(tokens(1, 1.0))
-    run.spend(tokens(10, 1.0))
+    spend(run, tokens(1, 1.0))
+    spend(run, tokens(10, 1.0))
     assert run.reached == "max_cost_usd"
 
 
 def test_what_is_spent_within_is_spent_around() -> None:
     run = budget(max_tokens=10)
     inner = budget(run)
-    inner.spend(tokens(10, 0.5))
+    spend(inner, tokens(10, 0.5))
     assert run.usage == inner.usage == tokens(10, 0.5)
     assert (run.reached, inner.reached) == ("max_tokens", "max_tokens")
     assert (inner.is_own, inner.whose) == (False, "run's")
@@ -142,7 +147,7 @@ def test_what_is_spent_within_is_spent_around() -> None:
 def test_a_spent_ledger_refuses_the_next_call_and_names_the_limit() -> None:
     run = budget(max_tokens=10)
     run.check()
-    run.spend(tokens(12))
+    spend(run, tokens(12))
     assert not run.has_refused
     with pytest.raises(StepFailedError) as caught:
         run.check()
@@ -154,13 +159,13 @@ def test_a_spent_ledger_refuses_the_next_call_and_names_the_limit() -> None:
 def test_a_recipe_within_names_the_limit_as_its_own_or_the_runs() -> None:
     run = budget(max_tokens=20)
     inner = budget(run, max_tokens=10)
-    inner.spend(tokens(10))
+    spend(inner, tokens(10))
     assert (inner.is_own, inner.whose, run.reached) == (True, "recipe's", None)
     assert "The recipe's limit max_tokens=10 is reached" in inner.failure().message
     inner.refuse()
     assert not run.has_refused
     later = budget(run)
-    later.spend(tokens(10))
+    spend(later, tokens(10))
     assert "The run's limit max_tokens=20 is reached: 20 tokens" in later.failure().message
     assert (run.is_own, run.whose) == (False, "run's")
 
@@ -210,7 +215,7 @@ def test_a_bound_that_is_no_limit_of_the_recipe_is_named_with_what_it_allows() -
 )
 def test_a_limit_on_cost_says_what_was_spent(usage: TokenUsage, said: str) -> None:
     run = budget(max_cost_usd=1.0)
-    run.spend(usage)
+    spend(run, usage)
     assert f"The run's limit max_cost_usd=1.0 is reached: {said}." in run.failure().message
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import pytest
-from attrs import evolve, field, frozen
+from attrs import evolve
 
 from builders import (
     Ran,
@@ -36,23 +36,9 @@ from minions.engine.calls.model_calls import DefaultModelCallExecutor
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services
+from prices import FlatPrices
 
 MODEL = "scripted/answers"
-
-
-@frozen
-class FlatPrices(PriceBook):
-    """Dollars per token, the same for input and output."""
-
-    prices: Mapping[str, float]
-    asked: list[str] = field(factory=list)
-
-    def cost_usd(
-        self, model: str, usage: TokenUsage, *, at: datetime, base_url: str | None = None
-    ) -> float | None:
-        self.asked.append(model)
-        price = self.prices.get(model)
-        return None if price is None else price * usage.total_tokens
 
 
 def services_with(prices: PriceBook | None) -> Services:
@@ -228,7 +214,7 @@ def test_the_limit_of_a_run_around_holds_within_it() -> None:
     around = RunBudget(lambda: Limits(max_cost_usd=2))
     inner = RunBudget(lambda: Limits(max_cost_usd=5), around)
     assert (around.max_cost_usd, inner.max_cost_usd) == (2, 2)
-    inner.spend(TokenUsage(input_tokens=1, cost_usd=3.0))
+    inner.spend_replayed("call", TokenUsage(input_tokens=1, cost_usd=3.0))
     assert (inner.reached, around.reached) == ("max_cost_usd", "max_cost_usd")
 
 

@@ -233,7 +233,12 @@ async def test_a_failure_is_in_the_events_of_its_step_and_of_the_run() -> None:
     assert (step.status, step.error and step.error["code"]) == ("failed", "auth-rejected")
     assert (run.status, run.data["error"]) == (
         "failed",
-        {"code": "auth-rejected", "message": "The key was refused.", "where": "work"},
+        {
+            "code": "auth-rejected",
+            "message": "The key was refused.",
+            "where": "work",
+            "category": "permission",
+        },
     )
 
 

@@ -203,7 +203,7 @@ async def test_tokens_are_estimated_and_said_to_be_where_the_server_counts_none(
     result = await AgentExecutor(Uncounted()).execute(recipe(*steps, max_tokens=100))
     assert result.status is RunStatus.LIMIT_REACHED
     assert result.usage.total_tokens > 1_000
-    assert [warned.code for warned in result.warnings] == ["usage-unknown"]
+    assert [warned.code for warned in result.warnings] == ["usage-unknown", "limit-exceeded"]
 
 
 async def test_a_server_that_asks_to_wait_for_hours_has_said_no() -> None:

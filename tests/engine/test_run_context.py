@@ -315,7 +315,7 @@ def test_after_a_failure_the_earlier_output_is_not_read_any_more() -> None:
     context.run_values.publish(STEP, StepStatus.COMPLETED, 1)
     context.run_values.publish(STEP, StepStatus.FAILED, None, error=failure)
     assert "a" not in context.values
-    assert of_steps(context) == {"status": "failed", "error": dict(failure.to_json())}
+    assert of_steps(context) == {"status": "failed", "error": failure.to_document()}
 
 
 def test_a_step_that_is_passed_over_later_keeps_its_newest_output() -> None:

@@ -239,6 +239,20 @@ def test_the_cost_limit_counts_with_the_dearest_line_so_far(folder: Folder) -> N
     assert 0.06 < spent <= 0.1 + 1e-9
 
 
+def test_lines_that_are_dearer_than_those_before_exceed_the_limit_by_one_call_at_most(
+    folder: Folder,
+) -> None:
+    """A-116."""
+    slow = "async def answer(prompt):\n    await asyncio.sleep(0.05)"
+    own = MODEL.replace("def answer(prompt):", slow).replace("import os", "import asyncio, os")
+    folder.write("own.py", own)
+    folder.items("cheap", *(f"dear {n}" for n in range(20)))
+    folder.batch("-o", "out.jsonl", "--max-cost", "0.08", "-j", "20")
+    spent = sum(cast("float", result["cost_usd"] or 0) for result in folder.results)
+    assert 0.07 <= spent <= 0.08 + 0.03 + 1e-9
+    assert len(folder.calls) <= 4
+
+
 def test_under_a_cost_limit_a_model_without_a_price_is_refused(folder: Folder) -> None:
     folder.write("minions.toml", "")
     folder.items("a", "b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from command_line import Cli, Write
@@ -460,6 +461,18 @@ def test_a_limit_on_steps_bounds_the_run(cli: Cli, write: Write) -> None:
         "at_most": 14,
         "unbounded_because": [],
     }
+
+
+def test_a_limit_on_model_calls_bounds_the_run_and_an_answer_at_the_limit_is_one_more(
+    cli: Cli, write: Write
+) -> None:
+    text = "limits: {max_model_calls: 7}\nsteps:\n  - {id: a, goal: Go.}\n"
+    known: list[object] = []
+    for goal in ("goal: Go.", "goal: Go., at_limit: answer"):
+        write("r.yaml", text.replace("goal: Go.", goal))
+        bound = cli("explain", "r.yaml", "--json").json["model_calls"]
+        known.append(cast("Mapping[str, object]", bound)["at_most"])
+    assert known == [7, 11]
 
 
 def test_a_recipe_with_a_limit_of_its_own_is_bounded_by_it(cli: Cli, write: Write) -> None:

@@ -116,5 +116,10 @@ def test_with_json_an_internal_error_is_one_object_too(
     outcome = cli("run", "r.yaml")
     assert outcome.code == 70
     assert outcome.json == {
-        "error": {"code": "internal", "message": "_OddError: odd", "where": None}
+        "error": {
+            "code": "internal",
+            "message": "_OddError: odd",
+            "where": None,
+            "category": "internal",
+        }
     }

@@ -66,6 +66,7 @@ async def test_wrong_inputs_are_told_as_on_the_command_line(client: Client) -> N
         "detail": "There is no input 'c'. Inputs are: a, b.\n"
         "The input 'a' does not fit: $: '2' is not of type 'integer'",
         "code": "bad-input",
+        "category": "contract",
         "suggestions": [],
         "instance": "/api/v1/runs",
     }

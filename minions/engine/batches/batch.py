@@ -10,8 +10,14 @@ from typing import Any, Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
-from minions.contracts.context import snake_case
-from minions.contracts.errors import UNREACHABLE, FailureInfo, LeaseHeldError, UsageError
+from minions.contracts.errors import (
+    CIRCUIT_OPEN,
+    LIMIT_REACHED,
+    UNREACHABLE,
+    FailureInfo,
+    LeaseHeldError,
+    UsageError,
+)
 from minions.contracts.executions import AgentResult, RunState
 from minions.contracts.facts import RunFinished, given
 from minions.contracts.journal import Journal
@@ -25,6 +31,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recipe_changes import is_same_json
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.services import room_for_more
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
 
@@ -179,7 +186,7 @@ class Batch:
         while rows := await self._journal.runs(wanted, limit=limit, after=after):
             self._has_earlier = True
             for row in rows:
-                self._budget.count(row.usage.get("cost_usd"))
+                self._budget.count_recorded(row.usage.get("cost_usd"))
             if len(rows) < _PAGE:
                 return
             after = rows[-1]
@@ -234,6 +241,7 @@ class Batch:
 
     async def _executed(self, line: BatchLine, row: RunRow | None) -> BatchResult | None:
         """The result of running the line; None: it may not start."""
+        await room_for_more(self._executor.services)
         if self.stopped_by is not None:
             return None
         async with self._budget.share() as share:
@@ -291,14 +299,15 @@ class Batch:
         self, line: BatchLine, run: AgentRun[Any], share: Share, row: RunRow | None
     ) -> BatchResult:
         if self._budget.is_limited:
-            _limit_cost(run.context.progress.metadata, share.limit)
+            is_counted = row is not None and bool(row.usage.get("cost_usd"))
+            run.context.progress.budget.share(self._budget.spending, counts_replayed=not is_counted)
         self._active[run.run_id] = run
         try:
             result = await self._execute(run)
         finally:
             del self._active[run.run_id]
         share.cost = _new_cost(result, row)
-        if result.error is not None and result.error.code == UNREACHABLE:
+        if result.error is not None and result.error.code in (UNREACHABLE, CIRCUIT_OPEN):
             self._stop(result.error)
         return BatchResult(
             index=line.index,
@@ -312,7 +321,7 @@ class Batch:
     def _spent(self) -> FailureInfo:
         budget, most = self._budget, self._plan.max_cost_usd
         return FailureInfo(
-            code="limit-reached",
+            code=LIMIT_REACHED,
             message=f"${budget.spent:.6g} of the batch's ${most:g} are spent, and one more line "
             f"may cost ${budget.expected or 0:.2g}. What was done is recorded.",
         )
@@ -320,14 +329,6 @@ class Batch:
 
 async def _execute(run: AgentRun[Any]) -> AgentResult[Any]:  # Any: see `Execute`
     return await run.execute()
-
-
-def _limit_cost(limits: dict[str, object], most: float) -> None:
-    """Lower the limit on cost, which a recipe may spell in two ways."""
-    own = [name for name in limits if snake_case(name) == "max_cost_usd"]
-    amounts = [limits.pop(name) for name in own]
-    known = [amount for amount in amounts if isinstance(amount, int | float)]
-    limits["max_cost_usd"] = min([most, *known])
 
 
 def _new_cost(result: AgentResult[Any], row: RunRow | None) -> float | None:

@@ -8,6 +8,10 @@ from contextlib import asynccontextmanager
 
 from attrs import mutable
 
+from minions.contracts.context import Limits
+from minions.contracts.messages import TokenUsage
+from minions.engine.services.spending import Spending
+
 __all__ = ["BatchBudget", "Share"]
 
 _ROUNDING = 1e-9
@@ -20,8 +24,6 @@ class Share:
 
     reserved: float
     """US dollars that it is expected to cost at most."""
-    limit: float
-    """US dollars after which it makes no further call: all that nothing else is reserved for."""
     cost: float | None = None
     """What it cost, in US dollars; None: not known, so that the reserved amount counts."""
 
@@ -30,7 +32,8 @@ class BatchBudget:
     """The US dollars that a batch may cost in total, with those of earlier processes.
 
     A running run counts with what it may cost at most. Where that is not known, it counts with the
-    cost of the dearest run so far, and the first run is executed alone.
+    cost of the dearest run so far, and the first run is executed alone. The calls of all runs spend
+    from `spending`, so that runs that are dearer than expected do not exceed the limit together.
     """
 
     def __init__(self, most: float | None, worst_case: float | None) -> None:
@@ -46,6 +49,7 @@ class BatchBudget:
         self._dearest: float | None = None
         self._shares: list[Share] = []
         self._changed = asyncio.Condition()
+        self.spending = Spending(lambda: Limits(max_cost_usd=most), whose="batch's")
         self.spent = 0.0
         self.is_spent = False
         """Whether a run could not start because too little is left."""
@@ -65,6 +69,12 @@ class BatchBudget:
         """What is neither spent nor reserved."""
         reserved = sum(share.reserved for share in self._shares)
         return (self._most or 0.0) - self.spent - reserved
+
+    def count_recorded(self, cost: float | None) -> None:
+        """Count a run that an earlier process executed; None: its cost is not known."""
+        self.count(cost)
+        if cost:
+            self.spending.add(TokenUsage(cost_usd=cost))
 
     def count(self, cost: float | None) -> None:
         """Count the cost of a run; None: it is not known, and nothing is counted."""
@@ -86,8 +96,7 @@ class BatchBudget:
         async with self._changed:
             while not self.is_spent:
                 if self._fits():
-                    left = self.left
-                    share = Share(reserved=min(self.expected or 0.0, left), limit=left)
+                    share = Share(reserved=min(self.expected or 0.0, self.left))
                     self._shares.append(share)
                     return share
                 if not self._shares:

@@ -25,7 +25,7 @@ from minions.contracts.calls import (
     context_exceeded,
 )
 from minions.contracts.context import RunContext, snake_case
-from minions.contracts.errors import JournalError, MinionsError, words_of
+from minions.contracts.errors import JournalError, MinionsError, StepFailedError, words_of
 from minions.contracts.events import AttemptFailed
 from minions.contracts.facts import (
     ModelCallFact,
@@ -33,10 +33,13 @@ from minions.contracts.facts import (
     ModelCallFinished,
     ModelCallInterrupted,
 )
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
+from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Clock
+from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import (
     CHARACTERS_PER_TOKEN,
@@ -48,8 +51,15 @@ from minions.engine.compile.prompt_sections import (
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
+from minions.engine.services.budget import CallReservation
 from minions.engine.services.pricing import context_tokens_of, expect_price, with_cost
-from minions.engine.services.retry import checked_result, is_retryable_error, with_retries
+from minions.engine.services.retry import (
+    AttemptsOutcome,
+    checked_result,
+    is_retryable_error,
+    with_retries,
+)
+from minions.engine.services.spending import CallEstimate
 
 __all__ = [
     "DefaultModelCallExecutor",
@@ -231,8 +241,12 @@ class ModelCalls:
     """Also holds calls that were cut off: they may have been paid for."""
     keeps_cut_text: bool = False
     """Whether a text that was cut off at its token limit is an answer, marked so."""
+    refuses: bool = True
+    """Whether the run is `limit_reached` when its budget keeps a call from starting."""
 
-    async def carry_out(self, call: ModelCall, *, remember: bool = True) -> ModelCall:
+    async def carry_out(
+        self, call: ModelCall, *, remember: bool = True, is_last: bool = False
+    ) -> ModelCall:
         """The call, COMPLETED with a response or FAILED with a failure.
 
         Each attempt starts from the same mark in memory, so it sees an identical prompt and a
@@ -240,6 +254,7 @@ class ModelCalls:
 
         Args:
             remember: Whether the answer joins the step's conversation.
+            is_last: Whether it is made although the budget is spent: nothing follows it.
         Raises:
             StepFailedError: The run's ledger is spent, or its cost is limited and the price of
                 the model is not known; no call was made.
@@ -253,14 +268,46 @@ class ModelCalls:
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
             await self._record(done, 0.0, remember=False)
             return done
-        return await self._made(call, remember=remember)
+        return await self._made(call, remember=remember, is_last=is_last)
 
-    async def _made(self, call: ModelCall, *, remember: bool) -> ModelCall:
-        view, context = self.view, self.view.context
+    async def _made(self, call: ModelCall, *, remember: bool, is_last: bool) -> ModelCall:
+        context = self.view.context
         context.progress.check_time()
-        context.progress.budget.check()
-        model = model_of(self.factory)
-        expect_price(model, context.progress.budget, context.scope.services)
+        budget, model = context.progress.budget, model_of(self.factory)
+        expect_price(model, budget, context.scope.services)
+        if is_last:
+            last = budget.last_call()
+            return await self._answered_call(call, model, last, remember=remember)
+        try:
+            reserved = budget.reserve(lambda: self._estimate(call, model), refuses=self.refuses)
+            async with reserved as reservation:
+                done = await self._answered_call(call, model, reservation, remember=remember)
+        except StepFailedError:
+            if budget.is_spent:
+                context.scope.services.metrics.budget_refused(budget.reached or "limit")
+            raise
+        if (overrun := budget.overrun) is not None:
+            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
+        return done
+
+    def _estimate(self, call: ModelCall, model: ChatModel | None) -> CallEstimate:
+        """What the call may use at most."""
+        services = self.view.context.scope.services
+        return CallEstimate(
+            characters=prompt_characters(call.prompt, call.layout),
+            max_output_tokens=call.prompt.options.max_output_tokens,
+            cost_usd=lambda usage: with_cost(usage, model, services).cost_usd,
+        )
+
+    async def _answered_call(
+        self,
+        call: ModelCall,
+        model: ChatModel | None,
+        reservation: CallReservation,
+        *,
+        remember: bool,
+    ) -> ModelCall:
+        view, context = self.view, self.view.context
         clock = context.scope.services.clock
         begin = clock.monotonic()
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
@@ -268,22 +315,20 @@ class ModelCalls:
         memory = view.memory
         mark = memory.take_snapshot(view.conversation_id)
         wasted: list[TokenUsage] = []
+        attempts = CallAttempts(view, model, call)
 
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
             usage = with_cost(failure.usage, model, context.scope.services)
             wasted.append(usage)
-            context.progress.budget.spend(usage)
+            reservation.spend(usage)
             self._tell_retry(attempt, delay_s, failure)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             if wasted:
                 memory.restore_snapshot(mark)
-            try:
-                return checked_result(executor.execute, await executor.execute(running, view))
-            except JournalError:
-                raise
-            except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
-                return Failure(_raised(error))
+                if context.progress.budget.is_spent:
+                    return Failure(self._spent_between())
+            return await self._tried(executor, running, attempts)
 
         try:
             attempted = await with_retries(
@@ -294,39 +339,64 @@ class ModelCalls:
                 on_retry=on_retry,
             )
         except asyncio.CancelledError:
-            cut = _with(
-                running,
-                CallStatus.FAILED,
-                failure=_CUT_OFF,
-                attempts=len(wasted) + 1,
-                wasted=wasted,
-                completed_at=clock.now(),
-            )
-            self.trace.add_model_call(cut)
-            await self._record(cut, _elapsed_ms(clock, begin), remember=False)
+            if attempts.has_sent:  # else it only waited for its turn
+                await self._record_cut_off(running, wasted, _elapsed_ms(clock, begin))
             raise
-        duration_ms = _elapsed_ms(clock, begin)
-        done = await self._ended(running, attempted.outcome, attempted.attempts, wasted)
+        duration_ms = _elapsed_ms(clock, begin + attempts.waited_s)
+        done = await self._ended(running, attempted, wasted, reservation)
         if done.response is None:
             memory.restore_snapshot(mark)
-            remember = False
-        await self._record(done, duration_ms, remember=remember)
-        if remember and done.response is not None:
-            memory.save_chat_response(view.conversation_id, done.response.message)
+        remember = remember and done.response is not None
+        await self._record(done, duration_ms, remember=remember, waited_s=attempts.waited_s)
+        self._count(model, done.usage)
+        if remember:
+            self._remember(done)
         return done
+
+    async def _tried(
+        self, executor: ModelCallExecutor, running: ModelCall, attempts: CallAttempts
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One attempt; whatever it raises is its failure."""
+        try:
+            outcome = await attempts.attempt(lambda: executor.execute(running, self.view))
+            return checked_result(executor.execute, outcome)
+        except JournalError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
+            return Failure(_raised(error, self.view.retry))
+
+    def _remember(self, done: ModelCall) -> None:
+        """The answer joins the step's conversation."""
+        if done.response is not None:
+            self.view.memory.save_chat_response(self.view.conversation_id, done.response.message)
+
+    async def _record_cut_off(
+        self, running: ModelCall, wasted: Sequence[TokenUsage], duration_ms: float
+    ) -> None:
+        """Record a call that was cancelled on its way."""
+        cut = _with(
+            running,
+            CallStatus.FAILED,
+            failure=_CUT_OFF,
+            attempts=len(wasted) + 1,
+            wasted=wasted,
+            completed_at=self.view.context.scope.services.clock.now(),
+        )
+        self.trace.add_model_call(cut)
+        await self._record(cut, duration_ms, remember=False)
 
     async def _ended(
         self,
         running: ModelCall,
-        outcome: Result[ModelCallResponse, ModelFailure],
-        attempts: int,
+        attempted: AttemptsOutcome[ModelCallResponse, ModelFailure],
         wasted: Sequence[TokenUsage],
+        reservation: CallReservation,
     ) -> ModelCall:
         """The call with its outcome; its usage is spent from the budget."""
         context = self.view.context
         model = model_of(self.factory)
         response = failure = None
-        outcome = self._kept_text(running.prompt, outcome)
+        outcome = self._kept_text(running.prompt, attempted.outcome)
         if is_successful(outcome):
             response = outcome.unwrap()
             usage = response.usage
@@ -336,21 +406,29 @@ class ModelCalls:
             usage = with_cost(usage, model, context.scope.services)
             if usage is not response.usage:
                 response = evolve(response, usage=usage)
-            context.progress.budget.spend(usage)
+            reservation.spend(usage)
         else:
             failure = outcome.failure()
             usage = with_cost(failure.usage, model, context.scope.services)
             failure = evolve(failure, usage=usage)
-            context.progress.budget.spend(usage)
+            reservation.spend(usage)
         return _with(
             running,
             CallStatus.COMPLETED if failure is None else CallStatus.FAILED,
             response=response,
             failure=failure,
-            attempts=attempts,
+            attempts=attempted.attempts,
             wasted=wasted,
             completed_at=context.scope.services.clock.now(),
         )
+
+    def _spent_between(self) -> ModelFailure:
+        """The failure of a call whose failed attempts used up the budget."""
+        budget = self.view.context.progress.budget
+        if self.refuses:
+            budget.refuse()
+        info = budget.failure()
+        return ModelFailure(code=info.code, message=info.message)
 
     def _too_long(self, call: ModelCall) -> ModelFailure | None:
         """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
@@ -394,12 +472,12 @@ class ModelCalls:
         view, context = self.view, self.view.context
         done = recorded_model_call(call, fact_in(entry, ModelCallFact), entry.at)
         context.scope.recorder.note_replayed(entry)
-        context.progress.budget.spend(done.usage)
+        context.progress.budget.spend_replayed(call.key, done.usage)
         if view.live_conversation is not None:
             view.live_conversation.follow((entry,))
         recall(self.factory, call.prompt)
-        if remember and done.response is not None:
-            view.memory.save_chat_response(view.conversation_id, done.response.message)
+        if remember:
+            self._remember(done)
         return done
 
     async def _usage(self, prompt: Prompt, response: ModelCallResponse) -> TokenUsage:
@@ -415,9 +493,17 @@ class ModelCalls:
         said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
         return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)
 
-    async def _record(self, call: ModelCall, duration_ms: float, *, remember: bool) -> None:
+    def _count(self, model: ChatModel | None, usage: TokenUsage) -> None:
+        name = model.name if model is not None else "own"
+        self.view.context.scope.services.metrics.model_tokens(
+            name, usage.input_tokens, usage.output_tokens, usage.cost_usd
+        )
+
+    async def _record(
+        self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float = 0.0
+    ) -> None:
         fact = (
-            self._answered(call, duration_ms, remember=remember)
+            self._answered(call, duration_ms, remember=remember, waited_s=waited_s)
             if call.failure is None
             else self._lost(call, call.failure)
         )
@@ -437,7 +523,7 @@ class ModelCalls:
         )
 
     def _answered(
-        self, call: ModelCall, duration_ms: float, *, remember: bool
+        self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float
     ) -> ModelCallFinished:
         view, response = self.view, call.response
         assert response is not None  # noqa: S101  # a call without failure has a response
@@ -453,7 +539,7 @@ class ModelCalls:
             conversation=view.conversation_id if remember else f"{view.conversation_id}#aside",
             message=response.message,
             sequence=sequence,
-            metrics=_metrics(response, duration_ms),
+            metrics=_metrics(response, duration_ms, waited_s),
             finish_reason=response.finish_reason,
             instruction=response.completion_instruction,
             sections=apportioned(response.usage.input_tokens, section_tokens(parts_of_call(call)))
@@ -464,7 +550,8 @@ class ModelCalls:
 
     def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
         context = self.view.context
-        context.scope.services.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        context.scope.services.metrics.retried("model")
+        self.view.log.warning("model_call_retried", attempt=attempt, code=failure.code)
         context.scope.events.publish(
             AttemptFailed(
                 run_id=context.run_id,
@@ -480,15 +567,17 @@ class ModelCalls:
         )
 
 
-def _raised(error: Exception) -> ModelFailure:
+def _raised(error: Exception, retry: RetryConfig) -> ModelFailure:
     if isinstance(error, MinionsError):
         return ModelFailure(
             code=error.error_code, message=error.message, suggestions=error.suggestions
         )
     return ModelFailure(
-        code="model-raised",
+        code=RESOURCE_LIMIT if isinstance(error, MemoryError) else "model-raised",
         message=f"The model call raised {words_of(error)}",
-        is_retryable=is_retryable_error(error, unless_known=False),
+        is_retryable=is_retryable_error(
+            error, unless_known=False, retryable=retry.retryable_exceptions
+        ),
     )
 
 
@@ -497,7 +586,9 @@ def _retried(call: ModelCall) -> Mapping[str, JsonValue] | None:
     return call.retried_usage.to_json() if call.retried_usage.total_tokens else None
 
 
-def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, JsonValue]:
+def _metrics(
+    response: ModelCallResponse, duration_ms: float, waited_s: float
+) -> Mapping[str, JsonValue]:
     metrics: dict[str, JsonValue] = {
         "duration_ms": duration_ms,
         "input_tokens": response.usage.input_tokens,
@@ -505,6 +596,8 @@ def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, Js
         "total_tokens": response.usage.total_tokens,
         "cached_tokens": response.usage.cached_tokens,
     }
+    if waited_s:
+        metrics["waited_ms"] = round(waited_s * 1000, 3)
     if response.usage.cost_usd is not None:
         metrics["cost_usd"] = response.usage.cost_usd
     if response.model_name is not None:

@@ -9,6 +9,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.completion import CompletionLink, StepCompletionChain
+from minions.contracts.errors import MAX_MODEL_CALLS
 from minions.contracts.executions import StepExecution
 from minions.contracts.patterns import search
 from minions.contracts.verdicts import Completion, CompletionMode
@@ -158,7 +159,7 @@ def budget_spent(execution: StepExecution[object]) -> Completion:
         f"Step '{execution.step_id}' made {execution.model_call_limit} model calls, its limit "
         "max_model_calls_per_step, and was not complete. Raise the limit, or say more clearly "
         "when the step is done.",
-        code="max-model-calls",
+        code=MAX_MODEL_CALLS,
     )
 
 

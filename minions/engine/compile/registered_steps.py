@@ -225,6 +225,11 @@ class UsedStep(WrittenStep[object], Step[object]):
         return self._made.tool_failure
 
     @property
+    def at_limit(self) -> str:
+        """The `at_limit` of the registered step."""
+        return self._made.at_limit
+
+    @property
     def history(self) -> HistoryWindow | None:
         """The `history` of the registered step; None before it is made."""
         return self.inner.history if self.inner is not None else None

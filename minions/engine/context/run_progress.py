@@ -11,6 +11,7 @@ from minions.contracts.messages import Message
 from minions.engine.history.conversation import ConversationSummary, LiveConversation
 from minions.engine.history.replay import OpenCall
 from minions.engine.services.budget import RunBudget
+from minions.engine.services.spending import EarlierUsage
 
 __all__ = ["RunProgress"]
 
@@ -25,6 +26,7 @@ class RunProgress:
         open_calls: Sequence[OpenCall] = (),
         warnings: Sequence[RunWarning] = (),
         parent: RunProgress | None = None,
+        earlier: EarlierUsage | None = None,
     ) -> None:
         """Begin with nothing spent.
 
@@ -33,6 +35,7 @@ class RunProgress:
             open_calls: Calls in doubt of the run.
             warnings: Those that earlier executions of the run recorded.
             parent: Of the recipe around this one: what is spent here is spent there, too.
+            earlier: What earlier executions of the run used; None: nothing.
         Raises:
             MetadataError: A limit of a wrong name or type.
         """
@@ -41,7 +44,9 @@ class RunProgress:
         self._read_limits()
         self._parent = parent
         self.budget: RunBudget = RunBudget(
-            lambda: self.limits, parent=parent.budget if parent is not None else None
+            lambda: self.limits,
+            parent=parent.budget if parent is not None else None,
+            earlier=earlier,
         )
         self._open_calls = tuple(open_calls)
         self._warnings = list(warnings)

@@ -86,7 +86,7 @@ class RunValues:
             return
         if self._secrets and not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
-        failure = dict(error.to_json()) if error is not None else None
+        failure = dict(error.to_document()) if error is not None else None
         self._steps[step.id] = {"status": status.value, "output": output, "error": failure}
         if step.id not in _RESERVED:
             self._names[step.id] = output
@@ -99,7 +99,7 @@ class RunValues:
             # In a graph of transitions it may have run before: its newest output stays readable.
             self._steps[step_id] = {**before, "status": status.value, "error": None}
             return
-        failure = dict(error.to_json()) if error is not None else None
+        failure = dict(error.to_document()) if error is not None else None
         self._steps[step_id] = {"status": status.value, "error": failure}
         if status is StepStatus.FAILED and step_id not in _RESERVED:
             self._names.pop(step_id, None)

@@ -46,6 +46,7 @@ from minions.contracts.facts import (
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, TokenUsage
+from minions.engine.history.recorded import error_document
 from minions.engine.history.session_messages import session_step_of
 from minions.recipe.model import MESSAGE_INPUT
 
@@ -209,7 +210,7 @@ def _run_finished(entry: JournalEntry, fact: RunFinished) -> RunEvent:
     return events.RunFailed(
         **_place(entry),
         status=fact.status,
-        data={"error": given(fact.error), "metrics": fact.usage},
+        data={"error": error_document(given(fact.error)), "metrics": fact.usage},
     )
 
 
@@ -219,7 +220,7 @@ def _step_finished(entry: JournalEntry, fact: StepOutcome) -> RunEvent:
         **_step_place(entry, fact.step_id),
         status=fact.status,
         reason=fact.reason,
-        error=fact.error,
+        error=error_document(fact.error),
         usage=fact.usage or TokenUsage().to_json(),
         duration_ms=fact.duration_ms or 0.0,
         model_calls=fact.model_calls or 0,
@@ -277,7 +278,7 @@ def _tool_finished(entry: JournalEntry, fact: ToolCallOutcome) -> RunEvent:
         call_id=fact.call_id or "",
         tool=fact.tool,
         duration_ms=fact.duration_ms or 0.0,
-        error=fact.error,
+        error=error_document(fact.error),
     )
 
 

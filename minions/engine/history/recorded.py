@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from attrs import evolve
@@ -32,6 +32,7 @@ from minions.contracts.facts import (
     ToolCallStarted,
     given,
 )
+from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest
@@ -45,8 +46,11 @@ from minions.engine.history.memory import (
     tool_content,
 )
 from minions.engine.history.replay import StepRows
+from minions.engine.services.spending import EarlierUsage
 
 __all__ = [
+    "earlier_usage",
+    "error_document",
     "recorded_calls",
     "recorded_error",
     "recorded_execution",
@@ -115,7 +119,20 @@ def recorded_error(error: Mapping[str, JsonValue] | None) -> FailureInfo:
         code=texts.get("code") or "failed",
         message=texts.get("message") or "It failed.",
         where=texts.get("where"),
+        category=_recorded_category(texts.get("category")),
     )
+
+
+def _recorded_category(name: str | None) -> FailureCategory | None:
+    """The category that a row names; None: its code says it, or a newer version wrote it."""
+    return next((each for each in FailureCategory if each.value == name), None)
+
+
+def error_document(error: Mapping[str, JsonValue] | None) -> Mapping[str, JsonValue] | None:
+    """A recorded failure as events carry it: what is recorded, and its category."""
+    if error is None:
+        return None
+    return {**error, "category": recorded_error(error).category.value}
 
 
 def recorded_usage(usage: Mapping[str, JsonValue] | None) -> TokenUsage:
@@ -128,6 +145,25 @@ def recorded_usage(usage: Mapping[str, JsonValue] | None) -> TokenUsage:
         cached_tokens=_count(counts.get("cached_tokens")),
         cost_usd=cost if isinstance(cost, int | float) else None,
     )
+
+
+def earlier_usage(entries: Iterable[JournalEntry]) -> EarlierUsage:
+    """What the recorded model calls of a run used, until they are replayed."""
+    return EarlierUsage(
+        (entry.key, _usage_of(entry.fact))
+        for entry in entries
+        if isinstance(entry.fact, ModelCallFact)
+    )
+
+
+def _usage_of(fact: ModelCallFact) -> TokenUsage:
+    """What all attempts at the call used."""
+    last: Mapping[str, JsonValue] | None = None
+    if isinstance(fact, ModelCallFinished):
+        last = fact.metrics
+    elif isinstance(fact, ModelCallLoss):
+        last = fact.usage
+    return recorded_usage(fact.retried_usage) + recorded_usage(last)
 
 
 def _count(value: JsonValue) -> int:

@@ -20,6 +20,7 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import (
     RunFinished,
 )
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.instructions import T_co
 from minions.contracts.steps import PythonStep
 from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
@@ -138,9 +139,11 @@ class AgentRun(Generic[T_co]):
             LeaseHeldError, JournalError: The journal refused before anything was done.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
-        recorder = self.context.scope.recorder
+        recorder, services = self.context.scope.recorder, self.context.scope.services
         if not self._start.is_over:
             await recorder.open()
+        begin, status = services.clock.monotonic(), RunStatus.FAILED
+        services.metrics.run_began()
         try:
             await self._refuse_if_resumed_elsewhere()
             await self._join_conversation()
@@ -149,10 +152,14 @@ class AgentRun(Generic[T_co]):
             try:
                 end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
             except asyncio.CancelledError:
+                status = RunStatus.CANCELLED
                 await self._finish(_CANCELLED)
                 raise
-            return await self._finish(end)
+            result = await self._finish(end)
+            status = result.status
+            return result
         finally:
+            services.metrics.run_ended(status.value, services.clock.monotonic() - begin)
             await recorder.close()
 
     async def _refuse_if_resumed_elsewhere(self) -> None:
@@ -312,4 +319,5 @@ def _raised(error: BaseException) -> FailureInfo:
     if isinstance(error, MinionsError):
         return error.info()
     text = f"The run raised {words_of(error)}. What was done is kept."
-    return FailureInfo(code="run-raised", message=text)
+    code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "run-raised"
+    return FailureInfo(code=code, message=text)

@@ -120,6 +120,7 @@ class RunWiring:
                 recipe.limits,
                 open_calls=plan.doubt if plan is not None else (),
                 warnings=start.replay.warnings if start.replay is not None else (),
+                earlier=start.earlier,
             ),
             recipe_runner=recipe_runner,
         )

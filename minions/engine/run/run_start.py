@@ -15,10 +15,12 @@ from minions.contracts.tools import Toolbox
 from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
+from minions.engine.history.recorded import earlier_usage
 from minions.engine.history.replay import OpenCall, Replay
 from minions.engine.run.recipe_changes import check_outputs, steps_from
 from minions.engine.run.recorded_run import RecordedRun, edited_inputs
 from minions.engine.run.retry_from import is_address, reruns_from
+from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
@@ -60,6 +62,8 @@ class RunStart:
     """Whether the run came to its output before: it is replayed, and nothing is stored."""
     chosen: ChosenSteps | None = None
     """The steps that run; None: all."""
+    earlier: EarlierUsage | None = None
+    """What earlier executions used, which counts against the limits; None: the run is new."""
     live_conversation: ConversationStart | None = field(factory=ConversationStart)
     """Where it continues the conversation of its session; None: the recorded run had none."""
 
@@ -189,5 +193,6 @@ def _start_of(
         resume_plan=plan,
         is_over=replay.is_over,
         chosen=recorded.chosen,
+        earlier=earlier_usage(recorded.entries),
         live_conversation=ConversationStart.of_run(recorded.start, recorded.entries[0].position),
     )

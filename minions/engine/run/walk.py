@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from attrs import evolve, frozen
@@ -18,6 +19,7 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.run.routes import Routes
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.scheduler import DependencyWalk, Skip
+from minions.engine.services.services import room_for_more
 from minions.engine.step.outcome import all_waiting
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import ExecutionMode, OnFailure
@@ -81,6 +83,7 @@ class RecipeWalk:
             back_edges=self._steps.back_edges,
             is_brief=self._steps.is_brief,
             max_parallel=recipe.max_parallel if is_parallel else 1,
+            room=partial(room_for_more, self._context.scope.services),
         )
         await walk.walk()
 

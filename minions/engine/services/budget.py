@@ -1,51 +1,108 @@
-"""The budget of a run: the limits on steps, tokens and cost, and what is spent."""
+"""The budget of a run: the limits on steps, model calls, tokens and cost, and what is spent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from attrs import frozen
 
 from minions.contracts.context import Limits
-from minions.contracts.errors import FailureInfo, StepFailedError
+from minions.contracts.errors import LIMIT_REACHED, FailureInfo, StepFailedError
+from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.messages import TokenUsage
+from minions.engine.services.spending import CallEstimate, EarlierUsage, Spending
 
-__all__ = ["RunBudget"]
+__all__ = ["CallReservation", "RunBudget"]
 
 
 class RunBudget:
-    """Counts steps, tokens and US dollars. Once a limit is reached, nothing new starts."""
+    """Counts steps, calls, tokens and US dollars. Once a limit is reached, nothing new starts."""
 
-    def __init__(self, limits: Callable[[], Limits], parent: RunBudget | None = None) -> None:
+    def __init__(
+        self,
+        limits: Callable[[], Limits],
+        parent: RunBudget | None = None,
+        *,
+        earlier: EarlierUsage | None = None,
+    ) -> None:
         """Start with nothing spent.
 
         Args:
             limits: Called at each check: an application may change the limits during the run.
             parent: The budget of the enclosing run, for a recipe that is a step; everything that is
                 spent here is spent there as well.
+            earlier: What earlier executions of the run used; None: nothing.
         """
         self._limits = limits
         self._parent = parent
-        self.usage = TokenUsage()
+        whose = "run's" if parent is None else "recipe's"
+        self._own = Spending(limits, whose=whose, earlier=earlier)
+        self._shared: tuple[Spending, ...] = ()
+        self._counted_before: tuple[Spending, ...] = ()
+        """Shared budgets that count what is replayed already."""
         self.steps = 0
         """Steps that were executed so far; skipped steps do not count."""
         self._allowed: object = None
-        self._reached: str | None = None
+        self._stopped_at: str | None = None
+        """The limit that was reached, of those that are not on model calls."""
         self.has_refused = False
         """Whether something was prevented from starting: only then is the run `limit_reached`."""
+
+    def share(self, spending: Spending, *, counts_replayed: bool = True) -> None:
+        """Spend from that budget, too: of a batch, a session, a day.
+
+        Args:
+            counts_replayed: Whether calls that are replayed are to be counted there; False: what
+                earlier executions of the run used is counted already.
+        """
+        self._shared = (*self._shared, spending)
+        if not counts_replayed:
+            self._counted_before = (*self._counted_before, spending)
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What the calls of this execution of the run used, with those that were replayed."""
+        return self._own.usage
+
+    @property
+    def _levels(self) -> tuple[Spending, ...]:
+        """Whatever is spent from by a call, the innermost first."""
+        outer = self._parent._levels if self._parent is not None else ()  # noqa: SLF001  # its own kind
+        return (self._own, *self._shared, *outer)
+
+    @property
+    def _replay_levels(self) -> tuple[Spending, ...]:
+        """What counts a call that is replayed."""
+        outer = self._parent._replay_levels if self._parent is not None else ()  # noqa: SLF001  # its own kind
+        shared = (each for each in self._shared if each not in self._counted_before)
+        return (self._own, *shared, *outer)
+
+    @property
+    def _own_reached(self) -> str | None:
+        if self._stopped_at not in (None, "max_steps"):
+            return self._stopped_at
+        shared = (each.reached for each in self._shared)
+        return self._own.reached or next(filter(None, shared), None) or self._stopped_at
 
     @property
     def reached(self) -> str | None:
         """The limit that was reached, by its name, here or in an enclosing run; None: none was."""
-        return self._reached or (self._parent.reached if self._parent is not None else None)
+        return self._own_reached or (self._parent.reached if self._parent is not None else None)
 
     @property
     def whose(self) -> str:
-        """Whose limit was reached, for a message: `recipe's` or `run's`."""
+        """Whose limit was reached, for a message: such as `recipe's` or `batch's`."""
+        return next((each.whose for each in self._levels if each.reached), self._own_whose)
+
+    @property
+    def _own_whose(self) -> str:
         return "recipe's" if self.is_own else "run's"
 
     @property
     def is_own(self) -> bool:
         """Whether the limit that was reached is that of a recipe step, not of the run."""
-        return self._reached is not None and self._parent is not None
+        return self._own_reached is not None and self._parent is not None
 
     @property
     def is_spent(self) -> bool:
@@ -59,9 +116,9 @@ class RunBudget:
             self._parent.count_step()
 
     def _has_step_left(self) -> bool:
-        if self._reached is None and self.steps == self._limits().max_steps:
-            self._reached = "max_steps"
-        return self._reached is None and (self._parent is None or self._parent.may_start_step())
+        if self._own_reached is None and self.steps == self._limits().max_steps:
+            self._stopped_at = "max_steps"
+        return self._own_reached is None and (self._parent is None or self._parent.may_start_step())
 
     def may_start_step(self) -> bool:
         """Whether another step may start; the caller then counts it."""
@@ -70,82 +127,130 @@ class RunBudget:
             return False
         return True
 
-    def spend(self, usage: TokenUsage) -> None:
-        """Add the usage of a model call. It is known only afterwards, so a limit may be
-        exceeded.
-        """
-        self.usage += usage
-        if self._reached in (None, "max_steps"):
-            self._reached = self._used_up() or self._reached
-        if self._parent is not None:
-            self._parent.spend(usage)
+    def spend_replayed(self, key: str, usage: TokenUsage) -> None:
+        """Add what a recorded call used: it counted as earlier usage until now.
 
-    def _used_up(self) -> str | None:
-        """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
-        limits, used = self._limits(), self.usage
-        if limits.max_tokens is not None and used.total_tokens >= limits.max_tokens:
-            return "max_tokens"
-        most, cost = limits.max_cost_usd, used.cost_usd
-        if most is None or (cost is None and not used.total_tokens):
-            return None
-        return "max_cost_usd" if cost is None or cost >= most else None
+        Args:
+            key: The key of the call.
+        """
+        for level in self._replay_levels:
+            level.replay(key, usage)
 
     @property
     def max_cost_usd(self) -> float | None:
         """The lowest cost limit of this budget and the enclosing ones; None: unlimited."""
-        own = self._limits().max_cost_usd
-        outer = self._parent.max_cost_usd if self._parent is not None else None
-        return min((most for most in (own, outer) if most is not None), default=None)
+        limits = (level.limits().max_cost_usd for level in self._levels)
+        return min((most for most in limits if most is not None), default=None)
 
-    def check(self) -> None:
+    @property
+    def overrun(self) -> str | None:
+        """How far a limit was exceeded, for a person; None: none was."""
+        told = (
+            f"the {level.whose} limit: {level.overrun}" for level in self._levels if level.overrun
+        )
+        return next(told, None)
+
+    @asynccontextmanager
+    async def reserve(
+        self, estimate: Callable[[], CallEstimate], *, refuses: bool = True
+    ) -> AsyncIterator[CallReservation]:
+        """Hold what a model call may use; it waits while calls in flight may still need it.
+
+        Args:
+            estimate: What it may use; asked only where a limit is set.
+            refuses: As of `check`.
+        Raises:
+            StepFailedError: Code `limit-reached`.
+        """
+        self.check(refuses=refuses)
+        levels = self._levels
+        limited = [level for level in levels if level.is_limited]
+        wanted = estimate() if limited else None
+        async with AsyncExitStack() as held:
+            for level in levels:
+                if wanted is None or level not in limited:
+                    level.calls += 1
+                    continue
+                await held.enter_async_context(level.reserve(wanted))
+                self.check(refuses=refuses)
+            yield CallReservation(levels, wanted.characters if wanted is not None else 0)
+
+    def last_call(self) -> CallReservation:
+        """What one more call spends from, although the budget is spent."""
+        levels = self._levels
+        for level in levels:
+            level.calls += 1
+        return CallReservation(levels, 0)
+
+    def check(self, *, refuses: bool = True) -> None:
         """Refuse to start a model call when the budget is spent.
 
+        Args:
+            refuses: Whether the run is `limit_reached` by that; False: the caller has another way.
         Raises:
             StepFailedError: Code `limit-reached`.
         """
         if self.is_spent:
-            self.refuse()
+            if refuses:
+                self.refuse()
             raise StepFailedError(self.failure())
 
     def refuse(self) -> None:
         """Note that something was prevented from starting, here and where the limit belongs."""
         self.has_refused = True
-        if self._reached is None and self._parent is not None:
+        if self._own_reached is None and self._parent is not None:
             self._parent.refuse()
 
     def stop_at(self, name: str, allowed: object) -> None:
         """Note a limit that is not among the run's own limits as reached."""
-        self._reached, self._allowed, self.has_refused = name, allowed, True
+        self._stopped_at, self._allowed, self.has_refused = name, allowed, True
 
     def run_out_of_time(self) -> None:
         """Note that the run's `timeout_s` has passed."""
         if self._parent is not None:
             self._parent.run_out_of_time()
             return
-        self._reached = "timeout_s"
+        self._stopped_at = "timeout_s"
         self.has_refused = True
 
     def failure(self) -> FailureInfo:
         """The failure `limit-reached`, with the limit, what was spent, and what to do."""
-        if self._reached is None and self._parent is not None:
+        if self._own_reached is None and self._parent is not None:
             return self._parent.failure()
-        name = self._reached or "limit"
-        spent = {
-            "max_steps": f"{self.steps} steps were run",
-            "max_tokens": f"{self.usage.total_tokens} tokens were used",
-            "max_cost_usd": self._spent_words(),
-            "timeout_s": "the run took too long",
-        }.get(name, "the run's limit was reached")
-        allowed = self._allowed or getattr(self._limits(), name, None)
+        name = self._own_reached or "limit"
+        level = next((each for each in self._levels if each.reached == name), self._own)
+        allowed = self._allowed or getattr(level.limits(), name, None)
         return FailureInfo(
-            code="limit-reached",
-            message=f"The {self.whose} limit {name}={allowed} is reached: {spent}. "
-            "What was done is recorded; raise the limit to resume the run."
-            " (It is set under `limits:` or by a flag.)",
+            code=LIMIT_REACHED,
+            message=f"The {self.whose} limit {name}={allowed} is reached: "
+            f"{self._spent_words(name, level)}. What was done is recorded; raise the limit to "
+            "resume the run. (It is set under `limits:` or by a flag.)",
+            category=FailureCategory.TIMEOUT if name == "timeout_s" else None,
         )
 
-    def _spent_words(self) -> str:
-        cost = self.usage.cost_usd
-        return (
-            "the cost of what was done is not known" if cost is None else f"${cost:.6g} was spent"
-        )
+    def _spent_words(self, name: str, level: Spending) -> str:
+        return {
+            "max_steps": f"{self.steps} steps were run",
+            "max_model_calls": f"{level.calls} model calls were made",
+            "max_tokens": f"{level.tokens} tokens were used",
+            "max_cost_usd": _cost_words(level.cost_usd),
+            "timeout_s": "the run took too long",
+        }.get(name, "the run's limit was reached")
+
+
+@frozen
+class CallReservation:
+    """What one model call spends from."""
+
+    _levels: tuple[Spending, ...]
+    _characters: int
+    """Of its prompt; 0: not counted."""
+
+    def spend(self, usage: TokenUsage) -> None:
+        """Add what an attempt at the call used; the last one may exceed a limit."""
+        for level in self._levels:
+            level.add(usage, self._characters)
+
+
+def _cost_words(cost: float | None) -> str:
+    return "the cost of what was done is not known" if cost is None else f"${cost:.6g} was spent"

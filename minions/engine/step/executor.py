@@ -21,6 +21,7 @@ from minions.contracts.facts import (
     StepInterrupted,
     StepStarted,
 )
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
@@ -205,7 +206,8 @@ class StepExecutor(Generic[T]):
             self._caching.asked.add(self._recorded.cache_key)
         for call in execution.model_calls:
             recall(self._models, call.prompt)
-        self.context.progress.budget.spend(execution.usage)
+        for done in execution.model_calls:
+            self.context.progress.budget.spend_replayed(done.key, done.usage)
         self._work.keep_conversation(execution)
         if self._item is None:
             self.context.step_manager.record(execution)
@@ -269,7 +271,8 @@ class StepExecutor(Generic[T]):
             return Ending(error=error.info())
         words = self.context.secrets.clean_text(words_of(error))
         text = f"Step '{self.step.id}' raised {words}"
-        return Ending(error=FailureInfo(code="step-raised", message=text))
+        code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "step-raised"
+        return Ending(error=FailureInfo(code=code, message=text))
 
     async def _worked(self) -> Ending:
         if self._caching is not None and (kept := await self._from_cache(self._caching)):
@@ -343,13 +346,11 @@ class StepExecutor(Generic[T]):
         self._work.keep_conversation(execution)
         if self._item is None:
             context.step_manager.record(execution)
-        context.scope.services.log.info(
-            "step_finished",
-            step_id=self._view.step_id,
-            status=status.value,
-            duration_ms=duration_ms,
-        )
-        if ending.error is None and self._cache_key is not None and self._cached_from is None:
+        code = ending.error.code if ending.error is not None else None
+        context.scope.services.metrics.step_ended(status.value, code, duration_ms / 1000)
+        self._view.log.info("step_finished", status=status.value, duration_ms=duration_ms)
+        is_whole = ending.error is None and not self._trace.is_partial
+        if is_whole and self._cache_key is not None and self._cached_from is None:
             await self._keep(ending.completion)  # last: by now it is recorded
         return execution
 

@@ -24,7 +24,13 @@ from minions.contracts.calls import (
     PromptLayout,
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
-from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
+from minions.contracts.errors import (
+    LIMIT_REACHED,
+    MAX_MODEL_CALLS,
+    OUTPUT_TRUNCATED,
+    FailureInfo,
+    StepFailedError,
+)
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import ConversationStarted, MessageRecorded, Rollback
 from minions.contracts.json_values import JsonValue
@@ -44,6 +50,7 @@ from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.output_ladder import Answer, OutputLadder
+from minions.engine.calls.result_reader import ResultReader, has_long_result
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.borders import is_border_words
@@ -72,6 +79,10 @@ _DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
 _TRUNCATED: Final = (
     "An answer of step '{}' was cut off at its token limit. It is kept as it is; raise "
     "max_output_tokens, or ask for the rest."
+)
+_ANSWER_NOW: Final = (
+    "A limit is reached: no further call is possible. Answer now from what you have, and call no "
+    "tool."
 )
 _GO_ON: Final = "The step is not complete yet. Continue; when it is complete, say `status: done`."
 
@@ -251,6 +262,53 @@ class ModelLoop:
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""
+        try:
+            ending = await self._until_end()
+        except StepFailedError as error:
+            ending = Ending(error=error.failure)
+        if ending.error is None or not self._may_answer(ending.error):
+            return ending
+        return await self._answered_at_limit(ending)
+
+    def _may_answer(self, error: FailureInfo) -> bool:
+        """Whether the step answers from what there is: a limit is why it has no output."""
+        if self.step.at_limit != "answer" or self.trace.waits_for is not None:
+            return False
+        if error.code != LIMIT_REACHED:
+            return error.code == MAX_MODEL_CALLS
+        return self.view.context.progress.budget.reached != "timeout_s"
+
+    async def _answered_at_limit(self, ending: Ending) -> Ending:
+        """The output of one more call, without tools; the ending as it was if that gives none."""
+        await self._say(user(_ANSWER_NOW))
+        asked = await self._ask("last", self._constraint(), is_last=True)
+        if not is_successful(asked):
+            return self._given_up(ending, asked.failure().message)
+        answer = asked.unwrap()
+        if self.output is None:
+            output: object = answer.response.text
+        else:
+            parser = self.view.context.scope.services.parser
+            read = parser.parse(self.output, answer.raw, answer.mode)
+            if not is_successful(read):
+                return self._given_up(ending, read.failure().message)
+            output = read.unwrap()
+        self.trace.is_partial = True
+        reason = "It answered from what there was when a limit was reached."
+        return Ending(
+            output=output,
+            completion=Completion(Verdict.COMPLETE, reason=reason, decided_by="AtLimit"),
+        )
+
+    def _given_up(self, ending: Ending, why: str) -> Ending:
+        """The failure by the limit, with the words why the last call gave no output either."""
+        assert ending.error is not None  # noqa: S101  # asked only then
+        if ending.error.code == LIMIT_REACHED:
+            self.view.context.progress.budget.refuse()
+        message = f"{ending.error.message} The last call gave no output either: {why}"
+        return evolve(ending, error=evolve(ending.error, message=message))
+
+    async def _until_end(self) -> Ending:
         chain = self.step.completion_chain or _DEFAULT_CHAIN
         constraint = self._constraint()
         first = constraint if self._constrains_every_call() else None
@@ -310,10 +368,17 @@ class ModelLoop:
         return self.capabilities.tools_with_schema or not self.view.tools.names
 
     def _specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self.view.tools)
+        return tuple(tool.spec for tool in self._reading_view().tools)
+
+    def _reading_view(self) -> StepView:
+        """The step, with a tool that reads long results as soon as there is one."""
+        most = self.view.limits.max_tool_result_characters
+        if not has_long_result(self.trace.tool_calls, most):
+            return self.view
+        return self.view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
 
     async def _ask(
-        self, phase: str, constraint: OutputRequest | None
+        self, phase: str, constraint: OutputRequest | None, *, is_last: bool = False
     ) -> Result[Answer, FailureInfo]:
         """One logical model call with the conversation so far."""
         view = self.view
@@ -331,7 +396,7 @@ class ModelLoop:
             if not is_successful(fitted):
                 return Failure(fitted.failure())
             prompt, layout = fitted.unwrap()
-        if self.trace.calls_left < 1:  # another conversation of the same step took the last one
+        if not is_last and self.trace.calls_left < 1:  # used up by another conversation
             spent = budget_spent(self.trace.picture())
             return Failure(FailureInfo(code=spent.code, message=spent.reason))
         mark = view.memory.take_snapshot(view.conversation_id)
@@ -344,9 +409,10 @@ class ModelLoop:
             factory=self.model_call_executor_factory,
             trace=self.trace,
             keeps_cut_text=view.live_conversation is not None,
+            refuses=self.step.at_limit != "answer",
         )
         is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
-        done = await calls.carry_out(call, remember=not is_call_for_schema)
+        done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)
         if done.status is CallStatus.FAILED or done.response is None:
             self.trace.add_model_call(done)
             assert done.failure is not None  # noqa: S101  # FAILED carries its failure
@@ -388,7 +454,7 @@ class ModelLoop:
 
     def _batch(self, view: StepView | None = None) -> ToolBatch:
         return ToolBatch(
-            view=view or self.view,
+            view=view or self._reading_view(),
             factory=self.tool_call_executor_factory,
             trace=self.trace,
             reports_failures=self.step.tool_failure == "report",

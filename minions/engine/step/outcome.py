@@ -7,7 +7,7 @@ from typing import Final, Required, TypedDict, Unpack
 
 from msgspec import UnsetType
 
-from minions.contracts.errors import NEEDS_DECISION, FailureInfo
+from minions.contracts.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.facts import StepFailed, StepFinished, StepInterrupted, StepSkipped
 from minions.contracts.json_values import JsonValue
@@ -17,7 +17,7 @@ from minions.engine.context.agent_context import AgentContext
 
 __all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_status", "record_unexecuted", "step_over"]
 
-CUT_OFF: Final = frozenset({"cancelled", "limit-reached", NEEDS_DECISION})
+CUT_OFF: Final = frozenset({"cancelled", LIMIT_REACHED, NEEDS_DECISION})
 """Codes of ends that came from outside: a resumed run continues such a step."""
 
 

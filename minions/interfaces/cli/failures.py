@@ -98,5 +98,5 @@ def _fail_internally(error: BaseException, settings: Settings) -> int:
     tell("This is a bug in minions. Run again with --debug and report what it prints.")
     if settings.json:
         info = FailureInfo(code="internal", message=words_of(error))
-        say(json_text({"error": dict(info.to_json())}))
+        say(json_text({"error": dict(info.to_document())}))
     return 70

@@ -54,6 +54,8 @@ class GoalSpec(StepSpec):
     completion_links: tuple[str, ...] = ()
     """Names of registered completion links, which are asked before the default chain."""
     tool_failure: str = "fail"
+    at_limit: str = "fail"
+    """`fail`, or `answer`: one more call answers from what there is."""
     memory: str = "isolated"
     """`isolated` or `conversation`."""
     history: HistoryWindow | None = None
@@ -178,6 +180,13 @@ class _Goal(StepKind):
                 "Whether a tool's failure ends the step or is reported to the model.",
                 ("fail", "report"),
             ),
+            choice_key(
+                "at_limit",
+                "What happens when a limit on model calls, tokens or cost is reached: the step "
+                "fails, or one more call, without tools, answers from what there is; the step and "
+                "the run are then partial.",
+                ("fail", "answer"),
+            ),
             MODEL_KEY,
             CACHE_KEY,
         ),
@@ -204,6 +213,7 @@ class _Goal(StepKind):
             completion=step.goal.completion,
             completion_links=step.goal.links,
             tool_failure=section.text("tool_failure") or _usual_policy(section),
+            at_limit=section.text("at_limit") or "fail",
             memory=section.text("memory") or "isolated",
             history=step.goal.history,
             model=step.goal.model,

@@ -270,6 +270,7 @@ LIMITS: Final = Table(
             "allow_repeated_steps", "Whether a transition graph may execute a step more than once."
         ),
         count_key("max_steps", "Steps executed in the run."),
+        count_key("max_model_calls", "Logical model calls of the run."),
         count_key("max_tokens", "Tokens of the run, input and output."),
         Key(
             name="max_cost_usd",
@@ -280,11 +281,22 @@ LIMITS: Final = Table(
         seconds_key("timeout_s", "Wall time in seconds."),
         seconds_key("tool_timeout_s", "Wall time of one attempt at a tool call, in seconds."),
         count_key("max_tool_result_bytes", "Longest tool result, as UTF-8 JSON."),
+        count_key(
+            "max_tool_result_characters",
+            "Characters of a tool result that a model reads at once; it reads the rest in pieces.",
+            minimum=100,
+        ),
     ),
     camel_case=True,
 )
 
-_OF_THE_RUN: Final = ("allow_repeated_steps", "max_steps", "max_tokens", "max_cost_usd")
+_OF_THE_RUN: Final = (
+    "allow_repeated_steps",
+    "max_steps",
+    "max_model_calls",
+    "max_tokens",
+    "max_cost_usd",
+)
 STEP_LIMITS: Final = Table(
     "limits of a step",
     tuple(key for key in LIMITS.keys if key.name not in _OF_THE_RUN),

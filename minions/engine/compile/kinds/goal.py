@@ -67,6 +67,11 @@ class GoalStep(WrittenStep[object], Step[object]):
         return self.spec.tool_failure
 
     @property
+    def at_limit(self) -> str:
+        """What happens when a limit on model calls is reached: `at_limit` in the recipe."""
+        return self.spec.at_limit
+
+    @property
     def shares_conversation(self) -> bool:
         """Whether the step uses the run's conversation: `memory: conversation` in the recipe."""
         return self.spec.memory == "conversation"

@@ -132,7 +132,7 @@ def _excerpt(source_line: str, at: int, length: int) -> tuple[str, str]:
 
 def error_to_json(error: MinionsError) -> dict[str, JsonValue]:
     """The error as JSON: `error`, and `faults` of a recipe."""
-    result: dict[str, JsonValue] = {"error": dict(error.info().to_json())}
+    result: dict[str, JsonValue] = {"error": dict(error.info().to_document())}
     if isinstance(error, RecipeError):
         result["faults"] = [fault_to_json(fault) for fault in error.faults]
     return result

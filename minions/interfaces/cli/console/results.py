@@ -36,7 +36,7 @@ def result_to_json(result: AgentResult[object]) -> dict[str, JsonValue]:
         "output": encode(result.output),
         "steps": [_step_to_json(execution) for execution in result.executions],
         "usage": result.usage.to_json(),
-        "error": dict(result.error.to_json()) if result.error else None,
+        "error": dict(result.error.to_document()) if result.error else None,
         "warnings": [{"code": item.code, "message": item.message} for item in result.warnings],
     }
 
@@ -47,7 +47,7 @@ def _step_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]:
         "status": execution.status.value,
         "reason": execution.reason,
         "output": encode(execution.output),
-        "error": dict(execution.error.to_json()) if execution.error else None,
+        "error": dict(execution.error.to_document()) if execution.error else None,
         "model_calls": len(execution.model_calls),
         "tool_calls": len(execution.tool_calls),
         "attempts": execution.attempts,
@@ -64,7 +64,7 @@ def _iteration_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]
     return {
         "status": execution.status.value,
         "output": encode(execution.output),
-        "error": dict(execution.error.to_json()) if execution.error else None,
+        "error": dict(execution.error.to_document()) if execution.error else None,
         "usage": execution.usage.to_json(),
     }
 

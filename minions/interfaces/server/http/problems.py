@@ -114,6 +114,9 @@ class Problem:
     """What was read, what was expected, and what to try."""
     code: str
     """A stable code, lower case with hyphens."""
+    category: str
+    """What kind of failure it is: `transient`, `rate_limit`, `timeout`, `resource`, `contract`,
+    `tool`, `permission`, `refusal`, `terminal` or `internal`."""
     suggestions: tuple[str, ...] = ()
     """Similar names, or commands to try."""
     instance: str
@@ -131,6 +134,7 @@ def problem_of(error: MinionsError, instance: str) -> tuple[Problem, Mapping[str
         status=status.value,
         detail=error.message,
         code=error.error_code,
+        category=error.info().category.value,
         suggestions=error.suggestions,
         instance=getattr(error, "instance", None) or instance,
         faults=tuple(map(fault_view, error.faults)) if isinstance(error, RecipeError) else (),

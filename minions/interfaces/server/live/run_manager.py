@@ -117,7 +117,7 @@ class RunManager:
                 return result
             # No row has the end, so followers get it here.
             now = run.context.scope.services.clock.now()
-            error = result.error.to_json() if result.error is not None else None
+            error = result.error.to_document() if result.error is not None else None
             event = RunFailed(
                 run_id=run.run_id,
                 session_id=run.session_id,

@@ -1,0 +1,267 @@
+"""What model calls use under one set of limits: reserved before a call, settled after it.
+
+Several runs may share one `Spending`: the items of a loop, recipes within a run, the runs of a
+batch, a session or a day. A call starts only if what it may use is left beside what the calls in
+flight may still use; otherwise it waits until one of them has ended. With no call in flight one may
+start as long as anything is left, so that a limit is exceeded by one call at most.
+
+What a call may use is its prompt, and `max_output_tokens`; without these the longest answer so far,
+and before the first answer `ASSUMED_OUTPUT_TOKENS`. How many tokens a character makes is learned
+from the answers; before the first one, a character counts as a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+from attrs import frozen
+
+from minions.contracts.context import Limits
+from minions.contracts.messages import TokenUsage
+
+__all__ = ["ASSUMED_OUTPUT_TOKENS", "CallEstimate", "EarlierUsage", "Spending"]
+
+ASSUMED_OUTPUT_TOKENS: Final = 16_384
+"""Tokens that an answer may have, as long as nothing is known about the answers."""
+_ASSUMED_INPUT_TOKENS: Final = 1000
+"""Tokens that a prompt has at least, as long as nothing is known about the prompts."""
+_OVERHEAD_TOKENS: Final = 64
+"""Tokens of a prompt beside its text, such as the marks of messages."""
+_MARGIN: Final = 1.25
+"""By which a call may be larger than the largest one so far."""
+_ROUNDING: Final = 1e-12
+"""US dollars by which sums of costs may differ."""
+
+
+@frozen(kw_only=True)
+class CallEstimate:
+    """What one model call may use at most, as far as it is known before the call."""
+
+    characters: int
+    """Characters of the prompt."""
+    max_output_tokens: int | None
+    """What the request allows; None: the server decides."""
+    cost_usd: Callable[[TokenUsage], float | None]
+    """The price of a usage in US dollars; None: not known."""
+
+
+class EarlierUsage:
+    """What earlier executions of a run used, as far as it was not replayed yet.
+
+    It counts against the limits from the beginning: a resumed run keeps what it spent.
+    """
+
+    def __init__(self, calls: Iterable[tuple[str, TokenUsage]] = ()) -> None:
+        """Take the recorded calls: the key and the usage of each."""
+        self.tokens = 0
+        self.cost_usd = 0.0
+        self.unpriced = 0
+        """Calls that used tokens and whose cost is not known."""
+        self._keys: set[str] = set()
+        for key, usage in calls:
+            self._keys.add(key)
+            self._count(usage, 1)
+
+    @property
+    def calls(self) -> int:
+        """How many calls were not replayed yet."""
+        return len(self._keys)
+
+    def replayed(self, key: str, usage: TokenUsage) -> None:
+        """Leave that call out: from now on it counts with the others."""
+        if key in self._keys:
+            self._keys.remove(key)
+            self._count(usage, -1)
+
+    def _count(self, usage: TokenUsage, sign: int) -> None:
+        self.tokens += sign * usage.total_tokens
+        self.cost_usd += sign * (usage.cost_usd or 0.0)
+        self.unpriced += sign * (usage.cost_usd is None and usage.total_tokens > 0)
+
+
+_LIMITED: Final = ("max_model_calls", "max_tokens", "max_cost_usd")
+
+
+class Spending:
+    """What was spent and what is reserved under one set of limits."""
+
+    def __init__(
+        self,
+        limits: Callable[[], Limits],
+        *,
+        whose: str = "run's",
+        earlier: EarlierUsage | None = None,
+    ) -> None:
+        """Start with nothing spent.
+
+        Args:
+            limits: Called at each check: an application may change the limits meanwhile.
+            whose: Whose limits these are, for messages: `run's`, `recipe's`, `batch's` …
+            earlier: What earlier executions used; None: nothing.
+        """
+        self.limits = limits
+        self.whose = whose
+        self.usage = TokenUsage()
+        self.calls = 0
+        """Model calls that have begun or were replayed, each once whatever its attempts."""
+        self.earlier = earlier or EarlierUsage()
+        self.reached: str | None = None
+        """The limit that was reached, by its name; it stays so."""
+        self._in_flight = 0
+        self._held = _Held(0, 0.0)
+        self._longest_output = 0
+        self._tokens_per_character: float | None = None
+        self._dollars_per_token = 0.0
+        """The most that an answer cost: a server may take more than the listed price."""
+        self._turn = asyncio.Lock()
+        self._room = asyncio.Event()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any limit on model calls is set."""
+        limits = self.limits()
+        return any(getattr(limits, name) is not None for name in _LIMITED)
+
+    def add(self, usage: TokenUsage, characters: int = 0) -> None:
+        """Count what a call used.
+
+        Args:
+            characters: Of its prompt; 0: not known.
+        """
+        self.usage += usage
+        self._longest_output = max(self._longest_output, usage.output_tokens)
+        if characters and usage.input_tokens:
+            ratio = (usage.input_tokens - _OVERHEAD_TOKENS) / characters
+            self._tokens_per_character = max(self._tokens_per_character or 0.0, ratio)
+        if usage.cost_usd and usage.total_tokens:
+            each = usage.cost_usd / usage.total_tokens
+            self._dollars_per_token = max(self._dollars_per_token, each)
+        if self.reached is None:
+            self.reached = self.used_up()
+
+    def replay(self, key: str, usage: TokenUsage) -> None:
+        """Count a recorded call that is replayed now."""
+        self.calls += 1
+        self.earlier.replayed(key, usage)
+        self.add(usage)
+
+    def used_up(self) -> str | None:
+        """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
+        limits = self.limits()
+        if limits.max_tokens is not None and self.tokens >= limits.max_tokens:
+            return "max_tokens"
+        if limits.max_cost_usd is not None:
+            cost = self.cost_usd
+            return "max_cost_usd" if cost is None or cost >= limits.max_cost_usd else None
+        return None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were used, with those of calls that are still to be replayed."""
+        return self.usage.total_tokens + self.earlier.tokens
+
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars that were spent, with those of calls that are still to be replayed.
+
+        None: the cost of a call is not known.
+        """
+        cost = self.usage.cost_usd
+        if (cost is None and self.usage.total_tokens) or self.earlier.unpriced:
+            return None
+        return (cost or 0.0) + self.earlier.cost_usd
+
+    @property
+    def overrun(self) -> str | None:
+        """How far a limit was exceeded, for a person; None: none was."""
+        limits, cost = self.limits(), self.cost_usd
+        if limits.max_tokens is not None and self.tokens > limits.max_tokens:
+            return f"{self.tokens} tokens were used, and max_tokens={limits.max_tokens}"
+        most = limits.max_cost_usd
+        if most is None or cost is None or cost <= most + _ROUNDING:
+            return None
+        return f"${cost:.6g} was spent, and max_cost_usd={most:g}"
+
+    @asynccontextmanager
+    async def reserve(self, estimate: CallEstimate) -> AsyncIterator[None]:
+        """Hold what the call may use, as soon as there is room for it.
+
+        The caller adds what the call used before it leaves. Once a limit is reached nothing is
+        held and nobody waits: the caller checks `reached`.
+        """
+        held = await self._held_for(estimate)
+        if self.reached is None:
+            self.calls += 1
+        try:
+            yield
+        finally:
+            if held is not None:
+                self._in_flight -= 1
+                self._held = self._held.plus(held, -1)
+                self._room.set()
+
+    async def _held_for(self, estimate: CallEstimate) -> _Held | None:
+        """What is held for the call; None: a limit is reached."""
+        async with self._turn:  # in the order of arrival, so that none is overtaken for ever
+            while self._may_begin():
+                wanted = self._at_most(estimate)
+                if self._has_room(wanted):
+                    self._in_flight += 1
+                    self._held = self._held.plus(wanted)
+                    return wanted
+                self._room.clear()
+                await self._room.wait()
+        return None
+
+    def _may_begin(self) -> bool:
+        """Whether no limit is reached; the limit on calls is reached by the next one."""
+        most = self.limits().max_model_calls
+        begun = self.calls + self.earlier.calls
+        if self.reached is None:
+            self.reached = self.used_up()
+        if self.reached is None and most is not None and begun >= most:
+            self.reached = "max_model_calls"
+        return self.reached is None
+
+    def _at_most(self, estimate: CallEstimate) -> _Held:
+        """What the call may use, as far as it is known now."""
+        output = estimate.max_output_tokens
+        if output is None and self._longest_output:
+            output = int(self._longest_output * _MARGIN)
+        usage = TokenUsage(
+            input_tokens=self._input_tokens(estimate.characters),
+            output_tokens=ASSUMED_OUTPUT_TOKENS if output is None else output,
+        )
+        is_priced = self.limits().max_cost_usd is not None
+        listed = (estimate.cost_usd(usage) if is_priced else None) or 0.0
+        cost = max(listed, usage.total_tokens * self._dollars_per_token)
+        return _Held(usage.total_tokens, cost)
+
+    def _input_tokens(self, characters: int) -> int:
+        """Tokens that a prompt may have."""
+        ratio = self._tokens_per_character
+        if ratio is None:
+            return max(characters, _ASSUMED_INPUT_TOKENS)
+        return _OVERHEAD_TOKENS + int(characters * ratio * _MARGIN)
+
+    def _has_room(self, wanted: _Held) -> bool:
+        if not self._in_flight:
+            return True
+        limits, held = self.limits(), self._held.plus(wanted)
+        if limits.max_tokens is not None and self.tokens + held.tokens > limits.max_tokens:
+            return False
+        most = limits.max_cost_usd
+        return most is None or (self.cost_usd or 0.0) + held.cost_usd <= most + _ROUNDING
+
+
+class _Held(NamedTuple):
+    """What calls in flight may still use: tokens, and US dollars."""
+
+    tokens: int
+    cost_usd: float
+
+    def plus(self, other: _Held, sign: int = 1) -> _Held:
+        return _Held(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
