@@ -105,9 +105,7 @@ class PrometheusMetrics(Metrics):
         with self._lock:
             self._refusals.add(limit)
 
-    def text(
-        self, flow: FlowControl | None = None, blocking: BlockingCalls | None = None
-    ) -> str:
+    def text(self, flow: FlowControl | None = None, blocking: BlockingCalls | None = None) -> str:
         """The page.
 
         Args:
