@@ -229,6 +229,11 @@ MODEL: Final = Table(
         ),
         seconds_key("timeout_s", "Time for the whole call, in seconds."),
         seconds_key("idle_timeout_s", "Longest time without a byte of the answer, in seconds."),
+        flag_key(
+            "cache",
+            "Take answers that were given before to the same request from the cache; they cost "
+            "nothing. Only whole answers are stored.",
+        ),
         text_key(
             "api_key_env",
             "The environment variable that holds the key: the provider's own, or one that the "
