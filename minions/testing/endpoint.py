@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
+import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, cast
@@ -127,6 +129,13 @@ class Exchange:
     def drop(self) -> None:
         """Close the connection after this answer."""
         self.keeps_open = False
+
+    def reset(self) -> None:
+        """Reset the connection at once: what was sent and not yet received may be lost."""
+        self.keeps_open = False
+        plain: socket.socket = self._writer.get_extra_info("socket")
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
 
     async def until_client_leaves(self) -> None:
         """Send nothing until the client closes the connection."""
@@ -383,7 +392,8 @@ def stream(
 
     Args:
         events: JSON and text become events; bytes are sent raw.
-        ends: `in order`, `cut` (connection dropped), `silent` (nothing more is sent).
+        ends: `in order`, `cut` (connection dropped), `silent` (nothing more is sent), `open` (the
+            caller goes on).
         pause_s: Seconds to wait before each event.
     """
 
@@ -396,7 +406,7 @@ def stream(
             await exchange.until_client_leaves()
         elif ends == "cut":
             exchange.drop()
-        else:
+        elif ends == "in order":
             await exchange.end_stream()
 
     return behave
