@@ -331,7 +331,10 @@ def _edited(request: _Request, fault: Fault) -> Delivery:
         **message,
     )
     sent = _sent(request, said)
-    return evolve(sent, is_answer=fault not in _REFUSED)
+    # A client stops reading a stream at the call that is too many, before the usage.
+    is_cut = fault is Fault.MANY_CALLS and request.is_stream
+    document = None if is_cut else said
+    return evolve(sent, document=document, is_answer=fault not in _REFUSED)
 
 
 _REFUSED: Final = frozenset(
