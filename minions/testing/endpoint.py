@@ -16,7 +16,7 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from types import TracebackType
 from typing import Any, Self, TypeAlias, cast
 
@@ -178,6 +178,11 @@ class ChatEndpoint:
     def base_url(self) -> str:
         """The `base_url` of a model that calls this server."""
         return f"http://{self.host}/v1"
+
+    @property
+    def tasks(self) -> Set[asyncio.Task[None]]:
+        """The tasks that serve open connections."""
+        return frozenset(self._tasks)
 
     def then(self, *behaviours: Behaviour) -> None:
         """Append behaviours to the script."""
