@@ -89,6 +89,10 @@ class ChaosEndpoint(ChatEndpoint):
             tools=_tools_of(request),
             now=self._now(),
         )
+        if delivery.first is not None:
+            await delivery.first(exchange)
+            if exchange.client_has_left:
+                raise ConnectionResetError("the client left")
         # Counted before the last byte is sent: the client may have it before this task goes on.
         self._count(delivery)
         await delivery.behave(exchange)

@@ -137,6 +137,11 @@ class Exchange:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
+    @property
+    def client_has_left(self) -> bool:
+        """Whether the client has closed the connection."""
+        return self._reader.at_eof() or self._writer.transport.is_closing()
+
     async def until_client_leaves(self) -> None:
         """Send nothing until the client closes the connection."""
         self.waiting.set()

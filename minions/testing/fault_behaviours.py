@@ -5,6 +5,7 @@ Every entry starts from the answer as it should be, plain or streamed as the req
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,6 +29,8 @@ class Delivery:
     """What is sent for one request, and what the client learns from it."""
 
     behave: Behaviour
+    first: Behaviour | None = None
+    """What is done before it, which takes time: the client may leave meanwhile."""
     document: _Document | None = None
     """The document that a client receives in whole; None: it receives none."""
     is_answer: bool = False
@@ -134,23 +137,23 @@ _PAUSE_S: Final = 20.0
 
 
 def _slow_start(request: _Request) -> Delivery:
-    whole = _sent(request)
-    slow = served.slow(_PAUSE_S, whole.behave)
-    return Delivery(behave=slow, document=whole.document, is_answer=True)
+    return evolve(_sent(request), first=_wait)
+
+
+async def _wait(exchange: Exchange) -> None:
+    await asyncio.sleep(_PAUSE_S)
 
 
 def _slow_body(request: _Request) -> Delivery:
     if not request.is_stream:
         return _slow_start(request)
     events = _events(request.document)
-    behave = served.stream(events[:3], ends="open", pause_s=_PAUSE_S)
-    then = _then(behave, events[3:])
-    return Delivery(behave=then, document=request.document, is_answer=True)
+    begin = served.stream(events[:3], ends="open", pause_s=_PAUSE_S)
+    return evolve(_sent(request), first=begin, behave=_rest_of_stream(events[3:]))
 
 
-def _then(first: Behaviour, events: Sequence[JsonValue | str | bytes]) -> Behaviour:
+def _rest_of_stream(events: Sequence[JsonValue | str | bytes]) -> Behaviour:
     async def behave(exchange: Exchange) -> None:
-        await first(exchange)
         for item in events:
             await exchange.send_piece(item if isinstance(item, bytes) else event(item))
         await exchange.end_stream()
