@@ -1,11 +1,11 @@
 """`ChaosEndpoint`: a chat-completions server on 127.0.0.1 that fails as a `FaultPlan` says.
 
-    time = VirtualTime()
-    server = ChaosEndpoint(FaultPlan.from_seed(7), now=time.now)
-    async with server:
-        model = OpenAIModel("m", base_url=server.base_url)
-        ...
-    assert server.served.usage == result.usage
+time = VirtualTime()
+server = ChaosEndpoint(FaultPlan.from_seed(7), now=time.now)
+async with server:
+model = OpenAIModel("m", base_url=server.base_url)
+...
+assert server.served.usage == result.usage
 """
 
 from __future__ import annotations

@@ -137,10 +137,10 @@ _PAUSE_S: Final = 20.0
 
 
 def _slow_start(request: _Request) -> Delivery:
-    return evolve(_sent(request), first=_wait)
+    return evolve(_sent(request), first=_wait_for_a_while)
 
 
-async def _wait(exchange: Exchange) -> None:
+async def _wait_for_a_while(_: Exchange) -> None:
     await asyncio.sleep(_PAUSE_S)
 
 
@@ -207,14 +207,11 @@ def _whole_without_end(request: _Request, *, ends: str) -> Delivery:
     return Delivery(behave=served.cut(raw) if ends == "cut" else served.silent_after(raw))
 
 
-def _broken_chunks(request: _Request) -> Delivery:
-    async def behave(exchange: Exchange) -> None:
-        await exchange.begin_stream()
-        await exchange.send_piece(event(served.chunk({"content": "half"})))
-        await exchange.write(b"ZZ\r\nnot a size\r\n")
-        exchange.drop()
-
-    return Delivery(behave=behave)
+async def _broken_chunks(exchange: Exchange) -> None:
+    await exchange.begin_stream()
+    await exchange.send_piece(event(served.chunk({"content": "half"})))
+    await exchange.write(b"ZZ\r\nnot a size\r\n")
+    exchange.drop()
 
 
 def _one_byte_chunks(request: _Request) -> Delivery:
@@ -227,7 +224,9 @@ def _one_byte_chunks(request: _Request) -> Delivery:
     async def behave(exchange: Exchange) -> None:
         await exchange.begin_stream()
         for begin in range(0, len(data), 64):
-            await exchange.write(b"".join(b"1\r\n%c\r\n" % byte for byte in data[begin:begin + 64]))
+            await exchange.write(
+                b"".join(b"1\r\n%c\r\n" % byte for byte in data[begin : begin + 64])
+            )
         await exchange.end_stream()
 
     return Delivery(behave=behave, document=request.document, is_answer=True)
@@ -322,16 +321,12 @@ def _edited(request: _Request, fault: Fault) -> Delivery:
     if set(changes) <= {"usage"}:
         kept = {key: value for key, value in request.document.items() if key != "usage"}
         return _sent(request, {**kept, **changes})
-    message = dict(changes)
-    text, reason = message.pop("content", None), message.pop("finish_reason", None)
-    calls = cast("Sequence[_Document]", message.pop("tool_calls", ()))
-    usage = cast("_Document", request.document["usage"])
     said = served.completion(
-        cast("str | None", text),
-        tool_calls=calls,
-        finish_reason=cast("str | None", reason),
-        usage=usage,
-        **message,
+        cast("str | None", changes.get("content")),
+        tool_calls=cast("Sequence[_Document]", changes.get("tool_calls", ())),
+        finish_reason=cast("str | None", changes.get("finish_reason")),
+        usage=cast("_Document", request.document["usage"]),
+        refusal=changes.get("refusal"),
     )
     sent = _sent(request, said)
     # A client stops reading a stream at the call that is too many, before the usage.
@@ -439,7 +434,7 @@ _OTHERS: Final[Mapping[Fault, _Make]] = {
     Fault.STALLED: lambda request: _half(request, ends="silent"),
     Fault.CUT_AT_END: lambda request: _whole_without_end(request, ends="cut"),
     Fault.STALLED_AT_END: lambda request: _whole_without_end(request, ends="silent"),
-    Fault.BROKEN_CHUNKS: _broken_chunks,
+    Fault.BROKEN_CHUNKS: _fixed(_broken_chunks),
     Fault.ONE_BYTE_CHUNKS: _one_byte_chunks,
     Fault.GARBAGE: _fixed(_garbage),
     Fault.NOT_REUSABLE: _bytes_after_end,

@@ -20,7 +20,7 @@ MakeAnswer: TypeAlias = Callable[[RecordedRequest, random.Random], dict[str, Jso
 _Object: TypeAlias = Mapping[str, JsonValue]
 _DEEPEST: Final = 8
 """Levels of a value below which nothing is added that need not be there."""
-_WORDS: Final = "rain comes from the sea and nobody reads what it writes on the window".split()
+_WORDS: Final = ("rain", "sea", "window", "comes", "writes", "from", "on", "the", "nobody")
 
 
 def plausible_answer(request: RecordedRequest, rng: random.Random) -> dict[str, JsonValue]:
@@ -99,9 +99,9 @@ class _Values:
         if not isinstance(schema, dict):
             return "anything"
         if "const" in schema:
-            return schema["const"]
+            return cast("JsonValue", schema["const"])
         if isinstance(choices := schema.get("enum"), list):
-            return self._rng.choice(choices)
+            return cast("JsonValue", self._rng.choice(choices))
         if isinstance(pointer := schema.get("$ref"), str):
             return self.value(self._target(pointer), depth + 1)
         for word in ("anyOf", "oneOf", "allOf"):

@@ -109,9 +109,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._most_s = time.monotonic() + time.most_s
         self._turns = 0
 
-    def select(
-        self, timeout: float | None = None
-    ) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """The files that are ready; none: the next timer is due."""
         self._check()
         ready = super().select(0)

@@ -17,7 +17,6 @@ from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.facts import ModelCallFact
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
@@ -92,7 +91,8 @@ class ChaosRun:
     def play(self) -> None:
         """To its end, with a death and decisions on the way."""
         rng = random.Random(f"deaths {self.seed}")
-        deaths = [rng.randint(2, 25) for _ in range(rng.choice((1, 1, 2)))] if self.is_killed else []
+        count = rng.choice((1, 1, 2)) if self.is_killed else 0
+        deaths = [rng.randint(2, 25) for _ in range(count)]
         decisions: Mapping[str, str] = {}
         for number in range(_MOST_LEGS):
             self._leg(number, deaths.pop(0) if deaths else None, rng, decisions)
@@ -155,9 +155,7 @@ class ChaosRun:
         return OpenAIModel(
             "chaos-1",
             base_url=self.endpoint.base_url,
-            capabilities=ModelCapabilities(
-                output_mode=mode, tools_with_schema=rng.random() < 0.2
-            ),
+            capabilities=ModelCapabilities(output_mode=mode, tools_with_schema=rng.random() < 0.2),
             clock=self.time.monotonic,
             now=self.time.now,
             max_requests=rng.choice((1, 2, 64)),
@@ -218,7 +216,8 @@ class _Decider(Decider):
         return self.rng.choice(tuple(Verdict))
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
-        return self.rng.choice(("an answer", *NoAnswer))
+        said: tuple[JsonValue | NoAnswer, ...] = ("an answer", *NoAnswer)
+        return self.rng.choice(said)
 
 
 def _ignore(event: RunEvent) -> None:
