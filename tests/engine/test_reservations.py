@@ -73,6 +73,19 @@ async def test_sixty_items_at_once_exceed_a_limit_on_cost_by_one_call_at_most() 
     assert "run's limit: $315 was spent, and max_cost_usd=301" in warned.message
 
 
+async def test_a_run_that_died_before_it_said_that_a_limit_is_exceeded_says_so_later() -> None:
+    recipe = items(1, max_tokens=10)
+    for at in range(2, 30):
+        world = World()
+        executor = world.executor(world.model(lambda _: answer_of("done")))
+        if not await world.killed(executor, recipe, at):
+            break
+        again = world.executor(world.model(lambda _: answer_of("done")))
+        result = await again.resume("run_1")
+        assert [each.code for each in result.warnings] == ["limit-exceeded"], at
+    assert at > 4
+
+
 async def test_a_limit_that_is_not_exceeded_warns_of_nothing() -> None:
     result = await spent(items(60, max_cost_usd=20 * CALL_USD))
     assert (result.status, cost(result), result.warnings) == (

@@ -264,7 +264,9 @@ class ModelCalls:
         context = self.view.context
         recorded = context.scope.recorded("model_call", call.key)
         if recorded is not None:
-            return self._fed_back(call, recorded, remember=remember)
+            done = self._fed_back(call, recorded, remember=remember)
+            await self._tell_overrun()
+            return done
         if (failure := self._too_long(call)) is not None:
             now = context.scope.services.clock.now()
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
@@ -293,9 +295,15 @@ class ModelCalls:
             if budget.is_spent:
                 context.scope.services.metrics.budget_refused(budget.reached or "limit")
             raise
-        if (overrun := budget.overrun) is not None:
-            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
+        await self._tell_overrun()
         return done
+
+    async def _tell_overrun(self) -> None:
+        """Warn of an exceeded limit; an earlier execution may have died before it did."""
+        context = self.view.context
+        overrun = context.progress.budget.overrun
+        if overrun is not None:
+            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
 
     async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
         """The call with the answer that was given to the same request before; it costs nothing."""
