@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import threading
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from minions.adapters.daemon_thread import IMPORTING
 from minions.contracts.runtime import Clock
 from minions.testing.clock import FakeClock
 
@@ -31,7 +33,8 @@ class HangError(AssertionError):
 class VirtualTime(Clock):
     """A clock, and the event loops whose time it is: `time.run(coroutine)`.
 
-    `sleep` can be passed wherever a `Sleep` is expected. Work in threads does not hold the time up.
+    `sleep` can be passed wherever a `Sleep` is expected. Work in threads does not hold the time up,
+    except for the imports of Minions.
     """
 
     def __init__(
@@ -100,6 +103,15 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.monotonic()
 
 
+_IMPORT_S: Final = 0.01
+"""Real seconds between two looks at whether an import has ended."""
+
+
+def _is_importing() -> bool:
+    """Whether Minions imports a library in a thread: that takes no virtual time."""
+    return any(thread.name.startswith(IMPORTING) for thread in threading.enumerate())
+
+
 class _JumpingSelector(selectors.DefaultSelector):
     """Lets virtual time pass instead of waiting."""
 
@@ -118,6 +130,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         if timeout is None:
             return self._without_timer()
         ready = super().select(min(timeout, self._time.quiet_s))
+        while not ready and _is_importing():
+            ready = super().select(_IMPORT_S)
         if not ready:
             self._time.advance(max(timeout, 0.0))
         return ready

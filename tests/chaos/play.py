@@ -178,7 +178,13 @@ class ChaosRun:
                 run.listen(_ignore)
             return await run.execute()
         own = recipe if recipe.document is None else None
+        if self._has_failed():  # it died after that was recorded
+            return await executor.retry(_RUN, recipe=own)
         return await executor.resume(_RUN, recipe=own, decisions=decisions)
+
+    def _has_failed(self) -> bool:
+        ends = [each for each in self.entries if (each.kind, each.state) == ("run", "finished")]
+        return bool(ends) and ends[-1].body["status"] == RunStatus.FAILED.value
 
     def _services(self, model: OpenAIModel) -> Services:
         rng = random.Random(f"services {self.seed} {len(self.legs)}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import yaml
+from attrs import frozen
 
 from chaos.play import PRICE, ChaosRun, usage_in
 from chaos.shapes import ChaosShape
@@ -17,8 +18,8 @@ from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution
 from minions.contracts.facts import UnreadableFact
 from minions.contracts.failure_categories import FailureCategory
+from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import list_runs, show_run
-from minions.recipe.model import StepSpec
 
 __all__ = ["faults_of", "faults_of_seed"]
 
@@ -120,25 +121,38 @@ def _usage(run: ChaosRun) -> Iterator[str]:
 
 
 def _budget(run: ChaosRun) -> Iterator[str]:
-    recipe, result = ChaosShape(run.seed).recipe(), run.result
-    tokens, limits = result.usage.total_tokens, recipe.limits
+    limits = _Limits.of(ChaosShape(run.seed).recipe().limits)
+    tokens = run.result.usage.total_tokens
     calls = [entry for entry in run.entries if entry.kind == "model_call"]
-    last_calls = sum(
-        1 for step in recipe.steps if isinstance(step, StepSpec) and "at_limit" in repr(step)
-    )
-    largest = max((usage_in([entry]).total_tokens for entry in calls), default=0)
-    most_tokens = cast("int | None", limits.get("max_tokens"))
-    most_cost = cast("float | None", limits.get("max_cost_usd"))
-    most_calls = cast("int | None", limits.get("max_model_calls"))
-    if most_cost is not None:
-        most_tokens = min(most_tokens or 10**9, int(most_cost / PRICE))
-    if most_tokens is not None and tokens > most_tokens:
-        if tokens > most_tokens + largest * (1 + last_calls):
-            yield f"{tokens} tokens were used of {most_tokens}, the largest call had {largest}"
-        if not any(warning.code == "limit-exceeded" for warning in result.warnings):
-            yield f"{tokens} tokens were used of {most_tokens}, and nobody said so"
-    if most_calls is not None and len(calls) > most_calls + last_calls:
-        yield f"{len(calls)} model calls were made of {most_calls}"
+    # With `at_limit: answer` each execution of a step may make one more.
+    last = Counter(entry.key for entry in calls if entry.body.get("phase") == "last")
+    yield from (f"{key} was made {count} times" for key, count in last.items() if count > 1)
+    if limits.tokens is not None and tokens > limits.tokens:
+        largest = max((usage_in([entry]).total_tokens for entry in calls), default=0)
+        if tokens > limits.tokens + largest * (1 + len(last)):
+            yield f"{tokens} tokens were used of {limits.tokens}, the largest call had {largest}"
+        if not any(warning.code == "limit-exceeded" for warning in run.result.warnings):
+            yield f"{tokens} tokens were used of {limits.tokens}, and nobody said so"
+    if limits.calls is not None and len({entry.key for entry in calls} - set(last)) > limits.calls:
+        yield f"{len(calls)} model calls were made of {limits.calls}"
+
+
+@frozen
+class _Limits:
+    """What the run may spend; None: without limit."""
+
+    tokens: int | None
+    """Also as far as its limit on cost allows."""
+    calls: int | None
+
+    @classmethod
+    def of(cls, limits: Mapping[str, JsonValue]) -> _Limits:
+        """The limits of a recipe."""
+        tokens = cast("int | None", limits.get("max_tokens"))
+        dollars = cast("float | None", limits.get("max_cost_usd"))
+        paid = None if dollars is None else int(dollars / PRICE)
+        known = [most for most in (tokens, paid) if most is not None]
+        return cls(min(known, default=None), cast("int | None", limits.get("max_model_calls")))
 
 
 def _time(run: ChaosRun) -> Iterator[str]:

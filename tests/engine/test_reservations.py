@@ -21,7 +21,7 @@ from minions.engine.services.spending import CallEstimate, EarlierUsage, Spendin
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-from mortal import World
+from mortal import World, outline
 from nested import Document, loaded
 from prices import FlatPrices
 
@@ -84,6 +84,25 @@ async def test_a_run_that_died_before_it_said_that_a_limit_is_exceeded_says_so_l
         result = await again.resume("run_1")
         assert [each.code for each in result.warnings] == ["limit-exceeded"], at
     assert at > 4
+
+
+async def test_an_answer_that_used_up_the_budget_before_the_run_died_is_used() -> None:
+    steps: list[JsonValue] = [{"id": name, "goal": f"Do {name}."} for name in ("first", "second")]
+    recipe = recipe_from_document(
+        {"id": "recipe", "limits": {"max_tokens": 20}, "steps": steps}, Catalog()
+    )
+    quiet = World()
+    wanted = await quiet.executor(quiet.model(lambda _: answer_of("done"))).execute(recipe)
+    assert wanted.status is RunStatus.COMPLETED
+    assert wanted.usage.total_tokens == 30
+    for at in range(2, 30):
+        world = World()
+        model = world.model(lambda _: answer_of("done"))
+        if not await world.killed(world.executor(model), recipe, at):
+            break
+        result = await world.executor(model).resume("run_1")
+        assert outline(result) == outline(wanted), at
+    assert at > 6
 
 
 async def test_a_limit_that_is_not_exceeded_warns_of_nothing() -> None:

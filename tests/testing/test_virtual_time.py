@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 
 import pytest
 
 from minions import Message, OpenAIModel, Prompt
+from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.testing import ChatEndpoint, HangError, VirtualTime, endpoint
 
 
@@ -52,6 +54,19 @@ def test_a_server_that_never_answers_costs_its_time_limit_and_a_quick_one_nothin
     assert time.monotonic() == 0
     time.run(ask(endpoint.hang()))
     assert time.monotonic() == 120  # the default of `timeout_s`
+
+
+def test_an_import_in_a_thread_takes_no_virtual_time() -> None:
+    time, may_end = VirtualTime(), threading.Event()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loading = asyncio.ensure_future(import_in_daemon_thread(may_end.wait))
+        loop.call_later(0, lambda: threading.Timer(0.05, may_end.set).start())
+        async with asyncio.timeout(1):
+            assert await loading
+
+    time.run(work())
 
 
 async def _wait_for_nothing() -> None:
