@@ -67,6 +67,9 @@ class ChaosRun:
     """What the endpoint reported to processes that died before they recorded it."""
     entries: Sequence[JournalEntry] = field(factory=list, init=False)
 
+    is_retried: bool = field(default=False, init=False)
+    """Whether a part of it was run again: that part's usage stays spent, and is not the result's."""
+
     @journal.default
     def _mortal(self) -> MortalJournal:
         return MortalJournal(self.time)
@@ -179,6 +182,7 @@ class ChaosRun:
             return await run.execute()
         own = recipe if recipe.document is None else None
         if self._has_failed():  # it died after that was recorded
+            self.is_retried = True
             return await executor.retry(_RUN, recipe=own)
         return await executor.resume(_RUN, recipe=own, decisions=decisions)
 
