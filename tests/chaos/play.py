@@ -68,7 +68,7 @@ class ChaosRun:
     entries: Sequence[JournalEntry] = field(factory=list, init=False)
 
     is_retried: bool = field(default=False, init=False)
-    """Whether a part of it was run again: that part's usage stays spent, and is not the result's."""
+    """Whether a part was run again: what it used before stays spent, and is not the result's."""
 
     @journal.default
     def _mortal(self) -> MortalJournal:

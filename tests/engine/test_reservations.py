@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import answer_of, deterministic_services, executor_of
 from minions.adapters.models.script_items import AnswerFunction
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.context import Limits
 from minions.contracts.executions import AgentResult, RunStatus
@@ -21,7 +23,7 @@ from minions.engine.services.spending import CallEstimate, EarlierUsage, Spendin
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-from mortal import World, outline
+from mortal import KilledError, World, outline
 from nested import Document, loaded
 from prices import FlatPrices
 
@@ -103,6 +105,29 @@ async def test_an_answer_that_used_up_the_budget_before_the_run_died_is_used() -
         result = await world.executor(model).resume("run_1")
         assert outline(result) == outline(wanted), at
     assert at > 6
+
+
+async def test_an_item_that_ended_stays_so_behind_one_that_the_budget_keeps_from_going_on() -> None:
+    """The budget has room for three calls at once; the first uses it up, the second dies."""
+
+    async def answer(prompt: Prompt) -> ModelCallResponse:
+        turns, tokens = {"Do 0.": (40, 100_000), "Do 1.": (80, 0), "Do 2.": (0, 5)}[
+            prompt.messages[-1].content or ""
+        ]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if not tokens:
+            world.journal.is_dead = True
+            raise KilledError
+        return evolve(answer_of("done"), usage=TokenUsage(output_tokens=tokens))
+
+    world, recipe = World(), items(3, max_tokens=60_000)
+    with pytest.raises(KilledError):
+        await world.executor(ScriptedModel(answer)).execute(recipe)
+    world.journal.revive()
+    result = await world.executor(ScriptedModel(answer)).resume("run_1")
+    assert result.status is RunStatus.LIMIT_REACHED
+    assert result.usage.output_tokens == 100_005
 
 
 async def test_a_limit_that_is_not_exceeded_warns_of_nothing() -> None:
