@@ -51,7 +51,7 @@ class Served:
 
 
 class ChaosEndpoint(ChatEndpoint):
-    """A server for `async with`, again and again: the plan and the counts go on."""
+    """A server for `async with`, again and again: the plan and the counts continue."""
 
     def __init__(
         self,

@@ -403,7 +403,7 @@ def stream(
     Args:
         events: JSON and text become events; bytes are sent raw.
         ends: `in order`, `cut` (connection dropped), `silent` (nothing more is sent), `open` (the
-            caller goes on).
+            caller continues it).
         pause_s: Seconds to wait before each event.
     """
 

@@ -43,7 +43,7 @@ class VirtualTime(Clock):
         quiet_s: float = QUIET_S,
         hang_s: float = 30.0,
         most_s: float = 7 * 86_400.0,
-        most_turns: int = 500_000,
+        most_polls: int = 500_000,
     ) -> None:
         """Start at the same point in time as `FakeClock`.
 
@@ -51,12 +51,12 @@ class VirtualTime(Clock):
             quiet_s: Real seconds without a byte after which time passes.
             hang_s: Real seconds without a byte after which work without a timer counts as hanging.
             most_s: Virtual seconds after which the work of one `run` counts as hanging.
-            most_turns: Turns of the event loop after which it does.
+            most_polls: Polls of the event loop after which it does.
         """
         self.quiet_s = quiet_s
         self.hang_s = hang_s
         self.most_s = most_s
-        self.most_turns = most_turns
+        self.most_polls = most_polls
         self._elapsed = 0.0
         self._start = FakeClock().now()
 
@@ -119,7 +119,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self._time = time
         self._most_s = time.monotonic() + time.most_s
-        self._turns = 0
+        self._polls = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """The files that are ready; none: the next timer is due."""
@@ -145,10 +145,10 @@ class _JumpingSelector(selectors.DefaultSelector):
         return ready
 
     def _check(self) -> None:
-        self._turns += 1
-        if self._turns > self._time.most_turns:
-            self._turns = 0  # what is cancelled now may still clean up
-            raise HangError(f"The work took more than {self._time.most_turns} turns of its loop.")
+        self._polls += 1
+        if self._polls > self._time.most_polls:
+            self._polls = 0  # what is cancelled now may still clean up
+            raise HangError(f"The work took more than {self._time.most_polls} polls of its loop.")
         if self._time.monotonic() > self._most_s:
             self._most_s += self._time.most_s
             raise HangError(f"The work took more than {self._time.most_s:g} virtual seconds.")

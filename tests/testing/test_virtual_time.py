@@ -87,14 +87,14 @@ async def _sleep_for_ever() -> None:
     ("work", "words"),
     [
         (_wait_for_nothing, "Nothing is scheduled"),
-        (_turn_for_ever, "more than 5000 turns"),
+        (_turn_for_ever, "more than 5000 polls"),
         (_sleep_for_ever, "more than 86400 virtual seconds"),
     ],
 )
 def test_work_that_comes_to_no_end_is_told(
     work: Callable[[], Coroutine[None, None, None]], words: str
 ) -> None:
-    time = VirtualTime(hang_s=0.05, most_turns=5_000, most_s=86_400)
+    time = VirtualTime(hang_s=0.05, most_polls=5_000, most_s=86_400)
     with pytest.raises(HangError, match=words):
         time.run(work())
 
