@@ -24,7 +24,6 @@ _FAULTS: Final = (
     Fault.RATE_LIMITED_SECONDS,
     Fault.SERVER_ERROR,
     Fault.UNAVAILABLE,
-    Fault.NO_ANSWER,
     Fault.CLOSED,
     Fault.RESET,
     Fault.CUT,
