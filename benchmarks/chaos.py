@@ -15,7 +15,7 @@ _STEPS: Final = f"steps: [{{id: ask, goal: {GOAL}}}]\n"
 _PLAIN: Final = recipe_of(f"id: plain\nretry: {{max_attempts: 1}}\n{_STEPS}")
 _RESILIENT: Final = recipe_of(
     "id: resilient\n"
-    "retry: {max_attempts: 8, initial_delay: 0.1, max_delay: 5}\n"
+    "retry: {max_attempts: 20, initial_delay: 0.1, max_delay: 5}\n"
     "limits: {max_model_calls: 50, max_tokens: 1000000, timeout_s: 600}\n"
     f"steps: [{{id: ask, goal: {GOAL}, completion: text, timeout_s: 300, idle_timeout_s: 30, "
     "at_limit: answer}]\n"
