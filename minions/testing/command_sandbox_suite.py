@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import sys
 import uuid
@@ -301,6 +302,16 @@ async def test_other_processes_cannot_be_signalled(run: Runner) -> None:
         "    try:\n        os.kill(pid, 0)\n    except OSError:\n        print('refused')\n"
     )
     assert result.stdout == "refused\nrefused\n"
+
+
+async def test_children_that_end_do_not_keep_a_program_from_making_more(run: Runner) -> None:
+    """Whoever asks for consent to a process is not interrupted by SIGCHLD: fork fails then."""
+    loop = "for each in {1..40}; do true | cat | tr a b; done; echo all"
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    result = await run(bash, "-c", loop)
+    assert (result.stdout, result.stderr) == ("all\n", "")
 
 
 async def test_the_callers_environment_is_unknown(

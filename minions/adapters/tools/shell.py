@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Final
 
 from attrs import field, frozen
@@ -94,6 +95,16 @@ _Seconds = Annotated[
 ]
 
 
+_SHELLS: Final = ("/bin/bash", "/usr/bin/bash")
+
+
+def _shell() -> str:
+    """The shell of the commands. A signal does not keep bash from making a process; dash gives up
+    where one of its children ends while the sandbox is asked for consent to another.
+    """
+    return next((shell for shell in _SHELLS if Path(shell).exists()), "/bin/sh")
+
+
 @frozen
 class _ShellTools:
     """The tools' functions. The first paragraph of each docstring is shown to the model."""
@@ -103,11 +114,11 @@ class _ShellTools:
 
     async def run(
         self,
-        command: Annotated[str, "For /bin/sh.", {"minLength": 1}],
+        command: Annotated[str, "For a POSIX shell.", {"minLength": 1}],
         timeout_s: _Seconds = None,
     ) -> CommandDone:
         """Run a shell command in the workspace; other files of the machine cannot be changed."""
-        return await self._run(("/bin/sh", "-c", command), timeout_s)
+        return await self._run((_shell(), "-c", command), timeout_s)
 
     async def exec(
         self,

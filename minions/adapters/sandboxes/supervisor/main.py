@@ -15,6 +15,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import Final
 
@@ -22,7 +23,11 @@ from minions.adapters.sandboxes.supervisor.child import Pipes, begin
 from minions.adapters.sandboxes.supervisor.jobs import RESULT_BYTES, Job, Report, Stop, Trouble
 from minions.adapters.sandboxes.supervisor.kept_output import KeptOutput
 from minions.adapters.sandboxes.supervisor.kernel import become_subreaper
-from minions.adapters.sandboxes.supervisor.process_requests import consent
+from minions.adapters.sandboxes.supervisor.process_requests import (
+    answer_at_once,
+    consent,
+    next_request,
+)
 from minions.adapters.sandboxes.supervisor.process_tree import Usage, kill_tree, tree_usage
 from minions.adapters.sandboxes.supervisor.protected_files import ProtectedFiles
 
@@ -128,6 +133,7 @@ class _Supervision:
         self._status: int | None = None
         self._stop: Stop | None = None
         self._listener = -1
+        self._looking = threading.RLock()
         self._tasks = 0
         """As many there are at most: those seen last, and those consented to since."""
 
@@ -175,22 +181,22 @@ class _Supervision:
             selector.unregister(end)
             self._listener = next(iter(socket.recv_fds(self._pipes.channel_read, 1, 1)[1]), -1)
             if self._listener >= 0:
-                selector.register(self._listener, selectors.EVENT_READ)
-        elif end == self._listener:
-            if not self._consent():
-                selector.unregister(end)
+                threading.Thread(target=self._answer_requests, daemon=True).start()
         elif not self._read(end):
             selector.unregister(end)
 
-    def _consent(self) -> bool:
-        """Consent to a new process, if there is room; whether others may ask."""
-        if self._tasks >= self._limits["tasks"]:
-            self._look()
-            if self._tasks >= self._limits["tasks"]:
-                self._stop = self._stop or "processes"
-                return False
-        self._tasks += 1
-        return consent(self._listener)
+    def _answer_requests(self) -> None:
+        """Consent to new processes, as long as there is room."""
+        answer_at_once(self._listener)
+        while (request := next_request(self._listener)) is not None:
+            with self._looking:
+                if self._tasks >= self._limits["tasks"]:
+                    self._look()
+                if self._tasks >= self._limits["tasks"]:
+                    self._stop = self._stop or "processes"
+                    return
+                self._tasks += 1
+            consent(self._listener, request)
 
     def _read_rest(self, end: int) -> None:
         """Take what is left in a pipe that nobody writes to any more."""
@@ -224,12 +230,13 @@ class _Supervision:
 
     def _look(self) -> None:
         """Whether the job has ended, or has to be ended."""
-        used = tree_usage(self._limits["memory_bytes"])
-        self._peak = max(self._peak, used.memory_bytes)
-        self._cpu_s = max(self._cpu_s, used.cpu_s)
-        self._tasks = used.tasks
-        self._stop = self._stop or self._excess(used)
-        self._collect()
+        with self._looking:
+            used = tree_usage(self._limits["memory_bytes"])
+            self._peak = max(self._peak, used.memory_bytes)
+            self._cpu_s = max(self._cpu_s, used.cpu_s)
+            self._tasks = used.tasks
+            self._stop = self._stop or self._excess(used)
+            self._collect()
 
     def _excess(self, used: Usage) -> Stop | None:
         limits = self._limits

@@ -217,10 +217,18 @@ def request_new_processes() -> int:
         OSError: The kernel refuses it; Linux before 5.5.
     """
     column, begin = _begin()
-    return _install(_packed([*begin, *_Filter(column).new_processes()]), _NEW_LISTENER)
+    program = _packed([*begin, *_Filter(column).new_processes()])
+    try:
+        return _install(program, _NEW_LISTENER | _WAIT_KILLABLE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return _install(program, _NEW_LISTENER)  # Linux before 5.19
 
 
 _SET_FILTER, _NEW_LISTENER = 1, 8
+_WAIT_KILLABLE = 32
+"""A signal such as SIGCHLD does not interrupt who waits for consent: a shell cannot fork then."""
 
 
 def _install(program: bytes, flags: int) -> int:
