@@ -18,6 +18,8 @@ from typing import Final
 
 from benchmarks import (
     chains,
+    chaos,
+    flow,
     front_door,
     journal,
     loading,
@@ -40,7 +42,9 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "structured": structured.measure,
     "streaming": streaming.measure,
     "parallel": parallel.measure,
+    "flow": flow.measure,
     "chains": chains.measure,
+    "chaos": chaos.measure,
     "front-door": front_door.measure,
     "journal": journal.measure,
     "sessions": sessions.measure,

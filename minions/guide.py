@@ -1,4 +1,6 @@
-"""The parts of the Java guide, for reading it beside the code and for running single steps by hand.
+"""The parts of the Java guide, for running single steps by hand, and the executor of agent steps.
+
+The names of the guide are those of its classes, so that it can be read beside the code.
 
 Each name is imported when it is first used.
 """
@@ -10,6 +12,13 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
+    from minions.contracts.agent_errors import (
+        AgentNotFoundError,
+        AgentStepError,
+        SecurityError,
+        StepResult,
+        ValidationError,
+    )
     from minions.contracts.call_executors import (
         ModelCallExecutor,
         ModelCallExecutorFactory,
@@ -38,31 +47,51 @@ if TYPE_CHECKING:
     from minions.contracts.memory import MemorySnapshot, ModelMemory
     from minions.contracts.messages import TokenUsage, ToolCallRequest
     from minions.contracts.tools import Reads, Toolbox, Toolset
+    from minions.engine.agents.agents import StepAgent
+    from minions.engine.agents.metrics import ExecutionMetrics
+    from minions.engine.agents.registry import AgentRegistry
+    from minions.engine.agents.response_validator import ResponseValidator, ValidationResult
+    from minions.engine.agents.result_cache import LRUCache
+    from minions.engine.agents.steps import ExecutionStep, JoinPolicy, ParallelResults, StepType
+    from minions.engine.agents.tool_calls import validate_against_schema
     from minions.engine.calls.model_calls import ModelCallExecutors
     from minions.engine.calls.tool_calls import tool_call_executors
     from minions.engine.compile.completion import DefaultStepCompletionChain
     from minions.engine.compile.graph import DefaultStepGraph
     from minions.engine.context.agent_context import Agent, AgentContext
+    from minions.engine.context.agent_memory import AgentMemory, AgentMessage
     from minions.engine.context.scope import RunScope
     from minions.engine.history.memory import ConversationMemory
     from minions.engine.run.agent_run import AgentRun
     from minions.engine.step.executor import StepExecutor
     from minions.engine.step.next_step import NextStepChain, NextStepLink
     from minions.engine.step.step_manager import StepManager
+    from minions.interfaces.agent_sandbox import AgentSandbox, AgentStepExecutor
 
 
 __all__ = [
     "Agent",
     "AgentContext",
+    "AgentMemory",
+    "AgentMessage",
+    "AgentNotFoundError",
+    "AgentRegistry",
     "AgentRun",
+    "AgentSandbox",
+    "AgentStepError",
+    "AgentStepExecutor",
     "CallOrigin",
     "CallStatus",
     "ConversationMemory",
     "DefaultStepCompletionChain",
     "DefaultStepGraph",
     "DeltaSink",
+    "ExecutionMetrics",
+    "ExecutionStep",
     "FailureInfo",
     "GraphError",
+    "JoinPolicy",
+    "LRUCache",
     "Limits",
     "MemorySnapshot",
     "MetadataError",
@@ -78,8 +107,12 @@ __all__ = [
     "NextStepLink",
     "OutputMode",
     "OutputRequest",
+    "ParallelResults",
     "Reads",
+    "ResponseValidator",
     "RunScope",
+    "SecurityError",
+    "StepAgent",
     "StepCompletionChain",
     "StepCompletionInstruction",
     "StepCompletionLink",
@@ -87,6 +120,8 @@ __all__ = [
     "StepFailedError",
     "StepGraph",
     "StepManager",
+    "StepResult",
+    "StepType",
     "TokenUsage",
     "ToolCall",
     "ToolCallExecutor",
@@ -96,10 +131,40 @@ __all__ = [
     "ToolFailure",
     "Toolbox",
     "Toolset",
+    "ValidationError",
+    "ValidationResult",
     "tool_call_executors",
+    "validate_against_schema",
 ]
 
 _HOMES: Final = {
+    "minions.contracts.agent_errors": (
+        "AgentNotFoundError",
+        "AgentStepError",
+        "SecurityError",
+        "StepResult",
+        "ValidationError",
+    ),
+    "minions.engine.agents.agents": ("StepAgent",),
+    "minions.interfaces.agent_sandbox": ("AgentSandbox", "AgentStepExecutor"),
+    "minions.engine.agents.metrics": ("ExecutionMetrics",),
+    "minions.engine.agents.registry": ("AgentRegistry",),
+    "minions.engine.agents.response_validator": (
+        "ResponseValidator",
+        "ValidationResult",
+    ),
+    "minions.engine.agents.result_cache": ("LRUCache",),
+    "minions.engine.agents.steps": (
+        "ExecutionStep",
+        "JoinPolicy",
+        "ParallelResults",
+        "StepType",
+    ),
+    "minions.engine.agents.tool_calls": ("validate_against_schema",),
+    "minions.engine.context.agent_memory": (
+        "AgentMemory",
+        "AgentMessage",
+    ),
     "minions.contracts.call_executors": (
         "ModelCallExecutor",
         "ModelCallExecutorFactory",

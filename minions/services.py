@@ -12,6 +12,7 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.adapters.models.structured_output import InstructorParser
     from minions.adapters.stores.postgres_journal import PostgresJournal
+    from minions.adapters.telemetry.prometheus import PrometheusMetrics
     from minions.contracts.calls import OutputParser
     from minions.contracts.errors import (
         EnvironmentRefusedError,
@@ -19,18 +20,25 @@ if TYPE_CHECKING:
         JournalError,
         LeaseHeldError,
     )
+    from minions.contracts.flow import FlowControl, Priority
     from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+    from minions.contracts.metrics import Metrics
+    from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
     from minions.contracts.runtime import Clock, Ids, Log, Random, Sleep
     from minions.contracts.secrets import SecretSource
+    from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
     from minions.engine.services.memory_journal import MemoryJournal
     from minions.engine.services.services import NullLog, SystemClock
 
 
 __all__ = [
     "Clock",
+    "EndpointLimits",
     "EntryDraft",
     "EnvironmentRefusedError",
     "FencedError",
+    "FlowConfig",
+    "FlowControl",
     "Ids",
     "InstructorParser",
     "Journal",
@@ -40,11 +48,16 @@ __all__ = [
     "LeaseHeldError",
     "Log",
     "MemoryJournal",
+    "Metrics",
+    "ModelEndpoint",
     "NullLog",
     "OutputParser",
     "PostgresJournal",
+    "Priority",
+    "PrometheusMetrics",
     "Random",
     "SecretSource",
+    "SharedFlowControl",
     "Sleep",
     "SystemClock",
 ]
@@ -52,6 +65,7 @@ __all__ = [
 _HOMES: Final = {
     "minions.adapters.models.structured_output": ("InstructorParser",),
     "minions.adapters.stores.postgres_journal": ("PostgresJournal",),
+    "minions.adapters.telemetry.prometheus": ("PrometheusMetrics",),
     "minions.contracts.calls": ("OutputParser",),
     "minions.contracts.errors": (
         "EnvironmentRefusedError",
@@ -59,12 +73,15 @@ _HOMES: Final = {
         "JournalError",
         "LeaseHeldError",
     ),
+    "minions.contracts.flow": ("FlowControl", "Priority"),
     "minions.contracts.journal": (
         "EntryDraft",
         "Journal",
         "JournalEntry",
         "Lease",
     ),
+    "minions.contracts.metrics": ("Metrics",),
+    "minions.contracts.model_endpoints": ("EndpointLimits", "ModelEndpoint"),
     "minions.contracts.runtime": (
         "Clock",
         "Ids",
@@ -73,6 +90,7 @@ _HOMES: Final = {
         "Sleep",
     ),
     "minions.contracts.secrets": ("SecretSource",),
+    "minions.engine.services.flow.flow_control": ("FlowConfig", "SharedFlowControl"),
     "minions.engine.services.memory_journal": ("MemoryJournal",),
     "minions.engine.services.services": (
         "NullLog",

@@ -155,7 +155,7 @@ class Explanation:
     flows: tuple[Flow, ...]
     """Paths on which untrusted text can reach a tool with an effect, without an approval."""
     code: tuple[str, ...]
-    """Steps that are Python for a sandbox: a recipe with such a step cannot run."""
+    """Steps that are Python for a sandbox."""
     limits: Mapping[str, JsonValue]
     """The limits of the whole run, as the recipe states them."""
     attempts_per_model_call: int

@@ -20,6 +20,7 @@ from minions.contracts.instructions import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
+from minions.contracts.model_endpoints import ModelEndpoint, RateLimits
 from minions.contracts.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class ModelOptions:
     """Further fields of the request, as the server names them."""
     timeout_s: float = 120.0
     """Seconds for the whole call, from the request to the last byte of the answer."""
+    cache: bool = False
+    """Whether an answer that was given before to the same request is taken from the run's cache."""
     idle_timeout_s: float = 60.0
     """Seconds without a byte after which a streamed answer counts as stalled."""
 
@@ -139,6 +142,10 @@ class ModelCallResponse:
     provider: str | None = None
     first_token_latency_ms: float | None = None
     completion_instruction: StepCompletionInstruction | None = None
+    rate_limits: RateLimits | None = None
+    """What the server said of its own limits; None: nothing. It is not recorded."""
+    cached_from: str | None = None
+    """The run whose recorded answer this is; None: the model was asked."""
 
     @property
     def text(self) -> str | None:
@@ -179,6 +186,10 @@ class ModelFailure:
     suggestions: tuple[str, ...] = ()
     text: str | None = None
     """Of `output-truncated` the text before the cut; None: there is none, or tools were called."""
+    status: int | None = None
+    """The HTTP status of the answer; None: there was none, or the error came inside a 200."""
+    rate_limits: RateLimits | None = None
+    """What the server said of its own limits; None: nothing. It is not recorded."""
 
     @property
     def category(self) -> FailureCategory:
@@ -358,6 +369,13 @@ class ChatModel(ABC):
     def base_url(self) -> str | None:
         """Base URL of the server, which may decide the price; None: the
         provider's own, or no server.
+        """
+        return None
+
+    @property
+    def endpoint(self) -> ModelEndpoint | None:
+        """The server whose limits its calls share with those of other models; None: it has none,
+        and calls never wait for one another.
         """
         return None
 

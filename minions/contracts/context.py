@@ -18,6 +18,8 @@ from minions.contracts.secrets import Secrets
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
     from minions.contracts.memory import ModelMemory
+    from minions.contracts.retry import RetryConfig
+    from minions.contracts.runtime import BlockingCalls
     from minions.contracts.tools import Toolbox, ToolSpec
 
 __all__ = ["Limits", "RunContext", "snake_case"]
@@ -53,6 +55,8 @@ class Limits:
     """Seconds of wall time for one attempt at a tool call."""
     max_tool_result_bytes: int = field(default=1_048_576, validator=ge(1))
     """UTF-8 bytes of a tool result as JSON; a longer one is an error."""
+    max_tool_result_characters: int = field(default=40_000, validator=ge(100))
+    """Characters of a tool result that a model reads at once; it reads the rest in pieces."""
 
     @classmethod
     def of_step(cls, metadata: Mapping[str, object], *, base: Limits) -> Limits:
@@ -148,6 +152,9 @@ class RunContext(ABC):
     `AgentContext` implements it.
     """
 
+    retry: RetryConfig | None = None
+    """How calls of the step are tried again; None: outside of a step, or by the defaults."""
+
     @property
     @abstractmethod
     def run_id(self) -> str:
@@ -214,6 +221,11 @@ class RunContext(ABC):
         import asyncio  # here: checking a recipe needs no event loop
 
         await asyncio.sleep(seconds)
+
+    @property
+    def blocking(self) -> BlockingCalls | None:
+        """Calls synchronous tools beside the event loop; None: each on a thread of its own."""
+        return None
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """Why the run may not call that tool, as a text for people; None: it may."""

@@ -27,6 +27,7 @@ from attrs import field, frozen
 from minions.contracts.failure_categories import FailureCategory, category_of
 
 __all__ = [
+    "CIRCUIT_OPEN",
     "CONTEXT_EXCEEDED",
     "LIMIT_REACHED",
     "MAX_MODEL_CALLS",
@@ -58,6 +59,8 @@ __all__ = [
 
 UNREACHABLE: Final = "model-unreachable"
 """Code of a model call whose server gave no answer at all, after the last attempt."""
+CIRCUIT_OPEN: Final = "circuit-open"
+"""Code of a model call that was not sent, because its server failed too often in a row."""
 CONTEXT_EXCEEDED: Final = "context-exceeded"
 """Code of a model call whose prompt is longer than the model takes, or than its recipe allows."""
 OUTPUT_TRUNCATED: Final = "output-truncated"

@@ -451,6 +451,8 @@ class MessageRecorded(_Fact, frozen=True, kw_only=True):
     tool_call_id: str | None = None
     name: str | None = None
     """The tool's name."""
+    shown: int | None = None
+    """How many characters of the call's result the message shows; None: all."""
     sequence: int | None = None
     saved: SavedMessage | None = None
     metrics: Object | None = None

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeAlias, cast
+
 from attrs import field, frozen
 from attrs.validators import ge
 
-__all__ = ["RetryConfig"]
+__all__ = ["ExceptionTypes", "RetryConfig"]
+
+ExceptionTypes: TypeAlias = tuple[type[Exception], ...]
+"""Classes of exceptions, as `except` and `isinstance` take them."""
+
+
+def _as_types(types: Iterable[type[Exception]] | None) -> ExceptionTypes | None:
+    """The classes as a tuple; a converter for fields.
+
+    Raises:
+        ValueError: One of them is no class of exceptions.
+    """
+    if types is None:
+        return None
+    classes: tuple[object, ...] = tuple(types)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, Exception)):
+            raise ValueError(f"retryable_exceptions are classes of exceptions, not {each!r}")
+    return cast("ExceptionTypes", classes)
 
 
 @frozen(kw_only=True)
@@ -20,6 +41,11 @@ class RetryConfig:
     jitter: bool = True
     """Whether each delay is multiplied by a random factor in [0.5,
     1.5), then capped at `max_delay`.
+    """
+    retryable_exceptions: ExceptionTypes | None = field(default=None, converter=_as_types)
+    """Classes of exceptions after which a call is tried again, besides HTTP errors of a status that
+    may pass (408, 409, 429, 5xx); programming errors and refusals never are. None: lost connections
+    and timeouts, and of tools that may be repeated every other exception, too.
     """
 
     def delay_s(self, failures: int, random: float) -> float:

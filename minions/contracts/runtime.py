@@ -8,12 +8,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from minions.contracts.messages import TokenUsage
 
-__all__ = ["Clock", "Ids", "IsWorkerGone", "Log", "PriceBook", "Random", "Sleep"]
+__all__ = ["BlockingCalls", "Clock", "Ids", "IsWorkerGone", "Log", "PriceBook", "Random", "Sleep"]
 
 
 class Clock(ABC):
@@ -39,6 +39,30 @@ Ids: TypeAlias = Callable[[str], str]
 
 IsWorkerGone: TypeAlias = Callable[[str], bool]
 """Whether the worker of that name is known to be dead; False where it cannot be known."""
+
+
+T = TypeVar("T")
+
+
+class BlockingCalls(ABC):
+    """Calls functions that block beside the event loop."""
+
+    @abstractmethod
+    async def run(self, function: Callable[[], T]) -> T:
+        """What `function()` returns or raises; context variables are those of the caller.
+
+        Cancelled, it leaves the function to itself: a thread cannot be stopped.
+        """
+
+    @property
+    def running(self) -> int:
+        """Functions that run now, in threads."""
+        return 0
+
+    @property
+    def waiting(self) -> int:
+        """Functions that wait for a thread."""
+        return 0
 
 
 class PriceBook(ABC):

@@ -11,7 +11,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue
-from minions.contracts.runtime import Sleep
+from minions.contracts.runtime import BlockingCalls, Sleep
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tool_parameters import sent_parameters
 
@@ -124,6 +124,8 @@ class ToolScope:
     """The time of day of the run's clock, in UTC with its zone."""
     sleep: Sleep = _sleep
     """Waits that many seconds by the run's `sleep`."""
+    blocking: BlockingCalls | None = None
+    """Calls functions that block beside the event loop; None: the tool has its own way."""
 
 
 class Tool(ABC):

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import JournalError, LeaseHeldError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.flow import Priority
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
@@ -166,6 +167,16 @@ class ApplicationRuns:
         if isinstance(model, ChatModel):
             return self._executor_of(recipe, model)
         return self._runtime.executor(recipe, ModelChoice(override=model))
+
+    def _background_executor(
+        self, recipe: AgentRecipe, model: ChatModel | str | None
+    ) -> AgentExecutor:
+        """As `_executor`, for runs that let others go first where they wait for a server."""
+        self._executor(recipe, model)
+        runtime = self._runtime.evolve(priority=Priority.BACKGROUND)
+        if isinstance(model, ChatModel):
+            return runtime.evolve(models=model).executor(recipe)
+        return runtime.executor(recipe, ModelChoice(override=model))
 
     def _executor_of(self, recipe: AgentRecipe, model: ChatModel) -> AgentExecutor:
         """The executor that uses that model for all steps; one is kept for each model."""

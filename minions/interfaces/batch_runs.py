@@ -61,7 +61,7 @@ class BatchRuns(ApplicationRuns):
         count_lines(found, rows, {}, Path.cwd())
         answers = self._model if model is None else model
         return Batch(
-            self._executor(found, answers),
+            self._background_executor(found, answers),
             found,
             lines_of(found, rows, {}, Path.cwd()),
             BatchPlan(

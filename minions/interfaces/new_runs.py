@@ -122,6 +122,7 @@ class NewRuns(ApplicationRuns):
         output_class: type[T],
         model: ChatModel | str | None = None,
         session: str | None = None,
+        note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun[T]: ...
 
     @overload
@@ -133,6 +134,7 @@ class NewRuns(ApplicationRuns):
         output_class: None = None,
         model: ChatModel | str | None = None,
         session: str | None = None,
+        note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun[JsonValue]: ...
 
     def prepare(
@@ -143,9 +145,13 @@ class NewRuns(ApplicationRuns):
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         model: ChatModel | str | None = None,
         session: str | None = None,
+        note: Mapping[str, JsonValue] | None = None,
     ) -> AgentRun[Any]:
         """Check everything that can be refused; the run has its id, and has not begun.
 
+        Args:
+            output_class, model, session: As for `arun`.
+            note: Recorded with the start of the run, for the application to read.
         Raises:
             As `arun`.
         """
@@ -157,5 +163,5 @@ class NewRuns(ApplicationRuns):
             inputs,
             session_id=session,
             output_class=output_class,
-            note={"model": answers} if isinstance(answers, str) else None,
+            note={**(note or {}), **({"model": answers} if isinstance(answers, str) else {})},
         )

@@ -29,19 +29,13 @@ from minions.engine.history.run_items import usage_of
 from minions.engine.history.run_steps import StepDetail, steps_in
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.run.recorded_run import load_recorded_run
+from minions.interfaces.masking import masked
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.tool_specs import tool_specs
 
-__all__ = ["RunPage", "load_run_page", "masked"]
+__all__ = ["RunPage", "load_run_page"]
 
-_KEYS: Final = re.compile(
-    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
-    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}"
-    r"|(?<=[Bb]earer )[\w.~+/=-]{16,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-)
-"""Texts that look like keys: of model providers, code hosts, clouds and chats, JWTs, PEM."""
 _SVG_STYLE: Final = re.compile(r"<style>([^<]*)</style>")
 
 
@@ -86,11 +80,6 @@ def _mask_of(
         return masked(text)
 
     return mask
-
-
-def masked(text: str) -> str:
-    """The text without what looks like a key or a token."""
-    return _KEYS.sub("[masked]", text)
 
 
 @frozen(kw_only=True)

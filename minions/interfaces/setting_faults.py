@@ -12,12 +12,19 @@ from attrs import frozen
 
 from minions.contracts.errors import UsageError, did_you_mean, near_names
 from minions.interfaces.setting_types import SettingType, setting_types
-from minions.interfaces.settings import Settings
+from minions.interfaces.settings import BUILT_IN_PROVIDERS, Settings
 
 if TYPE_CHECKING:  # loads the codec, which most commands do without
     from minions.contracts.decoding_faults import DecodingFault
 
-__all__ = ["SettingFault", "bad_configuration", "bad_values", "faults_of", "price_name_faults"]
+__all__ = [
+    "SettingFault",
+    "bad_configuration",
+    "bad_values",
+    "faults_of",
+    "price_name_faults",
+    "provider_faults",
+]
 
 Path: TypeAlias = tuple[str | int, ...]
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -86,6 +93,16 @@ def price_name_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
         if isinstance(table, Mapping) and not (provider and model):
             text = "the table's name is no 'provider/name' in quotes"
             yield SettingFault(table=("prices", str(name)), order=0, text=text)
+
+
+def provider_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
+    """Faults of providers that are not built in and have no address."""
+    providers = content.get("providers")
+    for name, table in providers.items() if isinstance(providers, Mapping) else ():
+        is_known = name in BUILT_IN_PROVIDERS
+        if isinstance(table, Mapping) and not is_known and "base_url" not in table:
+            place = ("providers", str(name))
+            yield SettingFault(table=place, order=1, text="'base_url' is missing")
 
 
 def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError:

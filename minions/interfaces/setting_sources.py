@@ -6,6 +6,7 @@ root, then the user's own file, then defaults.
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,8 +22,9 @@ from minions.interfaces.setting_faults import (
     bad_values,
     faults_of,
     price_name_faults,
+    provider_faults,
 )
-from minions.interfaces.setting_types import setting_types
+from minions.interfaces.setting_types import SettingType, setting_types
 from minions.interfaces.settings import Settings
 from minions.recipe.project_folders import project_file, read_toml
 
@@ -124,7 +126,7 @@ def _decoded(path: Path, content: Mapping[str, object]) -> Settings:
     from minions.contracts.codec import decode
     from minions.contracts.decoding_faults import decoding_faults
 
-    faults: list[SettingFault] = list(price_name_faults(content))
+    faults: list[SettingFault] = [*price_name_faults(content), *provider_faults(content)]
     try:
         decoded = decode(cast("dict[str, JsonValue]", content), Settings)
     except ValueError as error:
@@ -158,9 +160,13 @@ def _parsed(key: str, text: str, kind: object) -> object:
     Raises:
         UsageError: It is no such value.
     """
-    if kind not in _PARSERS:
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        parse: Callable[[str], object] = kind
+        expected = SettingType(kind).expected
+    elif kind in _PARSERS:
+        parse, expected = _PARSERS[kind]
+    else:
         return text
-    parse, expected = _PARSERS[kind]
     try:
         return parse(text)
     except (ValueError, KeyError) as error:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
 
 from attrs import field, frozen
 
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
 
-__all__ = ["PriceSettings", "ProviderSettings", "Settings"]
+__all__ = ["BUILT_IN_PROVIDERS", "LogFormat", "PriceSettings", "ProviderSettings", "Settings"]
 
 
 def _is_price(value: float) -> bool:
@@ -29,17 +30,34 @@ _Price: TypeAlias = Annotated[
 ]
 
 
+BUILT_IN_PROVIDERS: Final = frozenset(("anthropic", "ollama", "openai"))
+"""Providers whose address is known; any other one needs a `base_url`."""
+
+
+class LogFormat(StrEnum):
+    """How the lines of the log look."""
+
+    TEXT = "text"
+    """`key=value`, for people."""
+    JSON = "json"
+    """One JSON object, for programs."""
+
+
 @frozen(kw_only=True)
 class ProviderSettings:
-    """A provider that the operator defines: `[providers.NAME]`."""
+    """A provider that the operator defines, or a built-in one with limits: `[providers.NAME]`."""
 
-    base_url: str
+    base_url: str | None = None
     api_key_env: str | None = None
     output_mode: OutputMode | None = None
     tools_with_schema: bool = False
     strict: bool = True
     context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
+    max_concurrency: _Count | None = None
+    """Requests in flight at a time; None: `max_model_requests`."""
+    requests_per_minute: _Count | None = None
+    tokens_per_minute: _Count | None = None
 
 
 @frozen(kw_only=True)
@@ -121,6 +139,13 @@ class Settings:
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
     events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
     debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))
+    log_format: LogFormat | None = field(
+        default=None,
+        metadata=_described(
+            "Write the log to standard error as `text` or `json`, one line for each event; without "
+            "it there is a log with `debug` only."
+        ),
+    )
     trusted_hosts: tuple[str, ...] = field(
         default=(),
         metadata=_described("Hosts that a recipe's own base_url may send the provider's key to."),
@@ -160,7 +185,9 @@ class Settings:
     )
     max_model_requests: _Count = field(
         default=256,
-        metadata=_described("Requests in flight at a time to one model; further ones wait."),
+        metadata=_described(
+            "Requests in flight at a time to one server, of all runs; further ones wait."
+        ),
     )
     providers: Mapping[str, ProviderSettings] = field(
         factory=dict,

@@ -48,6 +48,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
+from minions.contracts.model_endpoints import Allowance, RateLimits
 from minions.contracts.tools import ToolSpec
 from minions.testing import endpoint as fake
 from minions.testing.endpoint import ChatEndpoint
@@ -540,6 +541,66 @@ async def test_only_so_many_requests_are_in_flight_and_that_is_told_once() -> No
     assert "max_model_requests" in words
 
 
+async def test_waiting_for_another_request_is_no_time_of_the_models() -> None:
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def held(exchange: fake.Exchange) -> None:
+        arrived.set()
+        await release.wait()
+        await fake.answer("first")(exchange)
+
+    async with ChatEndpoint(held, default=fake.answer("second")) as server:
+        model = OpenAIModel(
+            provider="fake", model="m", base_url=server.base_url, api_key=None, max_requests=1
+        )
+        patient = Prompt((user("a"),), ModelOptions(timeout_s=100_000.0))
+        first = asyncio.ensure_future(model.complete(patient))
+        await arrived.wait()
+        second = asyncio.ensure_future(
+            model.complete(Prompt((user("b"),), ModelOptions(timeout_s=100.0)))
+        )
+        await asyncio.sleep(0)
+        leap(1_000.0)
+        await asyncio.sleep(0)
+        release.set()
+        texts = [response_of(await each).text for each in (first, second)]
+        await model.aclose()
+    assert texts == ["first", "second"]
+
+
+def test_models_of_one_server_and_key_share_an_endpoint() -> None:
+    def endpoint(base_url: str, key: str | None, *, model: str = "m", **headers: str) -> object:
+        made = OpenAIModel(
+            provider="p", model=model, base_url=base_url, api_key=key, headers=headers
+        )
+        return made.endpoint
+
+    one = endpoint("https://h.example/v1", KEY)
+    assert one == endpoint("https://h.example:443/v1", KEY, model="other")
+    assert one != endpoint("https://h.example/v1", f"{KEY}x")
+    assert one != endpoint("https://h.example/v1", None)
+    assert one != endpoint("https://h.example:8443/v1", KEY)
+    assert one != endpoint("https://h.example/v1", KEY, organization="o")
+    assert KEY not in repr(one)
+
+
+async def test_what_a_server_says_of_its_limits_is_told_with_answers_and_refusals(
+    model_at: Make,
+) -> None:
+    said = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2s"}
+    limits = RateLimits(requests=Allowance(0, 2.0))
+    body = json.dumps(fake.completion("ok")).encode()
+    async with ChatEndpoint(
+        fake.status(429, headers=said), default=fake.status(200, body, headers=said)
+    ) as server:
+        model = model_at(server.base_url)
+        failure = failure_of(await model.complete(HELLO))
+        plain = response_of(await model.complete(HELLO))
+        streamed = response_of(await model.complete(HELLO, lambda _: None))
+    assert (failure.status, failure.rate_limits) == (429, limits)
+    assert plain.rate_limits == streamed.rate_limits == limits
+
+
 def test_without_room_for_a_request_there_is_no_model() -> None:
     with pytest.raises(UsageError, match="max_requests=0"):
         OpenAIModel(provider="p", model="m", base_url="http://h/v1", api_key=None, max_requests=0)
@@ -660,6 +721,11 @@ async def test_arguments_sent_as_an_object_become_json_text(model_at: Make) -> N
         ),
         ({"prompt_tokens": "7", "completion_tokens": True, "input_tokens": -1}, TokenUsage()),
         ({"prompt_tokens": None, "prompt_tokens_details": None}, TokenUsage()),
+        ({"prompt_tokens": 10**9 + 1, "completion_tokens": 10**30}, TokenUsage()),
+        (
+            {"prompt_tokens": 7, "prompt_cache_hit_tokens": 500},
+            TokenUsage(input_tokens=7, cached_tokens=7),
+        ),
     ],
 )
 def test_usage_is_read_in_every_dialect(said: Mapping[str, object], expected: TokenUsage) -> None:
@@ -982,6 +1048,37 @@ async def test_garbage_in_a_stream_is_a_failure_that_may_be_retried(
     assert failure_of(outcome).is_retryable
     outcome, _ = await ask_streamed(model_at, fake.stream([raw or b"\n"]))
     assert failure_of(outcome).code == "malformed-response"
+
+
+_LOST: Mapping[str, Mapping[str, JsonValue]] = {
+    "no answer in it": {"choices": []},
+    "no message": {"choices": [{"index": 0, "message": None}]},
+    "an error": {"error": {"message": "lost a worker"}},
+    "a call without a name": fake.completion(tool_calls=[fake.call("")]),
+}
+
+
+@pytest.mark.parametrize("document", _LOST.values(), ids=_LOST)
+async def test_an_answer_that_cannot_be_taken_was_paid_for(
+    model_at: Make, document: Mapping[str, JsonValue]
+) -> None:
+    used: JsonValue = {"prompt_tokens": 11, "completion_tokens": 3}
+    said: dict[str, JsonValue] = {**document, "usage": used}
+    plain = failure_of(await ask(model_at, fake.document(said)))
+    outcome, _ = await ask_streamed(model_at, fake.stream([said, "[DONE]"]))
+    assert plain.is_retryable
+    assert (plain.usage, failure_of(outcome).usage) == (USAGE, USAGE)
+
+
+async def test_a_stream_that_reports_its_usage_and_breaks_was_paid_for(model_at: Make) -> None:
+    used: JsonValue = {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 3}}
+    begun = [fake.chunk({"content": "half"}), used]
+    for last in ({"error": {"message": "lost a worker"}}, "no JSON", {"choices": 3}):
+        outcome, _ = await ask_streamed(model_at, fake.stream([*begun, last]))
+        assert failure_of(outcome).usage == USAGE
+    silent = fake.stream(begun, ends="silent")
+    outcome, _ = await ask_streamed(model_at, silent, evolve(HELLO, options=QUICK))
+    assert (failure_of(outcome).code, failure_of(outcome).usage) == ("model-timeout", USAGE)
 
 
 async def test_a_malformed_answer_shows_its_first_200_characters(model_at: Make) -> None:

@@ -48,8 +48,14 @@ def test_the_defaults_are_three_attempts_with_jitter() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"max_attempts": 0}, {"initial_delay": -1}, {"max_delay": -1}, {"exponential_base": 0.5}],
+    [
+        {"max_attempts": 0},
+        {"initial_delay": -1},
+        {"max_delay": -1},
+        {"exponential_base": 0.5},
+        {"retryable_exceptions": [KeyboardInterrupt]},
+    ],
 )
-def test_what_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         RetryConfig(**wrong)  # type: ignore[arg-type]  # the point of the test

@@ -230,7 +230,7 @@ async def test_a_fork_does_not_repeat_what_was_done_once_nor_what_is_in_doubt() 
 
 async def test_calls_of_one_id_are_told_apart_by_their_number() -> None:
     dying = Dying(Effect.ONCE)
-    calls = [tool_request("work", id="c"), tool_request("work", id="c")]
+    calls = [tool_request("work", {"n": n}, id="c") for n in range(2)]
     agent = ChatAgent(
         model=ScriptedModel(lambda prompt: calls if len(prompt.messages) == 1 else "done"),
         tools=[dying.world.tool("work", Effect.ONCE)],

@@ -134,13 +134,14 @@ async def test_a_verdict_that_a_crash_followed_is_not_asked_for_again(verdict: V
 async def test_consent_is_to_arguments_however_they_are_spelled() -> None:
     spelled = ['{"x": 1}', '{"x":1}', '{"x": 2}', "", "{}"]
     calls = [evolve(tool_request("write"), arguments=each) for each in spelled]
+    each_its_own = fake_tool("write", dict, effect=Effect.UNDECLARED)
     journal = MemoryJournal(FakeClock())
     recipe = AgentRecipe(
         id="recipe",
         permissions=PERMISSIONS,
         steps=(GoalSpec(id="work", goal="Work.", tools=("write",)),),
     )
-    await executor_for(journal, Says(), [writer()], ScriptedModel([calls])).execute(recipe)
+    await executor_for(journal, Says(), [each_its_own], ScriptedModel([calls])).execute(recipe)
     by_key = {each.key: each.body["digest"] for each in await decisions_of(journal)}
     one, same, other, empty, nothing = (by_key[f"work/1/0/tool/1/{at}/approval"] for at in range(5))
     assert one == same

@@ -371,6 +371,7 @@ NEVER: list[Exception] = [
     HttpError(404),
     HttpStatusError(401),
     UsageError("ours"),
+    MemoryError("x"),
 ]
 TRANSIENT: list[Exception] = [
     TimeoutError("x"),
@@ -441,6 +442,27 @@ async def test_an_error_nobody_knows_is_tried_again_for_tools_and_not_for_models
     look = flaky_tool(failures=99, error=LookupError("x"))
     await run_recipe(text_step(tools=["look"]), [tool_request("look")], tools=[look])
     assert (len(ran.prompts), len(look.asked)) == (1, 3)
+
+
+async def test_named_exceptions_alone_are_tried_again_for_models_and_tools() -> None:
+    """A-31: also where a lost connection or an unknown error of a tool would be."""
+    retry = RetryConfig(retryable_exceptions=(LookupError,))
+    counts = []
+    for error in (KeyError("x"), ConnectionError("lost"), ValueError("x"), HttpError(404)):
+        ran = await run_recipe(text_step(), RaisingModel(error), retry=retry)
+        look = flaky_tool(failures=99, error=error)
+        step = text_step(tools=["look"])
+        await run_recipe(step, [tool_request("look")], tools=[look], retry=retry)
+        counts.append((len(ran.prompts), len(look.asked)))
+    assert counts == [(3, 3), (1, 1), (1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("error", [TypeError("x"), MemoryError()], ids=names_of)
+async def test_naming_an_error_that_cannot_get_better_does_not_retry_it(error: Exception) -> None:
+    """A-31."""
+    retry = RetryConfig(retryable_exceptions=(Exception,))
+    ran = await run_recipe(text_step(), RaisingModel(error), retry=retry)
+    assert len(ran.prompts) == 1
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])

@@ -514,7 +514,7 @@ def test_registered_classes_and_code_are_told(cli: Cli, write: Write) -> None:
         "registered steps:",
         "  Shift (its code decides what it calls), used by moved",
         "  Writer (asks a model), used by text",
-        "code (refused: there is no sandbox):",
+        "code (runs in a sandbox):",
         "  sum",
         "models:",
         "  the configured one: asked by moved, text",

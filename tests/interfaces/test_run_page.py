@@ -10,7 +10,8 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import RunDetail, StepSummary
 from minions.engine.history.run_steps import StepDetail
 from minions.engine.history.run_summary import RunSummary
-from minions.interfaces.run_page import RunPage, masked
+from minions.interfaces.masking import masked
+from minions.interfaces.run_page import RunPage
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>&amp;"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,12 +10,19 @@ from pathlib import Path
 import pytest
 
 from command_line import Write
+from minions.adapters.models import endpoints
 from minions.contracts.calls import OutputMode
 from minions.contracts.errors import UsageError
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.setting_sources import Origin, load_settings
 from minions.interfaces.setting_types import setting_types
-from minions.interfaces.settings import PriceSettings, ProviderSettings, Settings
+from minions.interfaces.settings import (
+    BUILT_IN_PROVIDERS,
+    LogFormat,
+    PriceSettings,
+    ProviderSettings,
+    Settings,
+)
 from minions.recipe.model import AgentRecipe
 
 WHOLE = """
@@ -41,6 +48,7 @@ caller_secrets = ["env:S"]
 on_waiting_url = "http://127.0.0.1:9/hook"
 on_waiting_secret = "env:HOOK"
 max_model_requests = 7
+log_format = "json"
 
 [providers.mine]
 base_url = "http://127.0.0.1:1"
@@ -49,6 +57,9 @@ output_mode = "md_json"
 tools_with_schema = true
 strict = false
 headers = {X-Gate = "env:GATE"}
+max_concurrency = 4
+requests_per_minute = 60
+tokens_per_minute = 90000
 
 [prices."mine/m"]
 input_per_mtok = 1
@@ -80,6 +91,7 @@ READ = Settings(
     on_waiting_url="http://127.0.0.1:9/hook",
     on_waiting_secret="env:HOOK",  # the name of one
     max_model_requests=7,
+    log_format=LogFormat.JSON,
     providers={
         "mine": ProviderSettings(
             base_url="http://127.0.0.1:1",
@@ -88,6 +100,9 @@ READ = Settings(
             tools_with_schema=True,
             strict=False,
             headers={"X-Gate": "env:GATE"},
+            max_concurrency=4,
+            requests_per_minute=60,
+            tokens_per_minute=90_000,
         )
     },
     prices={
@@ -294,3 +309,16 @@ def test_flags_and_environment_load_no_codec(here: Path, write: Write) -> None:
         [sys.executable, "-c", check], cwd=here, capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
+def test_built_in_providers_need_no_address_to_have_limits(here: Path) -> None:
+    read = origin_of(here, "[providers.openai]\nrequests_per_minute = 500\n").settings
+    assert read.providers["openai"].requests_per_minute == 500
+    assert frozenset(endpoints._KNOWN) == BUILT_IN_PROVIDERS
+
+
+def test_the_format_of_the_log_is_one_of_those_that_there_are(here: Path) -> None:
+    environ = {"MINIONS_LOG_FORMAT": "json"}
+    assert origin_of(here, environ=environ).settings.log_format is LogFormat.JSON
+    with pytest.raises(UsageError, match="MINIONS_LOG_FORMAT='xml': expected one of text, json"):
+        origin_of(here, environ={"MINIONS_LOG_FORMAT": "xml"})

@@ -27,6 +27,7 @@ async def test_every_method_and_path_but_health_and_the_page_takes_the_token(
         if operation.get("security") != [{}]
     ]
     asked += [("GET", "/openapi.json"), ("OPTIONS", "/api/v1/runs"), ("POST", "/"), ("GET", "/x")]
+    asked += [("GET", "/metrics"), ("HEAD", "/metrics")]
     asked += [("POST", "/api/v1/health"), ("HEAD", "/api/v1/runs"), ("DELETE", "/index.html")]
     for method, path in asked:
         for given in (None, "Bearer wrong-token-of-tests", f"Basic {TOKEN}", TOKEN, "Bearer "):

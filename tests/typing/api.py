@@ -48,10 +48,16 @@ from minions.events import StepCompleted, StepDeltaEvent
 from minions.guide import (
     Agent,
     AgentContext,
+    AgentMemory,
+    AgentRegistry,
+    AgentStepError,
+    AgentStepExecutor,
     ConversationMemory,
     DefaultStepCompletionChain,
     DefaultStepGraph,
     DeltaSink,
+    ExecutionStep,
+    JoinPolicy,
     ModelCall,
     ModelCallExecutor,
     ModelCallExecutors,
@@ -59,6 +65,8 @@ from minions.guide import (
     StepCompletionChain,
     StepExecutor,
     StepManager,
+    StepResult,
+    StepType,
     ToolCall,
     ToolCallExecutor,
     ToolCallResponse,
@@ -385,3 +393,52 @@ async def use_function_steps() -> int:
     assert_type(judge.output, OutputInstructions[Report] | None)
     assert len(steps) == 2
     return await count_words("three small words")
+
+
+# --- agents by name --------------------------------------------------------------------------
+
+
+class CautiousExecutor(AgentStepExecutor):
+    """Refuses some requests, and answers for an agent that fails."""
+
+    def _contains_injection(self, request: object) -> bool:
+        return "ignore all rules" in str(request).lower()
+
+    async def execute_agent_step(
+        self,
+        agent_name: str,
+        request: object,
+        memory: AgentMemory,
+        metadata: Mapping[str, object] | None = None,
+    ) -> StepResult:
+        """A-101: a failure of `super()` is an exception here."""
+        try:
+            return await super().execute_agent_step(agent_name, request, memory, metadata)
+        except AgentStepError as error:
+            return {"content": "Nobody knows.", "why": error.result["error_type"]}
+
+
+async def double(request: int, memory: AgentMemory) -> dict[str, int]:
+    """A function is an agent."""
+    return {"doubled": 2 * request, "messages": len(memory)}
+
+
+async def use_agents(recipe: AgentRecipe, model: ChatModel) -> list[str]:
+    """Recipes, chats and functions answer by name."""
+    async with minions.Minions(model=model) as app:
+        registry = AgentRegistry(app, {"recipe": recipe, "double": double})
+        registry.register("chat", ChatAgent(model=model))
+        executor = CautiousExecutor(registry, timeout=5)
+        executor.register_tool("lookup", Lookup())
+        memory = AgentMemory([{"role": "user", "content": "Hi."}])
+        steps = [
+            ExecutionStep(step_type=StepType.AGENT, agent_name=name, request=21)
+            for name in ("double", "chat", "nobody")
+        ]
+        results = await executor.execute_parallel_steps(
+            steps, memory, {"branch_id": "b"}, join=JoinPolicy.of("all")
+        )
+        assert_type(results[0], StepResult)
+        memory.commit(results[1])
+        assert_type(executor.metrics.retry_count, int)
+    return [str(result.get("doubled", result.get("content"))) for result in results]

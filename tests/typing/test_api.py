@@ -66,3 +66,9 @@ def test_own_executors_take_the_place_of_model_and_tools() -> None:
 
 async def test_a_function_is_a_step_and_a_function() -> None:
     assert await api.use_function_steps() == 3
+
+
+async def test_agents_answer_by_name() -> None:
+    """A-101."""
+    model = ScriptedModel(["fine"])
+    assert await api.use_agents(recipe_of_one(), model) == ["42", "fine", "Nobody knows."]

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.contracts.calls import ModelFailure, OutputMode, context_exceeded
 from minions.contracts.errors import OUTPUT_TRUNCATED, UNREACHABLE
 from minions.contracts.messages import TokenUsage
@@ -155,10 +156,11 @@ def status_failure(
     error = _error_of(body)
     said = peer.clean(_words_of(error) or body.decode("utf-8", errors="replace"))
     if 300 <= status < 400:
-        return _redirected(peer, status, headers.get("location", ""))
+        return evolve(_redirected(peer, status, headers.get("location", "")), status=status)
     said = said or "no message"
     heard = f"{peer.base_url} answered HTTP {status} for '{peer.name}': {said}"
-    return _classified(peer, status, heard, retry_after_s(headers, now), error)
+    failure = _classified(peer, status, heard, retry_after_s(headers, now), error)
+    return evolve(failure, status=status, rate_limits=rate_limits_of(headers, lambda: now))
 
 
 def error_failure(peer: ChatPeer, error: object) -> ModelFailure:

@@ -18,6 +18,7 @@ from attrs import field, frozen
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
+from minions.contracts.model_endpoints import EndpointLimits
 
 __all__ = [
     "Endpoint",
@@ -28,6 +29,7 @@ __all__ = [
     "check_header",
     "check_key",
     "is_loopback_url",
+    "origin_of",
     "resolve_endpoint",
 ]
 
@@ -50,6 +52,8 @@ class ProviderConfig:
     """Whether the server takes `strict` beside a schema; None: it does."""
     context_tokens: int | None = None
     """The most tokens of a prompt that its models take; None: as listed for each model."""
+    limits: EndpointLimits = field(factory=EndpointLimits)
+    """How much its server is asked at most."""
 
 
 def _no_providers() -> Mapping[str, ProviderConfig]:
@@ -98,6 +102,8 @@ class Endpoint:
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     """Further headers of each request."""
     capabilities: ModelCapabilities = field(factory=ModelCapabilities)
+    limits: EndpointLimits = field(factory=EndpointLimits)
+    """How much the server is asked at most."""
 
 
 def resolve_endpoint(
@@ -130,6 +136,7 @@ def resolve_endpoint(
         api_key=_key(model_name, base_url, homes, config, environ, operator),
         headers=_headers(provider, base_url, homes, environ, operator),
         capabilities=_capabilities(provider, operator),
+        limits=_limits(provider, base_url, homes, operator),
     )
 
 
@@ -282,6 +289,15 @@ def _capabilities(provider: str, operator: OperatorModels) -> ModelCapabilities:
         takes_strict=config is None or config.strict is not False,
         context_tokens=config.context_tokens if config is not None else None,
     )
+
+
+def _limits(
+    provider: str, base_url: str, homes: Sequence[_KeyHost], operator: OperatorModels
+) -> EndpointLimits:
+    """The operator's limits for the provider; a recipe's own server has none of them."""
+    config = operator.providers.get(provider)
+    is_home = any(_origin(home.base_url) == _origin(base_url) for home in homes)
+    return config.limits if config is not None and is_home else EndpointLimits()
 
 
 # --- the key -----------------------------------------------------------------------------------
@@ -476,6 +492,16 @@ def _origin(base_url: str) -> tuple[str, str, int]:
     parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, (parts.hostname or "").rstrip("."), port
+
+
+def origin_of(base_url: str) -> str:
+    """Scheme, host and port as a text, without the scheme's usual port: `https://host.example`."""
+    scheme, host, port = _origin(base_url)
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}" if port == _USUAL_PORTS.get(scheme) else f"{scheme}://{host}:{port}"
+
+
+_USUAL_PORTS: Final = {"http": 80, "https": 443}
 
 
 def _ollama_url(said: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -17,13 +18,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from attrs import evolve
 from returns.pipeline import is_successful
-from returns.result import Failure, Result
+from returns.result import Failure, Result, Success
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_request import RequestWriter
 from minions.adapters.models.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
-from minions.adapters.models.endpoints import check_key, is_loopback_url
+from minions.adapters.models.endpoints import check_key, is_loopback_url, origin_of
 from minions.adapters.models.http_pool import (
     BrokenBodyError,
     HttpPool,
@@ -33,6 +34,7 @@ from minions.adapters.models.http_pool import (
     proxy_for,
     trusted_certificates,
 )
+from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.adapters.models.server_route import (
     ServerRoute,
     client_base_url,
@@ -54,6 +56,7 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.errors import UsageError
+from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint, RateLimits
 
 if TYPE_CHECKING:
     import ssl
@@ -105,6 +108,7 @@ class OpenAIModel(ChatModel):
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = _utc_now,
         max_requests: int = MAX_REQUESTS,
+        limits: EndpointLimits | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> None:
         """Configure the model; nothing is opened yet.
@@ -119,6 +123,8 @@ class OpenAIModel(ChatModel):
             headers: Further headers of every request, over those that are sent anyway. Their values
                 are shown nowhere.
             max_requests: Requests that may be in flight at the same time, at least 1; others wait.
+                Runs count those of all models of the server and key together.
+            limits: Further limits of the server, for the runs of a process together.
             warn: Called once when a request has to wait; None: the logger `minions.models`.
         """
         if max_requests < 1:
@@ -143,6 +149,9 @@ class OpenAIModel(ChatModel):
             headers=with_headers(default_headers(self._peer.secret), headers or {}),
         )
         self._peer = evolve(self._peer, other_secrets=secrets_in(headers or {}))
+        own = EndpointLimits(max_concurrency=max_requests)
+        self._limits = own if limits is None else own.tightened(limits)
+        self._endpoint = self._endpoint_of_route()
         self._capabilities = capabilities or ModelCapabilities()
         self._clock = clock
         self._now = now
@@ -190,7 +199,18 @@ class OpenAIModel(ChatModel):
         )
         made._route = route_of_client(client, made._peer.base_url)
         made._peer = evolve(made._peer, other_secrets=secrets_in(made._route.headers))
+        made._endpoint = made._endpoint_of_route()
         return made
+
+    def _endpoint_of_route(self) -> ModelEndpoint:
+        # A digest: the key itself shall not stand where endpoints are compared and listed.
+        sent = "\n".join(
+            f"{name.lower()}: {self._route.headers[name]}" for name in self._route.headers
+        )
+        digest = hashlib.sha256(sent.encode("utf-8", "surrogatepass")).hexdigest()
+        return ModelEndpoint(
+            origin=origin_of(self._peer.base_url), account=digest[:16], limits=self._limits
+        )
 
     @property
     def name(self) -> str:
@@ -201,6 +221,10 @@ class OpenAIModel(ChatModel):
         return self._peer.base_url
 
     @property
+    def endpoint(self) -> ModelEndpoint:
+        return self._endpoint
+
+    @property
     def capabilities(self) -> ModelCapabilities:
         return self._capabilities
 
@@ -208,24 +232,21 @@ class OpenAIModel(ChatModel):
         self, prompt: Prompt, on_delta: DeltaSink | None = None
     ) -> Result[ModelCallResponse, ModelFailure]:
         """One POST to `chat/completions`. Follows no redirects; cancelling
-        closes the connection.
+        closes the connection. Waiting for one of `max_requests` is no time of the model's.
         """
-        peer, options = self._peer, prompt.options
         try:
             content = self._requests.write(prompt, stream=on_delta is not None)
         except (TypeError, ValueError, RecursionError) as error:
-            what = f"The request to '{peer.name}' cannot be written as JSON: {error}."
+            what = f"The request to '{self._peer.name}' cannot be written as JSON: {error}."
             return Failure(ModelFailure(code="bad-request", message=what))
-        seconds = min(options.timeout_s, self._route.most_s)
-        limit = asyncio.timeout(seconds)
         try:
-            async with limit:
-                return await self._exchange(content, options, on_delta)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
-        return Failure(peer.timed_out("did not complete its answer within", seconds, option))
+            pool = self._open_pool()
+            if pool.places.locked():
+                self._tell_of_waiting()
+            async with pool.places:
+                return await self._within_time(pool, content, prompt.options, on_delta)
+        except NoAnswerError as error:
+            return Failure(self._peer.unreachable(str(error)))
 
     async def aclose(self) -> None:
         """Closes the connections; a later call opens new ones."""
@@ -277,22 +298,29 @@ class OpenAIModel(ChatModel):
 
         return proxy_for(self._peer.base_url, getproxies())
 
+    async def _within_time(
+        self, pool: HttpPool, content: bytes, options: ModelOptions, on_delta: DeltaSink | None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        seconds = min(options.timeout_s, self._route.most_s)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._exchange(pool, content, options, on_delta)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
+        return Failure(self._peer.timed_out("did not complete its answer within", seconds, option))
+
     async def _exchange(
-        self, content: bytes, options: ModelOptions, on_delta: DeltaSink | None
+        self, pool: HttpPool, content: bytes, options: ModelOptions, on_delta: DeltaSink | None
     ) -> Result[ModelCallResponse, ModelFailure]:
         started = self._clock()
+        response = await pool.post(content)
         try:
-            pool = self._open_pool()
-            if pool.places.locked():
-                self._tell_of_waiting()
-            async with pool.places:
-                response = await pool.post(content)
-                try:
-                    return await self._answer(response, started, options, on_delta)
-                finally:
-                    response.close()
-        except NoAnswerError as error:
-            return Failure(self._peer.unreachable(str(error)))
+            return await self._answer(response, started, options, on_delta)
+        finally:
+            response.close()
 
     def _tell_of_waiting(self) -> None:
         if not self._is_told:
@@ -313,10 +341,15 @@ class OpenAIModel(ChatModel):
         if not 200 <= response.status < 300:
             return Failure(await self._refusal(response))
         kind = response.headers.get("content-type", "")
-        if on_delta is None or "json" in kind or "html" in kind:
-            return await self._read(response, PlainAnswer(self._peer), options, on_delta)
-        reader = StreamedAnswer(self._peer, self._clock, started)
-        return await self._read(response, reader, options, on_delta)
+        is_plain = on_delta is None or "json" in kind or "html" in kind
+        reader: AnswerReader = (
+            PlainAnswer(self._peer)
+            if is_plain
+            else StreamedAnswer(self._peer, self._clock, started)
+        )
+        outcome = await self._read(response, reader, options, on_delta)
+        limits = rate_limits_of(response.headers, self._now)
+        return outcome if limits is None else _with_limits(outcome, limits)
 
     async def _refusal(self, response: HttpResponse) -> ModelFailure:
         """The failure behind another status than 2xx."""
@@ -350,7 +383,8 @@ class OpenAIModel(ChatModel):
                     "stopped sending in the middle of its answer for",
                     options.idle_timeout_s,
                 )
-                return Failure(self._peer.timed_out(what, seconds, "idle_timeout_s"))
+                failure = self._peer.timed_out(what, seconds, "idle_timeout_s")
+                return Failure(evolve(failure, usage=reader.usage))
         except _TooLargeError:
             return Failure(self._peer.too_large(_MOST_BYTES))
         except BrokenBodyError as error:
@@ -359,6 +393,14 @@ class OpenAIModel(ChatModel):
         if on_delta is not None and isinstance(reader, PlainAnswer) and is_successful(result):
             _show(result.unwrap(), on_delta)
         return result
+
+
+def _with_limits(
+    outcome: Result[ModelCallResponse, ModelFailure], limits: RateLimits
+) -> Result[ModelCallResponse, ModelFailure]:
+    if is_successful(outcome):
+        return Success(evolve(outcome.unwrap(), rate_limits=limits))
+    return Failure(evolve(outcome.failure(), rate_limits=limits))
 
 
 class _TooLargeError(Exception):

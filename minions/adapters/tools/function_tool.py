@@ -58,7 +58,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self._spec
 
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
-        """Calls the function; one that is not async runs in a daemon thread.
+        """Calls the function; one that is not async blocks a thread of `scope.blocking`.
 
         Raises:
             ToolError: The types of arguments refuse their values; one text for all of them.
@@ -68,7 +68,12 @@ class FunctionTool(Tool, Generic[P, R]):
             if parameter.is_scope:
                 values[parameter.name] = scope
         call = cast("Callable[[], object]", functools.partial(self.__wrapped__, **values))  # type: ignore[arg-type]  # made to fit by _structured
-        result = call() if self._is_async else await run_in_daemon_thread(call)
+        if self._is_async:
+            result = call()
+        elif scope.blocking is not None:
+            result = await scope.blocking.run(call)
+        else:
+            result = await run_in_daemon_thread(call)
         return await result if inspect.isawaitable(result) else result
 
     def _structured(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:

@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge
 
 from minions.contracts.errors import (
+    CIRCUIT_OPEN,
     LIMIT_REACHED,
     UNREACHABLE,
     FailureInfo,
@@ -30,6 +31,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recipe_changes import is_same_json
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.services import room_for_more
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
 
@@ -239,6 +241,7 @@ class Batch:
 
     async def _executed(self, line: BatchLine, row: RunRow | None) -> BatchResult | None:
         """The result of running the line; None: it may not start."""
+        await room_for_more(self._executor.services)
         if self.stopped_by is not None:
             return None
         async with self._budget.share() as share:
@@ -304,7 +307,7 @@ class Batch:
         finally:
             del self._active[run.run_id]
         share.cost = _new_cost(result, row)
-        if result.error is not None and result.error.code == UNREACHABLE:
+        if result.error is not None and result.error.code in (UNREACHABLE, CIRCUIT_OPEN):
             self._stop(result.error)
         return BatchResult(
             index=line.index,

@@ -32,6 +32,7 @@ from minions.engine.calls.pending_decisions import (
 )
 from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.history.shown_results import READ_RESULT
 
 __all__ = [
     "calls_in_doubt",
@@ -57,7 +58,7 @@ def calls_in_doubt(replay: Replay, tools: Toolbox) -> tuple[OpenCall, ...]:
 def _is_repeatable(tools: Toolbox, name: str) -> bool:
     tool = tools.find(name)
     if tool is None:
-        return name == FINAL_ANSWER
+        return name in (FINAL_ANSWER, READ_RESULT)
     return tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT)
 
 

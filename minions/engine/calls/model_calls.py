@@ -25,7 +25,7 @@ from minions.contracts.calls import (
     context_exceeded,
 )
 from minions.contracts.context import RunContext, snake_case
-from minions.contracts.errors import JournalError, MinionsError, words_of
+from minions.contracts.errors import JournalError, MinionsError, StepFailedError, words_of
 from minions.contracts.events import AttemptFailed
 from minions.contracts.facts import (
     ModelCallFact,
@@ -37,7 +37,10 @@ from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
+from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Clock
+from minions.engine.calls.answer_cache import AnswerCache
+from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import (
     CHARACTERS_PER_TOKEN,
@@ -65,6 +68,7 @@ __all__ = [
     "ModelCalls",
     "capabilities_of",
     "instruction_in",
+    "model_of",
     "recall",
     "warm_up",
 ]
@@ -260,7 +264,9 @@ class ModelCalls:
         context = self.view.context
         recorded = context.scope.recorded("model_call", call.key)
         if recorded is not None:
-            return self._fed_back(call, recorded, remember=remember)
+            done = self._fed_back(call, recorded, remember=remember)
+            await self._tell_overrun()
+            return done
         if (failure := self._too_long(call)) is not None:
             now = context.scope.services.clock.now()
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
@@ -272,18 +278,43 @@ class ModelCalls:
         context = self.view.context
         context.progress.check_time()
         budget, model = context.progress.budget, model_of(self.factory)
-        if not is_last:
-            budget.check(refuses=self.refuses)
+        if (cached := await self._cached(call, model)) is not None:
+            await self._record(cached, 0.0, remember=remember)
+            if remember:
+                self._remember(cached)
+            return cached
         expect_price(model, budget, context.scope.services)
         if is_last:
             last = budget.last_call()
             return await self._answered_call(call, model, last, remember=remember)
-        reserved = budget.reserve(lambda: self._estimate(call, model), refuses=self.refuses)
-        async with reserved as reservation:
-            done = await self._answered_call(call, model, reservation, remember=remember)
-        if (overrun := budget.overrun) is not None:
-            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
+        try:
+            reserved = budget.reserve(lambda: self._estimate(call, model), refuses=self.refuses)
+            async with reserved as reservation:
+                done = await self._answered_call(call, model, reservation, remember=remember)
+        except StepFailedError:
+            if budget.is_spent:
+                context.scope.services.metrics.budget_refused(budget.reached or "limit")
+            raise
+        await self._tell_overrun()
         return done
+
+    async def _tell_overrun(self) -> None:
+        """Warn of an exceeded limit; an earlier execution may have died before it did."""
+        context = self.view.context
+        overrun = context.progress.budget.overrun
+        if overrun is not None:
+            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
+
+    async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
+        """The call with the answer that was given to the same request before; it costs nothing."""
+        cache = AnswerCache.of(call.prompt, model, self.view)
+        response = await cache.find(call.prompt) if cache is not None else None
+        if response is None:
+            return None
+        now = self.view.context.scope.services.clock.now()
+        return _with(
+            call, CallStatus.COMPLETED, response=response, started_at=now, completed_at=now
+        )
 
     def _estimate(self, call: ModelCall, model: ChatModel | None) -> CallEstimate:
         """What the call may use at most."""
@@ -310,6 +341,7 @@ class ModelCalls:
         memory = view.memory
         mark = memory.take_snapshot(view.conversation_id)
         wasted: list[TokenUsage] = []
+        attempts = CallAttempts(view, model, call)
 
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
             usage = with_cost(failure.usage, model, context.scope.services)
@@ -322,12 +354,7 @@ class ModelCalls:
                 memory.restore_snapshot(mark)
                 if context.progress.budget.is_spent:
                     return Failure(self._spent_between())
-            try:
-                return checked_result(executor.execute, await executor.execute(running, view))
-            except JournalError:
-                raise
-            except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
-                return Failure(_raised(error))
+            return await self._tried(executor, running, attempts)
 
         try:
             attempted = await with_retries(
@@ -338,26 +365,51 @@ class ModelCalls:
                 on_retry=on_retry,
             )
         except asyncio.CancelledError:
-            cut = _with(
-                running,
-                CallStatus.FAILED,
-                failure=_CUT_OFF,
-                attempts=len(wasted) + 1,
-                wasted=wasted,
-                completed_at=clock.now(),
-            )
-            self.trace.add_model_call(cut)
-            await self._record(cut, _elapsed_ms(clock, begin), remember=False)
+            if attempts.has_sent:  # else it only waited for its turn
+                await self._record_cut_off(running, wasted, _elapsed_ms(clock, begin))
             raise
-        duration_ms = _elapsed_ms(clock, begin)
+        duration_ms = _elapsed_ms(clock, begin + attempts.waited_s)
         done = await self._ended(running, attempted, wasted, reservation)
         if done.response is None:
             memory.restore_snapshot(mark)
-            remember = False
-        await self._record(done, duration_ms, remember=remember)
-        if remember and done.response is not None:
-            memory.save_chat_response(view.conversation_id, done.response.message)
+        remember = remember and done.response is not None
+        await self._record(done, duration_ms, remember=remember, waited_s=attempts.waited_s)
+        self._count(model, done.usage)
+        if remember:
+            self._remember(done)
         return done
+
+    async def _tried(
+        self, executor: ModelCallExecutor, running: ModelCall, attempts: CallAttempts
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One attempt; whatever it raises is its failure."""
+        try:
+            outcome = await attempts.attempt(lambda: executor.execute(running, self.view))
+            return checked_result(executor.execute, outcome)
+        except JournalError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
+            return Failure(_raised(error, self.view.retry))
+
+    def _remember(self, done: ModelCall) -> None:
+        """The answer joins the step's conversation."""
+        if done.response is not None:
+            self.view.memory.save_chat_response(self.view.conversation_id, done.response.message)
+
+    async def _record_cut_off(
+        self, running: ModelCall, wasted: Sequence[TokenUsage], duration_ms: float
+    ) -> None:
+        """Record a call that was cancelled on its way."""
+        cut = _with(
+            running,
+            CallStatus.FAILED,
+            failure=_CUT_OFF,
+            attempts=len(wasted) + 1,
+            wasted=wasted,
+            completed_at=self.view.context.scope.services.clock.now(),
+        )
+        self.trace.add_model_call(cut)
+        await self._record(cut, duration_ms, remember=False)
 
     async def _ended(
         self,
@@ -450,8 +502,10 @@ class ModelCalls:
         if view.live_conversation is not None:
             view.live_conversation.follow((entry,))
         recall(self.factory, call.prompt)
-        if remember and done.response is not None:
-            view.memory.save_chat_response(view.conversation_id, done.response.message)
+        if (cache := AnswerCache.of(call.prompt, model_of(self.factory), view)) is not None:
+            cache.note_replayed(call.prompt)
+        if remember:
+            self._remember(done)
         return done
 
     async def _usage(self, prompt: Prompt, response: ModelCallResponse) -> TokenUsage:
@@ -467,9 +521,17 @@ class ModelCalls:
         said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
         return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)
 
-    async def _record(self, call: ModelCall, duration_ms: float, *, remember: bool) -> None:
+    def _count(self, model: ChatModel | None, usage: TokenUsage) -> None:
+        name = model.name if model is not None else "own"
+        self.view.context.scope.services.metrics.model_tokens(
+            name, usage.input_tokens, usage.output_tokens, usage.cost_usd
+        )
+
+    async def _record(
+        self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float = 0.0
+    ) -> None:
         fact = (
-            self._answered(call, duration_ms, remember=remember)
+            self._answered(call, duration_ms, remember=remember, waited_s=waited_s)
             if call.failure is None
             else self._lost(call, call.failure)
         )
@@ -489,7 +551,7 @@ class ModelCalls:
         )
 
     def _answered(
-        self, call: ModelCall, duration_ms: float, *, remember: bool
+        self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float
     ) -> ModelCallFinished:
         view, response = self.view, call.response
         assert response is not None  # noqa: S101  # a call without failure has a response
@@ -505,7 +567,7 @@ class ModelCalls:
             conversation=view.conversation_id if remember else f"{view.conversation_id}#aside",
             message=response.message,
             sequence=sequence,
-            metrics=_metrics(response, duration_ms),
+            metrics=_metrics(response, duration_ms, waited_s),
             finish_reason=response.finish_reason,
             instruction=response.completion_instruction,
             sections=apportioned(response.usage.input_tokens, section_tokens(parts_of_call(call)))
@@ -516,7 +578,8 @@ class ModelCalls:
 
     def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
         context = self.view.context
-        context.scope.services.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        context.scope.services.metrics.retried("model")
+        self.view.log.warning("model_call_retried", attempt=attempt, code=failure.code)
         context.scope.events.publish(
             AttemptFailed(
                 run_id=context.run_id,
@@ -532,7 +595,7 @@ class ModelCalls:
         )
 
 
-def _raised(error: Exception) -> ModelFailure:
+def _raised(error: Exception, retry: RetryConfig) -> ModelFailure:
     if isinstance(error, MinionsError):
         return ModelFailure(
             code=error.error_code, message=error.message, suggestions=error.suggestions
@@ -540,7 +603,9 @@ def _raised(error: Exception) -> ModelFailure:
     return ModelFailure(
         code=RESOURCE_LIMIT if isinstance(error, MemoryError) else "model-raised",
         message=f"The model call raised {words_of(error)}",
-        is_retryable=is_retryable_error(error, unless_known=False),
+        is_retryable=is_retryable_error(
+            error, unless_known=False, retryable=retry.retryable_exceptions
+        ),
     )
 
 
@@ -549,7 +614,9 @@ def _retried(call: ModelCall) -> Mapping[str, JsonValue] | None:
     return call.retried_usage.to_json() if call.retried_usage.total_tokens else None
 
 
-def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, JsonValue]:
+def _metrics(
+    response: ModelCallResponse, duration_ms: float, waited_s: float
+) -> Mapping[str, JsonValue]:
     metrics: dict[str, JsonValue] = {
         "duration_ms": duration_ms,
         "input_tokens": response.usage.input_tokens,
@@ -557,12 +624,16 @@ def _metrics(response: ModelCallResponse, duration_ms: float) -> Mapping[str, Js
         "total_tokens": response.usage.total_tokens,
         "cached_tokens": response.usage.cached_tokens,
     }
+    if waited_s:
+        metrics["waited_ms"] = round(waited_s * 1000, 3)
     if response.usage.cost_usd is not None:
         metrics["cost_usd"] = response.usage.cost_usd
     if response.model_name is not None:
         metrics["model_name"] = response.model_name
     if response.provider is not None:
         metrics["provider"] = response.provider
+    if response.cached_from is not None:
+        metrics["cached_from"] = response.cached_from
     if response.first_token_latency_ms is not None:
         metrics["first_token_latency_ms"] = response.first_token_latency_ms
     return metrics

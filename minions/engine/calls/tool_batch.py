@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import evolve, field, frozen
 from msgspec import UNSET, UnsetType
@@ -25,8 +25,13 @@ from minions.contracts.facts import (
 )
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
-from minions.contracts.tools import Tool
+from minions.contracts.tools import Tool, Toolbox
 from minions.engine.calls.decisions import decided_call
+from minions.engine.calls.duplicate_calls import (
+    duplicated_result,
+    first_of_each,
+    repeated_in_vain,
+)
 from minions.engine.calls.pending_decisions import (
     consent_digest,
     edited_call,
@@ -39,6 +44,7 @@ from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import PendingCall
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_tool_call
+from minions.engine.history.shown_results import READ_RESULT, shown_text
 from minions.engine.services.retry import checked_result, with_retries
 
 __all__ = ["ToolBatch"]
@@ -87,8 +93,15 @@ class ToolBatch:
         self._pending.update((f"{key}/{n}", each.name) for n, each in enumerate(pending))
         ended: dict[int, ToolCall] = {}
         waiting: list[StepFailedError] = []
+        tools = self.view.tools if remember else Toolbox()
+        first = first_of_each(requests, tools)
         try:
-            await self._carry_out_all(calls, ended, waiting)
+            await self._carry_out_all(
+                {index: calls[index] for index in first if first[index] == index}, ended, waiting
+            )
+            for index in first:
+                if first[index] in ended and first[index] != index:
+                    ended[index] = await self._duplicate(calls[index], ended[first[index]])
         finally:
             done = tuple(ended[index] for index in sorted(ended))
             self.trace.add_tool_calls(done)
@@ -100,8 +113,23 @@ class ToolBatch:
                 await self._remember(call)
         return done
 
+    async def _duplicate(self, call: ToolCall, first: ToolCall) -> ToolCall:
+        """A call with the result of an identical one of the same answer."""
+        scope = self.view.context.scope
+        recorded = scope.recorded("tool_call", call.key)
+        if recorded is not None:
+            scope.recorder.note_replayed(recorded)
+            return recorded_tool_call(call, fact_in(recorded, ToolCallOutcome), recorded.at)
+        done = duplicated_result(call, first)
+        over = self._over(done, attempts=0, arguments=call.request.arguments)
+        await scope.recorder.record(call.key, over)
+        return done
+
     async def _carry_out_all(
-        self, calls: Sequence[ToolCall], ended: dict[int, ToolCall], waiting: list[StepFailedError]
+        self,
+        calls: Mapping[int, ToolCall],
+        ended: dict[int, ToolCall],
+        waiting: list[StepFailedError],
     ) -> None:
         """Calls that wait for a decision are left out; the others do not wait for them."""
 
@@ -112,13 +140,13 @@ class ToolBatch:
                 waiting.append(error)
 
         if self.view.limits.sequential_tool_calls or len(calls) == 1:
-            for index, call in enumerate(calls):
+            for index, call in calls.items():
                 await carry_out(index, call)
                 if waiting:
                     return
             return
         async with asyncio.TaskGroup() as group:
-            for index, call in enumerate(calls):
+            for index, call in calls.items():
                 group.create_task(carry_out(index, call))
 
     async def _carry_out(self, index: int, call: ToolCall, ended: dict[int, ToolCall]) -> None:
@@ -136,7 +164,7 @@ class ToolBatch:
             ended[index] = done = self._judged(decided_call(call, decision))
             await recorder.record(call.key, self._over(done, decided=word_of(decision)))
             return
-        unfit = self._mismatch(call) or self._not_as_decided(edited)
+        unfit = self._repeated(call) or self._mismatch(call) or self._not_as_decided(edited)
         if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = done = self._unmade(call, rejected)
             await recorder.record(call.key, self._over(done, arguments=call.request.arguments))
@@ -154,7 +182,14 @@ class ToolBatch:
             ended[index] = done
             duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
             over = self._over(done, attempts=done.attempts, duration_ms=duration_ms)
+            self._count(done, duration_ms)
             await recorder.record(call.key, over)
+
+    def _count(self, call: ToolCall, duration_ms: float) -> None:
+        # What a model calls it is no name that a metric should have.
+        name = call.name if self.view.tools.find(call.name) is not None else "unknown"
+        code = call.failure.code if call.failure is not None else None
+        self.view.context.scope.services.metrics.tool_call_ended(name, code, duration_ms / 1000)
 
     def _begun(self, call: ToolCall) -> ToolCallStarted:
         return ToolCallStarted(
@@ -188,6 +223,12 @@ class ToolBatch:
             arguments=arguments,
             decided=decided,
         )
+
+    def _repeated(self, call: ToolCall) -> ToolFailure | None:
+        """Why a call of the model that gave the same result again and again is not made."""
+        if call.origin is not CallOrigin.MODEL:
+            return None
+        return repeated_in_vain(call.request, self.trace.tool_calls)
 
     def _mismatch(self, call: ToolCall) -> ToolFailure | None:
         """The schema mismatch of arguments that need approval; None: they fit."""
@@ -300,6 +341,11 @@ class ToolBatch:
     async def _remember(self, call: ToolCall) -> None:
         view = self.view
         content = call.response.content if call.response else _told_failure(call)
+        most = view.limits.max_tool_result_characters
+        is_long = len(content) > most and call.name != READ_RESULT
+        shown = most if is_long else None
+        if shown is not None:
+            content = shown_text(content, shown, call.request.id)
         view.memory.save_tool_response(
             view.conversation_id,
             tool_result(content, tool_call_id=call.request.id, name=call.name),
@@ -313,6 +359,7 @@ class ToolBatch:
             tool_call_id=call.request.id,
             name=call.name,
             sequence=view.live_conversation.count if view.live_conversation is not None else None,
+            shown=shown,
         )
         await view.context.scope.recorder.record(f"{call.key}/answer", answer)
 
@@ -320,7 +367,8 @@ class ToolBatch:
         self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
     ) -> None:
         context = self.view.context
-        context.scope.services.log.warning(
+        context.scope.services.metrics.retried("tool")
+        self.view.log.warning(
             "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
         )
         context.scope.events.publish(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import cast
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, cast
 
-from attrs import evolve
+from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -18,6 +19,7 @@ from minions.contracts.errors import MinionsError, ToolError, near_hint, near_na
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.messages import ToolCallRequest
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Effect, Tool, ToolScope
@@ -25,6 +27,8 @@ from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.services.retry import is_being_cancelled, is_retryable_error
 
 __all__ = ["DefaultToolCallExecutor", "tool_call_executors"]
+
+T = TypeVar("T")
 
 
 def tool_call_executors() -> ToolCallExecutorFactory:
@@ -177,6 +181,8 @@ async def _invoke(
 ) -> Result[ToolCallResponse, ToolFailure]:
     spec = tool.spec
     timeout_s = spec.timeout_s or context.limits.tool_timeout_s
+    deadline = asyncio.timeout(timeout_s)
+    pool = context.blocking
     scope = ToolScope(
         run_id=context.run_id,
         step_id=context.step_id,
@@ -185,9 +191,10 @@ async def _invoke(
         max_result_bytes=context.limits.max_tool_result_bytes,
         now=context.now,
         sleep=context.sleep,
+        blocking=_TimedCalls(pool, deadline, timeout_s) if pool is not None else None,
     )
     try:
-        async with asyncio.timeout(timeout_s) as deadline:
+        async with deadline:
             result = await tool.invoke(arguments, scope)
     except ToolError as error:
         return Failure(
@@ -201,14 +208,38 @@ async def _invoke(
     except TimeoutError as error:
         if deadline.expired():
             return Failure(_overrun(tool, timeout_s))
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     except asyncio.CancelledError as error:
         if is_being_cancelled():
             raise
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
-        return Failure(_raised(tool, error))
+        return Failure(_raised(tool, error, context))
     return _response(tool, result, context)
+
+
+@frozen
+class _TimedCalls(BlockingCalls):
+    """Blocking calls of one tool call, whose time begins when there is a thread for it."""
+
+    pool: BlockingCalls
+    deadline: asyncio.Timeout
+    timeout_s: float
+
+    async def run(self, function: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        self.deadline.reschedule(None)
+
+        def begin() -> None:
+            with contextlib.suppress(RuntimeError):  # the call has ended meanwhile
+                self.deadline.reschedule(loop.time() + self.timeout_s)
+
+        def timed() -> T:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(begin)
+            return function()
+
+        return await self.pool.run(timed)
 
 
 def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
@@ -221,8 +252,9 @@ def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
     )
 
 
-def _raised(tool: Tool, error: BaseException) -> ToolFailure:
+def _raised(tool: Tool, error: BaseException, context: RunContext) -> ToolFailure:
     may_repeat = tool.spec.effect is not Effect.ONCE
+    retryable = context.retry.retryable_exceptions if context.retry is not None else None
     if isinstance(error, MinionsError):
         code, text = error.error_code, error.message
     else:
@@ -231,7 +263,8 @@ def _raised(tool: Tool, error: BaseException) -> ToolFailure:
     return ToolFailure(
         code=code,
         message=f"The tool '{tool.spec.name}' failed: {text}",
-        is_retryable=may_repeat and is_retryable_error(error, unless_known=True),
+        is_retryable=may_repeat
+        and is_retryable_error(error, unless_known=True, retryable=retryable),
     )
 
 

@@ -15,6 +15,7 @@ from minions.contracts.executions import RunWarning, StepExecution
 from minions.contracts.facts import WarningRecorded
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
 from minions.engine.context.progress import StepProgress
@@ -175,6 +176,11 @@ class AgentContext(RunContext):
         """By the `sleep` of the run's services."""
         await self.scope.services.sleep(seconds)
 
+    @property
+    def blocking(self) -> BlockingCalls:
+        """Calls synchronous tools: `blocking` of the run's services."""
+        return self.scope.services.blocking
+
     def refusal(self, tool: ToolSpec) -> str | None:
         """A permission of that tool alone counts over `allow_write`."""
         missing = self.scope.rights.missing(tool)
@@ -196,7 +202,7 @@ class AgentContext(RunContext):
         warning = RunWarning(code=code, message=message)
         if not self.progress.add_warning(warning):
             return
-        self.scope.services.log.warning(code.replace("-", "_"), message=message)
+        self.scope.log.warning(code.replace("-", "_"), message=message)
         key = f"warning/{len(self.progress.warnings)}"
         await self.scope.recorder.record(key, WarningRecorded(code=code, message=message))
 

@@ -8,12 +8,14 @@ from attrs import evolve, frozen
 
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
 from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder
 from minions.engine.history.replay import Replay
+from minions.engine.services.run_log import RunLog
 from minions.engine.services.secrets import declared_secrets
-from minions.engine.services.services import Services
+from minions.engine.services.services import NullLog, Services
 from minions.recipe.model import AgentRecipe, ModelConfig
 from minions.recipe.permissions import Rights
 
@@ -100,6 +102,29 @@ class RunScope:
             keys=keys,
             path=path,
         )
+
+    @property
+    def log(self) -> Log:
+        """The log of the services, with the run bound to each line."""
+        log = self.services.log
+        if isinstance(log, NullLog):
+            return log
+        ids = {"run_id": self.run_id, "session_id": self.session_id}
+        return RunLog(log, ids, self.secrets)
+
+    def log_of(self, step_id: str, address: str) -> Log:
+        """The log of the services, with the run and a step bound to each line.
+
+        Args:
+            address: Of the execution: that of the step, or of one item of its loop.
+        """
+        log = self.services.log
+        if isinstance(log, NullLog):
+            return log
+        ids = {"run_id": self.run_id, "session_id": self.session_id, "step_id": step_id}
+        if address != step_id:
+            ids["address"] = address
+        return RunLog(log, ids, self.secrets)
 
     @property
     def is_whole_run(self) -> bool:

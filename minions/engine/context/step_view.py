@@ -15,8 +15,9 @@ from minions.contracts.events import StepDelta, StepDeltaEvent
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
+from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
-from minions.contracts.tools import Toolbox, ToolSpec
+from minions.contracts.tools import Tool, Toolbox, ToolSpec
 from minions.engine.context.iterations import Iteration
 from minions.engine.history.conversation import LiveConversation
 
@@ -42,7 +43,7 @@ class StepView(RunContext):
         retry: RetryConfig | None = None,
         live_conversation: LiveConversation | None = None,
     ) -> None:
-        self.retry = retry or context.recipe.retry
+        self.retry: RetryConfig = retry or context.recipe.retry
         """How calls of the step are tried again."""
         self.context = context
         self.live_conversation = live_conversation
@@ -61,6 +62,12 @@ class StepView(RunContext):
         """The same step, with these tools of the run beside its own."""
         wider = copy(self)
         wider._tools = self.context.tools.subset({*self._tools.names, *names})  # noqa: SLF001  # a copy of itself
+        return wider
+
+    def with_own_tool(self, tool: Tool) -> StepView:
+        """The same step, with a tool of the engine's own."""
+        wider = copy(self)
+        wider._tools = self._tools.plus([tool])  # noqa: SLF001  # a copy of itself
         return wider
 
     def without_deltas(self) -> StepView:
@@ -134,6 +141,11 @@ class StepView(RunContext):
         return item_address(self._step_id, self._item.index if self._item is not None else None)
 
     @property
+    def log(self) -> Log:
+        """The log of the run's services, with run and step bound to each line."""
+        return self.context.scope.log_of(self._step_id, self.address)
+
+    @property
     def may_write(self) -> bool:
         """The run's."""
         return self.context.may_write
@@ -145,6 +157,11 @@ class StepView(RunContext):
     async def sleep(self, seconds: float) -> None:
         """By the `sleep` of the run's services."""
         await self.context.sleep(seconds)
+
+    @property
+    def blocking(self) -> BlockingCalls:
+        """Calls synchronous tools: `blocking` of the run's services."""
+        return self.context.blocking
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """The run's."""

@@ -42,6 +42,7 @@ from minions.contracts.memory import MemorySnapshot, ModelMemory
 from minions.contracts.messages import Message, tool_result
 from minions.contracts.stored_sessions import unreadable_entry
 from minions.engine.history.entry_checks import fact_in
+from minions.engine.history.shown_results import shown_text
 
 __all__ = ["ConversationMemory", "apply_entry", "memory_from", "tool_content"]
 
@@ -229,4 +230,7 @@ def recorded_message(entry: JournalEntry, call: ToolCallOutcome | None) -> Messa
         raise unreadable_entry(
             entry, f"no end of the tool call '{fact.call}' is recorded before it"
         )
-    return tool_result(tool_content(call), tool_call_id=fact.tool_call_id or "", name=fact.name)
+    content, call_id = tool_content(call), fact.tool_call_id or ""
+    if fact.shown is not None:
+        content = shown_text(content, fact.shown, call_id)
+    return tool_result(content, tool_call_id=call_id, name=fact.name)

@@ -189,7 +189,9 @@ class Recorder:
         try:
             await self._services.journal.renew(lease, self._services.lease_ttl_s)
         except JournalError as error:
-            self._services.log.warning("lease_renewal_failed", reason=error.message)
+            self._services.log.warning(
+                "lease_renewal_failed", run_id=self.run_id, reason=error.message
+            )
         self._renewal = None
         if self._lease is lease:
             self._set_timer()

@@ -139,9 +139,11 @@ class AgentRun(Generic[T_co]):
             LeaseHeldError, JournalError: The journal refused before anything was done.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
-        recorder = self.context.scope.recorder
+        recorder, services = self.context.scope.recorder, self.context.scope.services
         if not self._start.is_over:
             await recorder.open()
+        begin, status = services.clock.monotonic(), RunStatus.FAILED
+        services.metrics.run_began()
         try:
             await self._refuse_if_resumed_elsewhere()
             await self._join_conversation()
@@ -150,10 +152,14 @@ class AgentRun(Generic[T_co]):
             try:
                 end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
             except asyncio.CancelledError:
+                status = RunStatus.CANCELLED
                 await self._finish(_CANCELLED)
                 raise
-            return await self._finish(end)
+            result = await self._finish(end)
+            status = result.status
+            return result
         finally:
+            services.metrics.run_ended(status.value, services.clock.monotonic() - begin)
             await recorder.close()
 
     async def _refuse_if_resumed_elsewhere(self) -> None:

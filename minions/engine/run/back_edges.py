@@ -122,4 +122,4 @@ class RecipeBackEdges(BackEdges):
         key = context.scope.execution_key(step.id, context.step_manager.visits(step.id))
         await context.scope.recorder.record(f"{key}/goto", edge)
         target = self._built.control(step.id).on_error.goto
-        context.scope.services.log.info("went_back", step_id=step.id, to=target)
+        context.scope.log.info("went_back", step_id=step.id, to=target)

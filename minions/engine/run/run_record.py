@@ -192,5 +192,4 @@ class RunRecord:
         )
 
     def _log(self, event: str, **facts: object) -> None:
-        scope = self._context.scope
-        scope.services.log.info(event, run_id=scope.run_id, **facts)
+        self._context.scope.log.info(event, **facts)

@@ -249,7 +249,8 @@ class RunSteps:
             context, step, self._next_key(step), bound, output=output, mode=CompletionMode.TEXT
         )
         context.run_values.publish(step, status, output, control.save_as)
-        context.scope.services.log.info("step_finished", step_id=path, status=status.value)
+        context.scope.log_of(path, path).info("step_finished", status=status.value)
+        context.scope.services.metrics.step_ended(status.value, None, 0.0)
         self._has_redone = True
         return True
 

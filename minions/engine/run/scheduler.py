@@ -11,6 +11,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.executions import StepStatus
+from minions.contracts.flow import STARTED_TOGETHER
 from minions.contracts.steps import Step
 from minions.engine.compile.graph import DependencyStepGraph
 
@@ -60,10 +61,11 @@ class DependencyWalk:
         *,
         run: Callable[[Step[object]], Awaitable[StepStatus]],
         skip: Callable[[Step[object], Skip], Awaitable[None]],
-        stop_reason: Callable[[], str | None],
+        stop_reason: Callable[[Step[object]], str | None],
         back_edges: BackEdges,
         is_brief: Callable[[Step[object]], bool],
         max_parallel: int,
+        room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Begin with the steps that depend on none.
 
@@ -71,9 +73,10 @@ class DependencyWalk:
             run: Runs one step and gives its status (SKIPPED when its condition is false,
                 IN_PROGRESS when it waits for a decision).
             skip: Records a step that is passed over.
-            stop_reason: Asked before each start; a text means nothing new starts.
+            stop_reason: Asked before each start; a text means that the step does not start.
             back_edges: Where failures lead.
             is_brief: Whether a step waits for nothing: then a task of its own is not worth it.
+            room: Awaited now and then before a further step starts; None: nothing is waited for.
         """
         self._graph = graph
         self._steps = graph.steps
@@ -85,6 +88,7 @@ class DependencyWalk:
         self._returns: list[tuple[int, int]] = []
         """Pairs of target and failed step, followed as soon as no step runs."""
         self._max_parallel = max_parallel
+        self._room = room
         self._waiting = graph.wait_counts()
         self._ready = [at for at, count in enumerate(self._waiting) if count == 0]  # a heap
         self._fate: dict[int, StepStatus] = {}
@@ -129,6 +133,9 @@ class DependencyWalk:
                 task = asyncio.ensure_future(run)
                 task.add_done_callback(self._ended.put_nowait)
                 self._running[task] = position
+                if self._room is not None and len(self._running) % STARTED_TOGETHER == 0:
+                    await asyncio.sleep(0)  # what has begun can join the line of its server
+                    await self._room()
 
     async def _wait_for_one(self) -> None:
         self._take(await self._ended.get())
@@ -148,7 +155,7 @@ class DependencyWalk:
     def _skip_for(self, position: int) -> Skip | None:
         """A failed dependency, one passed over that it reads, all passed over, or a stopped run."""
         if not self._has_gaps:
-            stopped = self._stop_reason()
+            stopped = self._stop_reason(self._steps[position])
             return Skip(stopped) if stopped is not None else None
         needs = self._graph.needs(position)
         steps = self._steps
@@ -166,7 +173,7 @@ class DependencyWalk:
             # A join goes on with the branch that was taken; what reads the other one cannot.
             if other in reads or len(skipped) == len(needs):
                 return Skip(f"its dependency '{steps[other].id}' was skipped")
-        stopped = self._stop_reason()
+        stopped = self._stop_reason(steps[position])
         return Skip(stopped) if stopped is not None else None
 
     def _settle_or_leave(self, position: int, status: StepStatus) -> None:

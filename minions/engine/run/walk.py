@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from attrs import evolve, frozen
@@ -18,6 +19,7 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.run.routes import Routes
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.scheduler import DependencyWalk, Skip
+from minions.engine.services.services import room_for_more
 from minions.engine.step.outcome import all_waiting
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import ExecutionMode, OnFailure
@@ -81,6 +83,7 @@ class RecipeWalk:
             back_edges=self._steps.back_edges,
             is_brief=self._steps.is_brief,
             max_parallel=recipe.max_parallel if is_parallel else 1,
+            room=partial(room_for_more, self._context.scope.services),
         )
         await walk.walk()
 
@@ -142,10 +145,11 @@ class RecipeWalk:
         key = context.scope.execution_key(step.id, context.step_manager.visits(step.id))
         return any(call.key.startswith(f"{key}/decide/") for call in context.progress.open_calls)
 
-    def _stop_reason(self) -> str | None:
-        """Why nothing new may start."""
+    def _stop_reason(self, step: Step[object]) -> str | None:
+        """Why the step may not start; what ended before the failure is replayed."""
         failed = self._steps.failed
-        if failed is not None and self._context.recipe.on_failure is OnFailure.STOP:
+        is_stopped = failed is not None and self._context.recipe.on_failure is OnFailure.STOP
+        if failed is not None and is_stopped and not self._steps.has_ended_before(step):
             return f"the run stopped: step '{failed.step_id}' failed"
         return None
 

@@ -11,12 +11,13 @@ from returns.pipeline import is_successful
 from returns.result import Result
 
 from minions.contracts.errors import MinionsError, ToolError
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry import ExceptionTypes, RetryConfig
 from minions.engine.services.services import Services
 
 __all__ = [
     "AttemptsOutcome",
     "checked_result",
+    "http_status_of",
     "is_being_cancelled",
     "is_retryable_error",
     "with_retries",
@@ -29,7 +30,9 @@ _NEVER = (SyntaxError, TypeError, AttributeError, NameError, MemoryError, ToolEr
 _RETRYABLE_STATUS = frozenset({408, 409, 429})
 
 
-def is_retryable_error(error: BaseException, *, unless_known: bool) -> bool:
+def is_retryable_error(
+    error: BaseException, *, unless_known: bool, retryable: ExceptionTypes | None = None
+) -> bool:
     """Whether a retry can help.
 
     Errors that never succeed come first, then HTTP errors by their status, then transient errors by
@@ -37,16 +40,20 @@ def is_retryable_error(error: BaseException, *, unless_known: bool) -> bool:
 
     Args:
         unless_known: The result for an error that matches none of these.
+        retryable: The classes of `RetryConfig.retryable_exceptions`: they alone count as transient,
+            and every other error is known not to be; None: the default ones.
     """
     if isinstance(error, _NEVER) or type(error).__name__ == "ValidationError":
         return False
-    status = _http_status(error)
+    status = http_status_of(error)
     if status is not None:
         return status in _RETRYABLE_STATUS or status >= 500
+    if retryable is not None:
+        return isinstance(error, retryable)
     return isinstance(error, TimeoutError | ConnectionError) or unless_known
 
 
-def _http_status(error: BaseException) -> int | None:
+def http_status_of(error: BaseException) -> int | None:
     """`status_code` of the error or of its response, as HTTP libraries name it; None: none."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "status"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -13,16 +14,29 @@ from attrs import field, frozen
 
 from minions.contracts.calls import OutputParser
 from minions.contracts.decisions import Decider, Deny
+from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal import Journal
-from minions.contracts.runtime import Clock, Ids, IsWorkerGone, Log, PriceBook, Random, Sleep
+from minions.contracts.metrics import Metrics
+from minions.contracts.runtime import (
+    BlockingCalls,
+    Clock,
+    Ids,
+    IsWorkerGone,
+    Log,
+    PriceBook,
+    Random,
+    Sleep,
+)
 from minions.contracts.secrets import SecretSource
 from minions.contracts.step_cache import StepCache
+from minions.engine.services.daemon_pool import DaemonPool
+from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.worker_names import is_worker_gone, worker_name
 
-__all__ = ["NullLog", "Services", "SystemClock"]
+__all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
 
 
 _MOST_ENDED: Final = 16
@@ -79,6 +93,15 @@ class Services:
     cache: StepCache | None = None
     """Where outputs of steps with `cache: true` are stored; None: nowhere."""
     log: Log = field(factory=NullLog)
+    metrics: Metrics = field(factory=Metrics)
+    """Is told of runs, steps and calls that end; the default counts nothing."""
+    flow: FlowControl | None = field()
+    """Decides when a model call may begin: all runs with the same object share their servers'
+    limits. None: nothing waits, and no circuit opens."""
+    priority: Priority | None = None
+    """Who goes first where calls wait for a server; None: turns of conversations before others."""
+    blocking: BlockingCalls = field(factory=DaemonPool)
+    """Calls synchronous tools; the default does so on ten threads, and further calls wait."""
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
@@ -89,6 +112,18 @@ class Services:
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does
     not tell two executions of one process apart."""
 
+    @flow.default
+    def _own_flow(self) -> FlowControl:
+        warn = logging.getLogger("minions.models").warning
+        return SharedFlowControl(self.clock, self.sleep, self.random, warn=warn)
+
     @journal.default
     def _default(self) -> Journal:
         return MemoryJournal(self.clock, most_ended=_MOST_ENDED)
+
+
+async def room_for_more(services: Services) -> None:
+    """Wait, before a further part of a run is started, while very many model calls wait."""
+    flow, priority = services.flow, services.priority or Priority.NORMAL
+    if flow is not None and flow.is_congested(priority):
+        await flow.room(priority)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from attrs import field, frozen
 
+from minions.contracts.agent_errors import StepResult
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import MinionsError, UsageError
@@ -24,12 +25,14 @@ from minions.contracts.tools import Tool, Toolbox
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.context.agent_context import Agent
+from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.history.conversation import ConversationStart, pending_calls
 from minions.engine.history.session_messages import CONVERSATION_KINDS, sequence_of
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
+from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.expressions.values import MAX_TEXT
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, Permissions
@@ -65,6 +68,29 @@ class ChatAgent:
         """An executor for its turns, with its own model and tools and no extensions."""
         extensions = Extensions(tools=Toolbox(self.tools))
         return AgentExecutor(self.model, extensions=extensions, services=services)
+
+    async def run_step(
+        self,
+        request: object,
+        memory: AgentMemory | None = None,
+        metadata: Mapping[str, object] | None = None,
+        *,
+        services: Services | None = None,
+    ) -> StepResult:
+        """Answer a request as an agent; see `AgentStepExecutor`.
+
+        Args:
+            memory: The messages before the request; None: there are none.
+            metadata: Its `from_agent`, `branch_id` and `step_number` are recorded with the run.
+            services: Journal, clock and others; None: a journal in memory.
+        Returns:
+            `content`, `output`, `usage`, `run_id`, `session_id`, `status` and `model`.
+        Raises:
+            AgentExecutionError: The run did not complete.
+        """
+        host = ExecutorHost(self.executor(services or Services()))
+        agent = RecipeAgent(recipe=self.recipe(), host=host)
+        return await agent.run_step(request, memory, metadata)
 
     def recipe(self) -> AgentRecipe:
         """A recipe of one step that uses the session's conversation."""

@@ -81,9 +81,7 @@ class StepCaching:
             }
         )
         if (reason := _refusal(view, material, specs, is_known=models is not None)) is not None:
-            view.context.scope.services.log.info(
-                "step_not_cached", step_id=view.step_id, reason=reason
-            )
+            view.log.info("step_not_cached", reason=reason)
             return None
         return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
 
@@ -111,7 +109,7 @@ class StepCaching:
 
 def _tell(view: StepView, event: str, error: Exception) -> None:
     reason = error.message if isinstance(error, MinionsError) else words_of(error)
-    view.context.scope.services.log.warning(event, step_id=view.step_id, reason=reason)
+    view.log.warning(event, reason=reason)
 
 
 def _told(spec: ToolSpec) -> JsonValue:

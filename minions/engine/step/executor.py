@@ -146,8 +146,13 @@ class StepExecutor(Generic[T]):
 
         A step that tells itself is entered again all the same, unless it did nothing.
         """
-        is_told = self._recorded is not None and self._recorded.ended is not None
-        return is_told and (self.was_cached or not isinstance(self.step, RecordedInParts))
+        is_entered = isinstance(self.step, RecordedInParts) and not self.was_cached
+        return self.has_ended_before and not is_entered
+
+    @property
+    def has_ended_before(self) -> bool:
+        """Whether its end is recorded, also where it is entered again to replay its parts."""
+        return self._recorded is not None and self._recorded.ended is not None
 
     @property
     def was_cached(self) -> bool:
@@ -346,12 +351,9 @@ class StepExecutor(Generic[T]):
         self._work.keep_conversation(execution)
         if self._item is None:
             context.step_manager.record(execution)
-        context.scope.services.log.info(
-            "step_finished",
-            step_id=self._view.step_id,
-            status=status.value,
-            duration_ms=duration_ms,
-        )
+        code = ending.error.code if ending.error is not None else None
+        context.scope.services.metrics.step_ended(status.value, code, duration_ms / 1000)
+        self._view.log.info("step_finished", status=status.value, duration_ms=duration_ms)
         is_whole = ending.error is None and not self._trace.is_partial
         if is_whole and self._cache_key is not None and self._cached_from is None:
             await self._keep(ending.completion)  # last: by now it is recorded

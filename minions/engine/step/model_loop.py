@@ -48,8 +48,10 @@ from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
-from minions.engine.calls.model_calls import ModelCalls
+from minions.engine.calls.answer_cache import AnswerCache
+from minions.engine.calls.model_calls import ModelCalls, model_of
 from minions.engine.calls.output_ladder import Answer, OutputLadder
+from minions.engine.calls.result_reader import ResultReader, has_long_result
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.borders import is_border_words
@@ -265,9 +267,20 @@ class ModelLoop:
             ending = await self._until_end()
         except StepFailedError as error:
             ending = Ending(error=error.failure)
-        if ending.error is None or not self._may_answer(ending.error):
+        if ending.error is None:
+            await self._keep_answers()
+            return ending
+        if not self._may_answer(ending.error):
             return ending
         return await self._answered_at_limit(ending)
+
+    async def _keep_answers(self) -> None:
+        """Store the answers of the step that succeeded, where the model says `cache: true`."""
+        calls = [call for call in self.trace.model_calls if call.prompt.options.cache]
+        model = model_of(self.model_call_executor_factory)
+        cache = AnswerCache.of(calls[0].prompt, model, self.view) if calls else None
+        if cache is not None:
+            await cache.keep(calls)
 
     def _may_answer(self, error: FailureInfo) -> bool:
         """Whether the step answers from what there is: a limit is why it has no output."""
@@ -367,7 +380,14 @@ class ModelLoop:
         return self.capabilities.tools_with_schema or not self.view.tools.names
 
     def _specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self.view.tools)
+        return tuple(tool.spec for tool in self._reading_view().tools)
+
+    def _reading_view(self) -> StepView:
+        """The step, with a tool that reads long results as soon as there is one."""
+        most = self.view.limits.max_tool_result_characters
+        if not has_long_result(self.trace.tool_calls, most):
+            return self.view
+        return self.view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
 
     async def _ask(
         self, phase: str, constraint: OutputRequest | None, *, is_last: bool = False
@@ -446,7 +466,7 @@ class ModelLoop:
 
     def _batch(self, view: StepView | None = None) -> ToolBatch:
         return ToolBatch(
-            view=view or self.view,
+            view=view or self._reading_view(),
             factory=self.tool_call_executor_factory,
             trace=self.trace,
             reports_failures=self.step.tool_failure == "report",

@@ -18,7 +18,7 @@ from minions.interfaces.setting_sources import (
     load_settings,
     user_settings_file,
 )
-from minions.interfaces.settings import Settings
+from minions.interfaces.settings import LogFormat, Settings
 
 if TYPE_CHECKING:
     from minions.contracts.journal import Journal
@@ -176,7 +176,13 @@ def command_context(flags: Mapping[str, object]) -> CommandContext:
 
 
 def output_options(function: F) -> F:
-    """Add `--json` and `--debug`."""
+    """Add `--json`, `--debug` and `--log-format`."""
+    function = click.option(
+        "--log-format",
+        type=click.Choice([each.value for each in LogFormat]),
+        callback=lambda _context, _option, said: None if said is None else LogFormat(said),
+        help="Write the log to standard error: for people, or one JSON object per line.",
+    )(function)
     function = click.option("--debug", is_flag=True, help="Show logs and tracebacks.")(function)
     text = "Print one JSON object at the end."
     return click.option("--json", "json", is_flag=True, help=text)(function)

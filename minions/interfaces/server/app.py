@@ -10,9 +10,11 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.metrics import Metrics
 from minions.contracts.runtime import Log
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions, ModelSource
@@ -34,7 +36,8 @@ from minions.interfaces.server.runtime import ServerRuntime
 from minions.interfaces.setting_sources import environment
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.databases import place_of_journal, state_beside
-from minions.interfaces.wiring.runtime import make_runtime
+from minions.interfaces.wiring.logs import is_logging
+from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from minions.interfaces.wiring.webhook import waiting_webhook
 
 __all__ = ["App", "api_document", "create_app"]
@@ -203,15 +206,23 @@ def create_app(
         extensions or Extensions(),
         environ=environment() if environ is None else environ,
         folder_of=folder_of,
-        log=log if settings.debug else NullLog(),
+        log=log if is_logging(settings) else NullLog(),
         services=services,
         recipe_folders=tuple(recipes),
     ).evolve(models=models)
+    runtime = _counting(runtime)
     note = {"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})}
     served = ServerRuntime(settings, runtime, note=note)
     place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))
     notices = _waiting_notices(options, settings, runtime.services, log, on_waiting)
     return App(_app_state(options, served, recipes, log, place, notices), log, resumes=resume)
+
+
+def _counting(runtime: Runtime) -> Runtime:
+    """The runtime with metrics for the page `/metrics`, unless an application has its own."""
+    if type(runtime.services.metrics) is not Metrics:
+        return runtime
+    return runtime.evolve(metrics=PrometheusMetrics())
 
 
 def _waiting_notices(

@@ -14,6 +14,8 @@ from litestar.exceptions import HTTPException
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
+from minions.adapters.telemetry.prometheus import PrometheusMetrics
+from minions.adapters.telemetry.series import CONTENT_TYPE
 from minions.contracts.errors import MinionsError
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.endpoints import AnyRequest, ApiResponse
@@ -50,7 +52,7 @@ def litestar_app(app_state: AppState, report: Report) -> AsgiApp:
         )
 
     app = Litestar(
-        [API, document],
+        [API, document, metrics],
         exception_handlers={Exception: answer_to, HTTPException: answer_to},
         request_max_body_size=app_state.options.max_body_bytes,
         openapi_config=None,
@@ -71,6 +73,17 @@ def _methods(app: Litestar) -> Mapping[str, Sequence[str]]:
 async def document(request: AnyRequest) -> ASGIApp:
     """The OpenAPI document."""
     return cast("ASGIApp", Answer(HTTPStatus.OK, openapi_of(str(request.scope.get(ROOT, "")))))
+
+
+@route("/metrics", http_method=["GET", "HEAD"])
+async def metrics(request: AnyRequest) -> ASGIApp:
+    """What was counted since the process began, for Prometheus."""
+    services = cast("AppState", request.app.state["app_state"]).runtime.services
+    counted = services.metrics
+    if not isinstance(counted, PrometheusMetrics):
+        counted = PrometheusMetrics()  # an application counts in its own way
+    page = counted.text(services.flow, services.blocking).encode()
+    return cast("ASGIApp", Answer(HTTPStatus.OK, page, CONTENT_TYPE))
 
 
 def _refusal_of(error: HTTPException) -> RefusedError:

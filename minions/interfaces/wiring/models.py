@@ -191,7 +191,8 @@ class Models:
             api_key=endpoint.api_key,
             headers=endpoint.headers,
             capabilities=capabilities,
-            max_requests=self._settings.max_model_requests,
+            max_requests=endpoint.limits.max_concurrency or self._settings.max_model_requests,
+            limits=endpoint.limits,
             warn=self._warn,
         )
 
@@ -210,6 +211,7 @@ def _script_path(name: str, folder: Path) -> Path:
 def operator_models(settings: Settings) -> OperatorModels:
     """The operator's providers, and the servers that a recipe's own settings may reach."""
     from minions.adapters.models.endpoints import OperatorModels, ProviderConfig
+    from minions.contracts.model_endpoints import EndpointLimits
 
     providers = {
         name: ProviderConfig(
@@ -220,6 +222,11 @@ def operator_models(settings: Settings) -> OperatorModels:
             strict=provider.strict,
             context_tokens=provider.context_tokens,
             headers=provider.headers,
+            limits=EndpointLimits(
+                max_concurrency=provider.max_concurrency,
+                requests_per_minute=provider.requests_per_minute,
+                tokens_per_minute=provider.tokens_per_minute,
+            ),
         )
         for name, provider in settings.providers.items()
     }

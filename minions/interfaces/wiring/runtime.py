@@ -14,12 +14,15 @@ from attrs import Factory, field, frozen
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Decider, Deny
+from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal import Journal
+from minions.contracts.metrics import Metrics
 from minions.contracts.runtime import Ids, IsWorkerGone, Log, PriceBook
 from minions.contracts.step_cache import StepCache
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.services import Services
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
@@ -45,6 +48,9 @@ class ServiceChanges(TypedDict, total=False):
     cache: StepCache | None
     prices: PriceBook | None
     decider: Decider
+    flow: FlowControl | None
+    metrics: Metrics
+    priority: Priority | None
     ids: Ids
     worker_id: str
     is_worker_gone: IsWorkerGone
@@ -204,7 +210,7 @@ def make_runtime(
     closers: tuple[Closer, ...] = (models.aclose, state.aclose)
     if services is None:
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
-        services = make_services(journal, log, make_prices(settings), cache)
+        services = make_services(journal, log, make_prices(settings), cache, warn)
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
     return Runtime(
         models=models.source,
@@ -220,11 +226,16 @@ def make_services(
     log: Log,
     prices: PriceBook | None = None,
     cache: StepCache | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Services:
-    """Real services, with the full output parser; calls that need approval are denied."""
+    """Real services, with the full output parser; calls that need approval are denied.
+
+    Args:
+        warn: Called with a line about calls that wait for one another; None: the models' logger.
+    """
     from minions.adapters.models.structured_output import InstructorParser
 
-    return Services(
+    services = Services(
         journal=journal,
         parser=InstructorParser(),
         log=log,
@@ -232,3 +243,7 @@ def make_services(
         decider=Deny(),
         cache=cache,
     )
+    if warn is None:
+        return services
+    flow = SharedFlowControl(services.clock, services.sleep, services.random, warn=warn)
+    return attrs.evolve(services, flow=flow)

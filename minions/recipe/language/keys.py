@@ -235,6 +235,11 @@ MODEL: Final = Table(
         ),
         seconds_key("timeout_s", "Time for the whole call, in seconds."),
         seconds_key("idle_timeout_s", "Longest time without a byte of the answer, in seconds."),
+        flag_key(
+            "cache",
+            "Take answers that were given before to the same request from the cache; they cost "
+            "nothing. Only whole answers are stored.",
+        ),
         text_key(
             "api_key_env",
             "The environment variable that holds the key: the provider's own, or one that the "
@@ -287,6 +292,11 @@ LIMITS: Final = Table(
         seconds_key("timeout_s", "Wall time in seconds."),
         seconds_key("tool_timeout_s", "Wall time of one attempt at a tool call, in seconds."),
         count_key("max_tool_result_bytes", "Longest tool result, as UTF-8 JSON."),
+        count_key(
+            "max_tool_result_characters",
+            "Characters of a tool result that a model reads at once; it reads the rest in pieces.",
+            minimum=100,
+        ),
     ),
     camel_case=True,
 )

@@ -8,13 +8,15 @@ from typing import Final, cast
 
 from attrs import evolve
 
-from minions.contracts.errors import UNREACHABLE, FailureInfo, MinionsError
+from minions.contracts.errors import CIRCUIT_OPEN, UNREACHABLE, FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.flow import STARTED_TOGETHER
 from minions.contracts.json_values import JsonValue, json_type
 from minions.contracts.steps import Step
 from minions.engine.compile.build import LoopControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import LoopItem
+from minions.engine.services.services import room_for_more
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off
 
@@ -24,6 +26,7 @@ LOOP_FAILED: Final = "loop-failed"
 """Code of a loop too many of whose items failed; the results of the others are its output."""
 
 _MOST_SHOWN = 5
+_NO_SERVER: Final = frozenset((UNREACHABLE, CIRCUIT_OPEN))
 
 
 class StepLoop(IteratedStep):
@@ -92,16 +95,20 @@ class StepLoop(IteratedStep):
         done: list[StepExecution[object] | None],
         outputs: list[JsonValue],
     ) -> None:
-        waiting = iter(enumerate(items))
+        waiting, services = iter(enumerate(items)), self._context.scope.services
 
         async def work() -> None:
             for index, value in waiting:
                 executor = self._make_executor(item := LoopItem(value=value, index=index))
-                if not (executor.has_recorded_end or self._may_start()):
-                    return
+                if not executor.has_ended_before:
+                    await room_for_more(services)  # what has not begun takes no memory
+                    if not self._may_start() and self._context.scope.replay is None:
+                        return
+                    if not self._may_start():
+                        continue  # a later one may have ended before
                 execution, outputs[index] = await self._one(item, executor)
                 done[index] = execution
-                if execution.error is not None and execution.error.code == UNREACHABLE:
+                if execution.error is not None and execution.error.code in _NO_SERVER:
                     self._unreachable = self._unreachable or execution.error
 
         workers = min(self._control.max_parallel, len(items))
@@ -109,8 +116,11 @@ class StepLoop(IteratedStep):
             await work()
             return
         async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
+            for number in range(1, workers + 1):
                 group.create_task(work())
+                if number % STARTED_TOGETHER == 0:
+                    await asyncio.sleep(0)  # so that what has begun can join the line of its server
+                    await room_for_more(services)
 
     def _may_start(self) -> bool:
         """Whether another item starts; each would spend all its attempts on a dead server."""

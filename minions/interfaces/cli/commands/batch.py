@@ -20,6 +20,7 @@ from minions.analysis.spending import KnownModel
 from minions.contracts.durations import spoken
 from minions.contracts.errors import LIMIT_REACHED, FailureInfo, UsageError
 from minions.contracts.executions import RunState
+from minions.contracts.flow import Priority
 from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.batches.batch import Batch, BatchPlan
 from minions.engine.batches.result import NOT_STARTED
@@ -199,7 +200,7 @@ async def _run_until(
     common = common_inputs(recipe, options.pairs, context)
     total = count_lines(recipe, items, common, Path.cwd())
     decider = decider_for(context.settings.approve or "wait", tell)
-    executor = runtime.evolve(decider=decider).executor(
+    executor = runtime.evolve(decider=decider, priority=Priority.BACKGROUND).executor(
         recipe, ModelChoice(override=options.model, asked_as=options.recipe, command="batch")
     )
     plan = _plan(context, runtime, recipe, options, options.identity(recipe, items))

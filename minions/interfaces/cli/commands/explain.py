@@ -113,7 +113,7 @@ def _lines(found: Explanation, prompts: Sequence[PlannedStep]) -> Iterator[str]:
     yield f"permissions: {_permission_words(found.rights)}"
     yield from _if_any("recipes", [_recipe_words(one) for one in found.recipes])
     yield from _if_any("registered steps", [_class_words(one) for one in found.classes])
-    yield from _if_any("code (refused: there is no sandbox)", found.code)
+    yield from _if_any("code (runs in a sandbox)", found.code)
     yield from _section("models", [_model_words(one) for one in found.models])
     yield from _if_any("questions to a person", [_question_words(one) for one in found.questions])
     yield from _if_any("untrusted text", [_flow_words(one) for one in found.flows])

@@ -24,6 +24,7 @@ from minions.interfaces.cli.options import (
 
 if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
+    from minions.contracts.runtime import Log
     from minions.interfaces.server.options import ServerOptions
 
 __all__ = ["command"]
@@ -210,7 +211,7 @@ async def _serve(
         environ=context.environ,
         folder_of=context.folder_of,
         note=_note(context),
-        log=_Lines(),
+        log=_log(context),
         resume=resume,
     )
     _announce(context, options, place, url)
@@ -240,6 +241,13 @@ def _login_link(url: str, token: str) -> str:
     """The page's address with the token in the fragment, which browsers send to no server."""
     host = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     return f"{host}/#token={quote(token, safe='')}"
+
+
+def _log(context: CommandContext) -> Log:
+    from minions.interfaces.wiring.logs import make_log
+
+    settings = context.settings
+    return make_log(settings, tell) if settings.log_format is not None else _Lines()
 
 
 class _Lines:

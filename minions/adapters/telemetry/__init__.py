@@ -1,0 +1,1 @@
+"""Telemetry: what is counted while recipes run, for those who watch a process."""

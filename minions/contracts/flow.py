@@ -1,0 +1,127 @@
+"""Flow control of model calls: which call may begin when, and who waits for whom."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from minions.contracts.calls import ModelCallResponse, ModelFailure
+from minions.contracts.model_endpoints import ModelEndpoint
+
+if TYPE_CHECKING:
+    from returns.result import Result
+
+__all__ = [
+    "STARTED_TOGETHER",
+    "Admission",
+    "CallAsk",
+    "CircuitState",
+    "EndpointState",
+    "FlowControl",
+    "Priority",
+]
+
+
+STARTED_TOGETHER: Final = 32
+"""Parts of a run that start before it is looked whether very many calls wait."""
+
+
+class Priority(IntEnum):
+    """Who is served first where calls wait for the same server; the lower number goes first."""
+
+    INTERACTIVE = 0
+    """A person waits for the answer: a turn of a conversation."""
+    NORMAL = 1
+    """A run of its own."""
+    BACKGROUND = 2
+    """One of many: an item of a batch."""
+
+
+def _no_tokens() -> int:
+    return 0
+
+
+class CallAsk(Struct, frozen=True, kw_only=True, eq=False):
+    """One model call that wants to begin."""
+
+    endpoint: ModelEndpoint
+    model: str
+    """`provider/model`, for messages."""
+    priority: Priority = Priority.NORMAL
+    asked_at: float | None = None
+    """When the call asked first, by the clock of the flow control: given for a retry, which then
+    goes before calls that came later. None: it asks for the first time."""
+    tokens: Callable[[], int] = _no_tokens
+    """Estimates the tokens of the call; asked only where tokens are limited."""
+
+
+class Admission(ABC):
+    """A model call that may begin now. Whoever got it ends it, exactly once."""
+
+    waited_s: float
+    """Seconds that the call waited for its turn."""
+    asked_at: float
+    """When the call asked first; a retry of it hands this in."""
+
+    @abstractmethod
+    def end(self, outcome: ModelCallResponse | ModelFailure | None) -> None:
+        """Note what came of the call; calls that wait may now begin.
+
+        Args:
+            outcome: None: it was cut off, or raised; nothing is learned of the server.
+        """
+
+
+class CircuitState(StrEnum):
+    """Whether calls are sent to a server."""
+
+    CLOSED = "closed"
+    """They are."""
+    OPEN = "open"
+    """It failed too often in a row: no call is sent for a while."""
+    HALF_OPEN = "half_open"
+    """One call finds out whether it answers again; the others wait for its outcome."""
+
+
+class EndpointState(Struct, frozen=True, kw_only=True):
+    """What happens at one server now, for metrics and pages."""
+
+    origin: str
+    in_flight: int
+    waiting: int
+    circuit: CircuitState
+    held_s: float
+    """Seconds for which the server asked to be left alone, from now on; 0: it did not."""
+
+
+class FlowControl(ABC):
+    """Decides when a model call may begin. One is shared by all runs of a process.
+
+    Calls of a higher priority go first, and calls of one priority in the order in which they asked
+    first. None waits for ever: each wait ends with a place, a failure, or the caller's own time
+    limit; cancelling it gives the place up at once.
+    """
+
+    @abstractmethod
+    async def admit(self, ask: CallAsk) -> Result[Admission, ModelFailure]:
+        """Wait until the call may begin.
+
+        Returns:
+            The admission; or a failure where it makes no sense to wait: `circuit-open`,
+            `rate-limited`, `queue-full`. Nothing was sent then.
+        """
+
+    def is_congested(self, priority: Priority) -> bool:
+        """Whether so many calls wait that nothing new of that priority should be started."""
+        return False
+
+    async def room(self, priority: Priority) -> None:
+        """Wait until it is not congested any more; returns at once where it is not."""
+
+    def states(self) -> Sequence[EndpointState]:
+        """The servers that were called; those of one origin are one."""
+        return ()

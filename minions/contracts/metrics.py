@@ -1,0 +1,65 @@
+"""What is counted and timed while recipes run; an implementation decides what becomes of it."""
+
+from __future__ import annotations
+
+__all__ = ["Metrics"]
+
+
+class Metrics:
+    """Is told of everything that ends. Each method returns at once and raises nothing.
+
+    This one counts nothing, and costs a call: it is the default. Override what you need. Names of
+    models, tools and codes come from recipes and servers: who keeps them bounds their number.
+    """
+
+    def run_began(self) -> None:
+        """An execution of a run began."""
+
+    def run_ended(self, status: str, seconds: float) -> None:
+        """An execution of a run ended, with a status of `RunStatus`."""
+
+    def step_ended(self, status: str, code: str | None, seconds: float) -> None:
+        """A step, or one item of a loop, was executed.
+
+        Args:
+            status: As of `StepStatus`.
+            code: The code of its failure; None: it has none.
+        """
+
+    def model_attempt_ended(self, model: str, code: str | None, seconds: float) -> None:
+        """A request to a model ended, or was refused before it was sent.
+
+        Args:
+            model: `provider/name`, as it was configured.
+            code: The category of the failure, or its code; None: there was an answer.
+            seconds: From the request to the end, without the time for which it waited for its turn.
+        """
+
+    def model_call_waited(self, model: str, seconds: float) -> None:
+        """A request waited that long for its turn at the server."""
+
+    def model_tokens(
+        self, model: str, input_tokens: int, output_tokens: int, cost_usd: float | None
+    ) -> None:
+        """Tokens of a model call were counted, or estimated.
+
+        Args:
+            cost_usd: What they cost; None: it is not known.
+        """
+
+    def tool_call_ended(self, tool: str, code: str | None, seconds: float) -> None:
+        """A tool call ended, with all its attempts.
+
+        Args:
+            code: The code of its failure; None: there was a result.
+        """
+
+    def retried(self, what: str) -> None:
+        """An attempt failed, and another one follows.
+
+        Args:
+            what: `model` or `tool`.
+        """
+
+    def budget_refused(self, limit: str) -> None:
+        """Something did not begin because that limit of its run was reached."""

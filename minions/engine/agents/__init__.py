@@ -1,0 +1,1 @@
+"""Agents by name, and the executor that runs steps of them."""

@@ -1,0 +1,210 @@
+"""The configuration of an executor of agent steps, and its methods that a subclass may override."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+from attrs import evolve
+
+from minions.contracts.agent_errors import SecurityError, StepResult
+from minions.contracts.errors import words_of
+from minions.contracts.retry import RetryConfig
+from minions.contracts.schema import JsonSchema
+from minions.engine.agents.agents import AgentLike, Sandbox
+from minions.engine.agents.metrics import ExecutionCounts
+from minions.engine.agents.registry import AgentRegistry
+from minions.engine.agents.result_cache import LRUCache, cache_key
+from minions.engine.agents.results import as_result, error_result, peak_memory_bytes
+from minions.engine.agents.tool_calls import DEFAULT_TIMEOUT_S, ToolCalls, validate_against_schema
+from minions.engine.context.agent_memory import AgentMemory, attributed_request
+from minions.engine.services.retry import is_retryable_error
+from minions.engine.services.services import Services
+
+__all__ = ["ResultCache", "StepHooks"]
+
+T = TypeVar("T")
+
+ResultCache: TypeAlias = LRUCache[str, StepResult]
+"""Results of agent steps by their key."""
+
+_TRANSIENT: Final = (TimeoutError, ConnectionError)
+
+
+class StepHooks(ToolCalls):
+    """The part of an executor of agent steps that says how a step is executed.
+
+    What begins with `_` below may be overridden, and is honoured.
+    """
+
+    MAX_REQUEST_SIZE: int = 100_000
+    """The longest request in characters of its text."""
+
+    def __init__(
+        self,
+        agent_registry: AgentRegistry | Mapping[str, AgentLike],
+        retry_config: RetryConfig | None = None,
+        *,
+        services: Services | None = None,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+        tool_timeout: float | None = DEFAULT_TIMEOUT_S,
+        cache: bool | ResultCache = False,
+        raise_on_error: bool = False,
+        debug: bool = False,
+        max_request_size: int | None = None,
+        injection_check: Callable[[object], bool] | None = None,
+        sandbox: Sandbox | None = None,
+        pool_size: int = 10,
+    ) -> None:
+        """Configure; nothing of a call is kept.
+
+        Args:
+            agent_registry: The agents, or a mapping of them by name.
+            retry_config: After which exceptions of an agent, and how often, it is called again;
+                None: three attempts. Calls of a recipe's models and tools are retried in its run.
+            services: Clock, sleep, random and log; None: those of the registry.
+            timeout: Seconds of an agent step with all its attempts; None: unlimited.
+            tool_timeout: Seconds of a tool call; None: unlimited.
+            cache: Whether results of successful steps are kept (True: the 100 that were used last),
+                or where.
+            raise_on_error: Whether a failed step raises `AgentStepError` in place of its error
+                result.
+            debug: Whether an error result has the text of an unexpected exception as `details`.
+            max_request_size: In place of `MAX_REQUEST_SIZE`, which is 100,000 characters.
+            injection_check: Whether a request must be refused; None: every request is taken.
+            sandbox: Executes code for `execute_sandboxed`; None: that is refused.
+            pool_size: Threads for functions that block.
+        """
+        registry = AgentRegistry.of(agent_registry, services)
+        super().__init__(services or registry.services, tool_timeout, pool_size)
+        config = retry_config or RetryConfig()
+        self.agent_registry = registry
+        self.retry_config = evolve(
+            config,
+            retryable_exceptions=_TRANSIENT
+            if config.retryable_exceptions is None
+            else config.retryable_exceptions,
+        )
+        self.raise_on_error = raise_on_error
+        self._timeout_s = timeout
+        self._debug_mode = debug
+        self._results = LRUCache(100) if cache is True else None if cache is False else cache
+        self._counts = ExecutionCounts()
+        self._injection_check = injection_check
+        self._sandbox = sandbox
+        if max_request_size is not None:
+            self.MAX_REQUEST_SIZE = max_request_size
+
+    # --- what a subclass may override or call -------------------------------------------------
+
+    def _prepare_agent_memory(
+        self, base_memory: AgentMemory, request: object, metadata: Mapping[str, Any]
+    ) -> AgentMemory:
+        """The memory of the agent: a copy with the sender's request and with tool results.
+
+        Neither becomes a system message: what another agent or a tool says is data.
+        """
+        memory = base_memory.copy()
+        if metadata.get("from_agent"):
+            memory.add_message(attributed_request(metadata["from_agent"], request))
+        for result in metadata.get("tool_results") or ():
+            memory.add_tool_result(result)
+        return memory
+
+    def _extract_response(self, agent_result: Any) -> StepResult:  # Any: what an agent returned
+        """The result made of what the agent returned."""
+        return as_result(agent_result)
+
+    async def _execute_with_retry(
+        self,
+        func: Callable[..., Awaitable[T]],
+        *args: Any,  # Any: whatever the function takes
+        **kwargs: Any,  # Any: likewise
+    ) -> T:
+        """Call until it succeeds, cannot succeed, or `retry_config.max_attempts` were made."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await func(*args, **kwargs)
+            except Exception as error:
+                most = self.retry_config.max_attempts
+                if attempt >= most or not self._should_retry(error, attempt):
+                    raise
+                delay_s = self._calculate_backoff_delay(attempt)
+                self._services.log.warning(
+                    "agent_step_retried", attempt=attempt, delay_s=delay_s, reason=words_of(error)
+                )
+            await self._services.sleep(delay_s)
+
+    def _should_retry(self, error: Exception, attempt: int) -> bool:
+        """Whether another attempt can help: never after programming errors and refusals, else as
+        the status of an HTTP error or `retry_config.retryable_exceptions` say.
+        """
+        retryable = self.retry_config.retryable_exceptions
+        return is_retryable_error(error, unless_known=False, retryable=retryable)
+
+    def _calculate_backoff_delay(self, attempt: int) -> float:
+        """Seconds to wait after that many failed attempts."""
+        return self.retry_config.delay_s(attempt, self._services.random())
+
+    async def _handle_execution_error(
+        self, error: Exception, agent_name: str, context: Mapping[str, Any]
+    ) -> StepResult:
+        """The error result of a step that raised.
+
+        Args:
+            context: The metadata of the step, with its `timeout`.
+        """
+        return error_result(error, agent_name, context, debug=self._debug_mode)
+
+    def _validate_request(self, request: object, agent_name: str) -> None:
+        """Check a request before anything else is done.
+
+        Raises:
+            SecurityError: It is too large, or the injection check refuses it.
+            ValidationError: It does not fit the agent's schema.
+        """
+        size = len(request if isinstance(request, str) else str(request))
+        if size > self.MAX_REQUEST_SIZE:
+            raise SecurityError(
+                f"The request to '{agent_name}' has {size:,} characters; at most "
+                f"{self.MAX_REQUEST_SIZE:,} are taken (MAX_REQUEST_SIZE).",
+                code="request-too-large",
+            )
+        if self._contains_injection(request):
+            raise SecurityError(
+                f"The request to '{agent_name}' was refused by the injection check."
+            )
+        if (schema := self._get_agent_schema(agent_name)) is not None:
+            validate_against_schema(request, schema)
+
+    def _contains_injection(self, request: object) -> bool:
+        """Whether the request must be refused; by default what `injection_check` says."""
+        return self._injection_check is not None and self._injection_check(request)
+
+    def _get_agent_schema(self, agent_name: str) -> JsonSchema | None:
+        """JSON Schema of the agent's requests; None: it takes any, or there is no such agent."""
+        registry = self.agent_registry
+        return registry.find(agent_name).schema if agent_name in registry else None
+
+    def _suggest_similar_agents(self, agent_name: str) -> list[str]:
+        """Up to three names of agents that look like this one."""
+        return list(self.agent_registry.similar(agent_name))
+
+    def _get_memory_usage(self) -> int:
+        """The most memory that the process had so far, in bytes."""
+        return peak_memory_bytes()
+
+    def _generate_cache_key(
+        self,
+        agent_name: str,
+        request: object,
+        memory_hash: str,
+        metadata: Mapping[str, object] | None = None,
+    ) -> str:
+        """A key for a cache of a subclass; of a request that is not JSON, one that is never equal
+        to another.
+        """
+        key = cache_key(agent_name, request, memory_hash, dict(metadata or {}))
+        return key or self._services.ids("uncached")

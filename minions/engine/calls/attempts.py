@@ -1,0 +1,124 @@
+"""The attempts of one model call on their way through flow control, timed and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from returns.pipeline import is_successful
+from returns.result import Failure, Result
+
+from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, ModelFailure
+from minions.contracts.flow import Admission, CallAsk, Priority
+from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
+from minions.engine.context.step_view import StepView
+
+__all__ = ["CallAttempts", "priority_of"]
+
+Execute: TypeAlias = Callable[[], Awaitable[Result[ModelCallResponse, ModelFailure]]]
+
+
+def priority_of(view: StepView) -> Priority:
+    """Who goes first: as the run's services say, else a turn of a conversation before others."""
+    chosen = view.context.scope.services.priority
+    if chosen is not None:
+        return chosen
+    return Priority.NORMAL if view.live_conversation is None else Priority.INTERACTIVE
+
+
+class CallAttempts:
+    """Lets each attempt in when its server may be asked. An application's own way to carry out
+    calls, and a model without a server, never wait.
+    """
+
+    def __init__(self, view: StepView, model: ChatModel | None, call: ModelCall) -> None:
+        """Nothing was sent yet."""
+        self._view = view
+        self._model = model
+        self._call = call
+        self._services = view.context.scope.services
+        self._asked_at: float | None = None
+        self.waited_s = 0.0
+        """Seconds that the attempts waited for their turn."""
+        self.has_sent = False
+        """Whether any attempt was let in: only then may something have been paid for."""
+
+    async def attempt(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
+        """What `execute` gives, or why it was not called. What it raises passes through."""
+        flow, model = self._services.flow, self._model
+        endpoint = model.endpoint if model is not None and flow is not None else None
+        if flow is None or model is None or endpoint is None:
+            self.has_sent = True
+            return await self._timed(execute)
+        admitted = await flow.admit(
+            CallAsk(
+                endpoint=endpoint,
+                model=model.name,
+                priority=priority_of(self._view),
+                asked_at=self._asked_at,
+                tokens=self._tokens,
+            )
+        )
+        if not is_successful(admitted):
+            failure = admitted.failure()
+            self._services.metrics.model_attempt_ended(model.name, failure_label(failure), 0.0)
+            return Failure(failure)
+        return await self._sent(admitted.unwrap(), execute)
+
+    async def _sent(
+        self, admission: Admission, execute: Execute
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        self._asked_at = admission.asked_at
+        self.has_sent = True
+        ended: ModelCallResponse | ModelFailure | None = None
+        try:
+            if admission.waited_s:
+                self._note_wait(admission.waited_s)
+            outcome = await self._timed(execute)
+            ended = outcome.unwrap() if is_successful(outcome) else outcome.failure()
+            return outcome
+        finally:
+            admission.end(ended)
+
+    async def _timed(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
+        services, name = self._services, self._name
+        begin, label = services.clock.monotonic(), "cancelled"
+        try:
+            outcome = await execute()
+            label = _label_of(outcome)
+        except Exception:
+            label = "raised"
+            raise
+        finally:
+            seconds = services.clock.monotonic() - begin
+            services.metrics.model_attempt_ended(name, label or None, seconds)
+        return outcome
+
+    def _note_wait(self, seconds: float) -> None:
+        self.waited_s += seconds
+        self._services.metrics.model_call_waited(self._name, seconds)
+        self._view.log.info(
+            "model_call_waited", model=self._name, waited_ms=round(seconds * 1000, 3)
+        )
+
+    @property
+    def _name(self) -> str:
+        return self._model.name if self._model is not None else "own"
+
+    def _tokens(self) -> int:
+        """An estimate: the characters of the prompt, and the most that the answer may have."""
+        prompt = self._call.prompt
+        characters = prompt_characters(prompt, self._call.layout)
+        return -(-characters // CHARACTERS_PER_TOKEN) + (prompt.options.max_output_tokens or 0)
+
+
+def _label_of(outcome: object) -> str:
+    """The label of a failure; empty: there was an answer."""
+    if isinstance(outcome, Result) and not is_successful(outcome):
+        return failure_label(outcome.failure())
+    return ""
+
+
+def failure_label(failure: ModelFailure) -> str:
+    """The category of a failure where it has one, else its code."""
+    return str(getattr(failure, "category", failure.code))

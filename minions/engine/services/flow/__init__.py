@@ -1,0 +1,1 @@
+"""Flow control of model calls: per server limits, waiting calls, circuit breaker."""
