@@ -43,7 +43,7 @@ bench: $(READY)  ## Measure, as ratios within one run.
 
 # The lock holds versions and hashes for every platform and no address, so that any index serves.
 lock:
-	uv pip compile pyproject.toml --group dev --extra postgres --extra server --generate-hashes --no-emit-index-url --universal \
+	uv pip compile pyproject.toml --group dev --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements.lock
 
 $(READY): requirements.lock pyproject.toml

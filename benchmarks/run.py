@@ -18,6 +18,7 @@ from typing import Final
 
 from benchmarks import (
     chains,
+    chaos,
     flow,
     front_door,
     journal,
@@ -43,6 +44,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "parallel": parallel.measure,
     "flow": flow.measure,
     "chains": chains.measure,
+    "chaos": chaos.measure,
     "front-door": front_door.measure,
     "journal": journal.measure,
     "sessions": sessions.measure,

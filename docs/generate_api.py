@@ -24,6 +24,7 @@ MODULES: Final = (
     "minions.decisions",
     "minions.sessions",
     "minions.services",
+    "minions.sandboxes",
     "minions.batches",
     "minions.caching",
     "minions.prices",

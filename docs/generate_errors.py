@@ -147,10 +147,17 @@ def _code_values(tree: ast.Module, places: Mapping[str, int]) -> Iterator[ast.ex
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(isinstance(each, ast.Name) and _is_code_name(each.id) for each in targets):
                 yield node.value
+        elif isinstance(node, ast.ClassDef) and _is_code_enum(node):
+            yield from (each.value for each in node.body if isinstance(each, ast.Assign))
         elif isinstance(node, ast.Tuple) and _is_remedy(node):
             yield node.elts[0]
         elif isinstance(node, _Function):
             yield from _defaults(node)
+
+
+def _is_code_enum(node: ast.ClassDef) -> bool:
+    bases = (each.id for each in node.bases if isinstance(each, ast.Name))
+    return node.name.endswith("Code") and "StrEnum" in bases
 
 
 def _is_remedy(node: ast.Tuple) -> bool:

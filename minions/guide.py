@@ -46,9 +46,8 @@ if TYPE_CHECKING:
     from minions.contracts.graph import StepGraph
     from minions.contracts.memory import MemorySnapshot, ModelMemory
     from minions.contracts.messages import TokenUsage, ToolCallRequest
-    from minions.contracts.tools import Toolbox, Toolset
+    from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.engine.agents.agents import StepAgent
-    from minions.engine.agents.executor import AgentStepExecutor
     from minions.engine.agents.metrics import ExecutionMetrics
     from minions.engine.agents.registry import AgentRegistry
     from minions.engine.agents.response_validator import ResponseValidator, ValidationResult
@@ -67,6 +66,7 @@ if TYPE_CHECKING:
     from minions.engine.step.executor import StepExecutor
     from minions.engine.step.next_step import NextStepChain, NextStepLink
     from minions.engine.step.step_manager import StepManager
+    from minions.interfaces.agent_sandbox import AgentSandbox, AgentStepExecutor
 
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "AgentNotFoundError",
     "AgentRegistry",
     "AgentRun",
+    "AgentSandbox",
     "AgentStepError",
     "AgentStepExecutor",
     "CallOrigin",
@@ -107,6 +108,7 @@ __all__ = [
     "OutputMode",
     "OutputRequest",
     "ParallelResults",
+    "Reads",
     "ResponseValidator",
     "RunScope",
     "SecurityError",
@@ -144,7 +146,7 @@ _HOMES: Final = {
         "ValidationError",
     ),
     "minions.engine.agents.agents": ("StepAgent",),
-    "minions.engine.agents.executor": ("AgentStepExecutor",),
+    "minions.interfaces.agent_sandbox": ("AgentSandbox", "AgentStepExecutor"),
     "minions.engine.agents.metrics": ("ExecutionMetrics",),
     "minions.engine.agents.registry": ("AgentRegistry",),
     "minions.engine.agents.response_validator": (
@@ -205,6 +207,7 @@ _HOMES: Final = {
         "ToolCallRequest",
     ),
     "minions.contracts.tools": (
+        "Reads",
         "Toolbox",
         "Toolset",
     ),

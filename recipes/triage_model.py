@@ -43,7 +43,8 @@ def judge(prompt: Prompt) -> Answer:
 
 def _issue(prompt: Prompt) -> tuple[str, str]:
     for message in prompt.messages:
-        if found := re.search(r"^Issue \S+: (.*)\n(.*)", message.content or ""):
+        text = re.sub(r"<data-\w+>\n?|</data-\w+>", "", message.content or "")
+        if found := re.search(r"^Issue \S+: (.*)\n(.*)", text):
             return found[1], found[2]
     return "", ""
 

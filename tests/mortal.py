@@ -15,6 +15,7 @@ from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.runtime import Clock
 from minions.contracts.tools import Effect, Tool
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
@@ -31,7 +32,7 @@ class KilledError(BaseException):
 class MortalJournal(MemoryJournal):
     """Dies with its process at the n-th fact; what was acknowledged before stays."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.dies_at: int | None = None
         self.loses_last = False

@@ -30,6 +30,7 @@ from minions.analysis.spending import (
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
+from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.model import (
     MOST_ROUTING_CALLS,
     AgentRecipe,
@@ -151,8 +152,10 @@ class Explanation:
     models: tuple[ModelUse, ...]
     questions: tuple[Question, ...]
     classes: tuple[ClassUse, ...]
+    flows: tuple[Flow, ...]
+    """Paths on which untrusted text can reach a tool with an effect, without an approval."""
     code: tuple[str, ...]
-    """Steps that are Python for a sandbox: a recipe with such a step cannot run."""
+    """Steps that are Python for a sandbox."""
     limits: Mapping[str, JsonValue]
     """The limits of the whole run, as the recipe states them."""
     attempts_per_model_call: int
@@ -214,6 +217,7 @@ def explain(
         models=tuple(_models(places)),
         questions=tuple(_questions(places)),
         classes=tuple(_classes(places)),
+        flows=find_flows(recipe, lambda one: tools if one is recipe else within(one)),
         code=tuple(
             _path(each, step)
             for each, step in _steps(places)

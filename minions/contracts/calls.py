@@ -76,6 +76,8 @@ class ModelOptions:
     """Further fields of the request, as the server names them."""
     timeout_s: float = 120.0
     """Seconds for the whole call, from the request to the last byte of the answer."""
+    cache: bool = False
+    """Whether an answer that was given before to the same request is taken from the run's cache."""
     idle_timeout_s: float = 60.0
     """Seconds without a byte after which a streamed answer counts as stalled."""
 
@@ -142,6 +144,8 @@ class ModelCallResponse:
     completion_instruction: StepCompletionInstruction | None = None
     rate_limits: RateLimits | None = None
     """What the server said of its own limits; None: nothing. It is not recorded."""
+    cached_from: str | None = None
+    """The run whose recorded answer this is; None: the model was asked."""
 
     @property
     def text(self) -> str | None:

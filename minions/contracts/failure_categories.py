@@ -48,71 +48,71 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         database-lost database-busy database-slow server-overloaded too-many-connections
         too-many-followers stopping
     """,
-    FailureCategory.RATE_LIMIT: "queue-full rate-limited too-many-runs budget-spent",
-    FailureCategory.TIMEOUT: "model-timeout tool-timeout step-timeout ask-timeout",
+    FailureCategory.RATE_LIMIT: "budget-spent queue-full rate-limited too-many-runs",
+    FailureCategory.TIMEOUT: "model-timeout tool-timeout step-timeout ask-timeout sandbox-timeout",
     FailureCategory.RESOURCE: """
-        request-too-large resource-limit limit-reached recipe-limit-reached max-model-calls
-        context-exceeded output-truncated response-too-large tool-result-too-large answer-too-large
-        file-too-large too-large too-deep too-long message-too-long key-too-long body-too-large
-        headers-too-large while-exhausted disk-full quota-exhausted slow-pattern
+        sandbox-cpu sandbox-memory sandbox-output sandbox-processes request-too-large
+        resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
+        output-truncated response-too-large tool-result-too-large answer-too-large file-too-large
+        too-large too-deep too-long message-too-long key-too-long body-too-large headers-too-large
+        while-exhausted disk-full quota-exhausted slow-pattern
     """,
     FailureCategory.TOOL: """
-        tool-error tool-failed tool-unsuccessful tool-result-not-json no-such-file no-such-root
-        not-a-file file-exists no-unique-match not-text http-… too-many-redirects damaged-state
-        decided-failed
+        sandbox-code-failed git-failed tool-error tool-failed tool-unsuccessful
+        tool-result-not-json no-such-file no-such-root not-a-file file-exists no-unique-match
+        not-text http-… too-many-redirects damaged-state decided-failed
     """,
     FailureCategory.PERMISSION: """
-        request-refused permission-denied write-not-allowed approval-denied needs-decision
-        decision-needed in-doubt call-in-doubt not-agreed auth-rejected key-not-allowed
-        insecure-base-url host-refused address-refused redirect-refused reserved-key outside-root
-        outside-project excluded-path file-refused secret-refused secret-shown model-refused
-        recipe-text-refused unauthorized wrong-host wrong-origin open-token-file not-permitted
-        not-writable read-only real-model not-faked
+        sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
+        write-not-allowed approval-denied needs-decision decision-needed in-doubt call-in-doubt
+        not-agreed auth-rejected key-not-allowed insecure-base-url host-refused address-refused
+        redirect-refused reserved-key outside-root outside-project excluded-path file-refused
+        secret-refused secret-shown model-refused recipe-text-refused unauthorized wrong-host
+        wrong-origin open-token-file not-permitted not-writable read-only real-model not-faked
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable",
     FailureCategory.TERMINAL: """
-        no-model no-key bad-key unknown-provider unknown-model model-not-found bad-base-url
-        no-header-value unknown-price unknown-client bad-request redirected script-exhausted
-        bad-script cancelled no-executor no-sandbox no-recipe folder-gone environment system
-        missing-package missing-extra unknown-database newer-database not-a-journal no-wal
-        bad-encoding io-error cannot-open not-a-database port-taken no-folder token-file
-        bad-configuration unknown-extension agent-execution run-failed run-rejected run-ended
-        run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store no-output
-        junit-file unwritable-file unreadable file-not-found no-file recipe-unreadable
+        sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
+        bad-base-url no-header-value unknown-price unknown-client bad-request redirected
+        script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
+        environment system missing-package missing-extra unknown-database newer-database
+        not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
+        token-file bad-configuration unknown-extension agent-execution run-failed run-rejected
+        run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store
+        no-output junit-file unwritable-file unreadable file-not-found no-file recipe-unreadable
         database-gone
     """,
     FailureCategory.INTERNAL: """
-        internal run-raised step-raised model-raised scripted-error minions-error failed bad-link
-        bad-verdict broken-extension recipe-not-checked journal corrupt-entry corrupt-database
-        duplicate-entry body-not-json unknown-blob stale-snapshot
+        sandbox-failed internal run-raised step-raised model-raised scripted-error minions-error
+        failed bad-link bad-verdict broken-extension recipe-not-checked journal corrupt-entry
+        corrupt-database duplicate-entry body-not-json unknown-blob stale-snapshot
     """,
     FailureCategory.CONTRACT: """
-        duplicate-call invalid-output malformed-response not-complete bad-arguments missing-param
-        unknown-tool unknown-toolset duplicate-tool bad-input assertion-failed missing-value
-        template-failed loop-not-a-list repeated-step not-found usage secret-in-error bad-path
-        bad-pattern bad-range bad-url bad-csv bad-delimiter bad-rows bad-json bad-time
-        unknown-timezone state-not-json bad-text bad-model-name bad-header unknown-link
-        invalid-recipe empty-recipe bad-yaml bad-character not-utf-8 several-documents unknown-key
-        duplicate-key missing-key wrong-type bad-value kind-missing kind-conflict not-supported-yet
-        bad-schema bad-template unknown-template cycle bad-metadata bad-graph duplicate-id
-        reserved-name name-clash ambiguous-name unknown-reference unknown-step forward-dependency
-        type-mismatch may-be-skipped may-not-have-run never-run unreachable-step bad-goto bad-route
-        no-choice no-end duplicate-successor cache-skips-effect unknown-step-class
-        bad-step-arguments unknown-kind unknown-… unknown-recipe recipe-not-found bad-recipe
-        recipe-cycle missing-input recipe-needed bad-recipe-source literal-secret bad-secret-ref
-        missing-secret short-secret bad-answer bad-decision unknown-call unknown-approval
-        other-arguments message-recorded unknown-run nothing-to-retry other-recipe other-version
-        other-command other-folder part empty-part no-parts no-conversation nothing-pinned
-        not-asked-for unknown-session empty-session session-exists session-differs
-        not-a-conversation bad-message bad-sequence sequence-out-of-range sequence-taken
-        unanswered-tool-call nothing-left bad-session-name has-forks run-exists bad-archive
-        newer-archive bad-entries empty-extension bad-tool bad-tool-name bad-tools bad-limit
-        bad-user already-there bad-items no-text empty no-tests only-planned unknown-value
-        no-such-path
-        method-not-allowed bad-body not-json bad-query bad-last-event-id bad-idempotency-key
-        idempotency-mismatch bad-token closed run-has-begun run-not-over no-body bad-step
-        bad-services executor-needed other-journal agent-not-found bad-agent bad-join
-        bad-request-value no-recipe-host no-request-input
+        bad-code bad-workspace sandbox-result duplicate-call invalid-output malformed-response
+        not-complete bad-arguments missing-param unknown-tool unknown-toolset duplicate-tool
+        bad-input assertion-failed missing-value template-failed loop-not-a-list repeated-step
+        not-found usage secret-in-error bad-path bad-pattern bad-range bad-url bad-csv
+        bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text
+        bad-model-name bad-header unknown-link invalid-recipe empty-recipe bad-yaml bad-character
+        not-utf-8 several-documents unknown-key duplicate-key missing-key wrong-type bad-value
+        kind-missing kind-conflict not-supported-yet bad-schema bad-template unknown-template cycle
+        bad-metadata bad-graph duplicate-id reserved-name name-clash ambiguous-name
+        unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped
+        may-not-have-run never-run unreachable-step bad-goto bad-route no-choice no-end
+        duplicate-successor cache-skips-effect unknown-step-class bad-step-arguments unknown-kind
+        unknown-… unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input
+        recipe-needed bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
+        bad-answer bad-decision unknown-call unknown-approval other-arguments message-recorded
+        unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
+        empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
+        empty-session session-exists session-differs not-a-conversation bad-message bad-sequence
+        sequence-out-of-range sequence-taken unanswered-tool-call nothing-left bad-session-name
+        has-forks run-exists bad-archive newer-archive bad-entries empty-extension bad-tool
+        bad-tool-name bad-tools bad-limit already-there bad-items no-text empty no-tests
+        only-planned unknown-value no-such-path method-not-allowed bad-body not-json bad-query
+        bad-last-event-id bad-idempotency-key idempotency-mismatch bad-token closed run-has-begun
+        run-not-over no-body bad-step bad-services executor-needed other-journal agent-not-found
+        bad-agent bad-user bad-join bad-request-value no-recipe-host no-request-input
     """,
 }
 

@@ -31,6 +31,8 @@ class StepMetrics:
     provider: str | None = None
     waited_ms: float | None = None
     """How long the call waited for its turn at the server; not part of `duration_ms`."""
+    cached_from: str | None = None
+    """The run whose recorded answer this is; None: the model was asked."""
     tool_exec_time_ms: float | None = None
     """How long the tool took; set on results of tool calls."""
 

@@ -15,7 +15,7 @@ from minions.contracts.runtime import BlockingCalls, Sleep
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tool_parameters import sent_parameters
 
-__all__ = ["Effect", "Tool", "ToolScope", "ToolSpec", "Toolbox", "Toolset"]
+__all__ = ["Effect", "Reads", "Tool", "ToolScope", "ToolSpec", "Toolbox", "Toolset"]
 
 
 class Effect(StrEnum):
@@ -29,6 +29,23 @@ class Effect(StrEnum):
     """A write that must not be repeated once started."""
     UNDECLARED = "undeclared"
     """Not declared: exceptions are retried, a call that a crash interrupted is in doubt."""
+
+
+class Reads(StrEnum):
+    """Where the text in a tool's results comes from: decides what counts as untrusted."""
+
+    TRUSTED = "trusted"
+    """It adds no text of its own that a stranger may have written. Text from its arguments stays
+    what it was: parsed untrusted text is untrusted.
+    """
+    UNTRUSTED = "untrusted"
+    """Text that a stranger may have written: a web page, a mail, a file."""
+    PRIVATE = "private"
+    """As untrusted, and what it reads is not meant for others: files, a mailbox, a database."""
+    UNDECLARED = "undeclared"
+    """Not declared: untrusted, unless the tool declares a write; the result of a write is taken for
+    a receipt.
+    """
 
 
 def _any_object() -> JsonSchema:
@@ -53,6 +70,19 @@ class ToolSpec:
     """
     success_key: bool = True
     """Whether a mapping result with `success: false` counts as a failure."""
+    reads: Reads = Reads.UNDECLARED
+    """Where the text in its results comes from."""
+    is_contained: bool = False
+    """Whether what it writes stays where only untrusted reads bring it back, such as the state of
+    Minions: untrusted text may then be written without approval.
+    """
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether its results may hold text that a stranger wrote."""
+        if self.reads is Reads.UNDECLARED:
+            return not self.is_write
+        return self.reads is not Reads.TRUSTED
 
     @property
     def is_write(self) -> bool:

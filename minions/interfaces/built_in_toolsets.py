@@ -40,6 +40,6 @@ class BuiltInToolsets(Mapping[str, Toolset]):
         return len(_TOOLSETS)
 
 
-_TOOLSETS: Final = ("files", "time", "http", "data")
+_TOOLSETS: Final = ("files", "time", "http", "data", "shell", "git")
 """A new toolset is one line here: the name of its module in `adapters/tools`, which has a function
 `built_in`."""

@@ -141,4 +141,5 @@ def _merged(own: Extensions, more: Extensions) -> Extensions:
         models={**own.models, **more.models},
         recipes={**own.recipes, **more.recipes},
         steps={**own.steps, **more.steps},
+        sandboxes={**own.sandboxes, **more.sandboxes},
     )

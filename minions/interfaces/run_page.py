@@ -16,7 +16,6 @@ from attrs import frozen
 
 from minions.analysis.pictures.picture import picture_of, with_statuses
 from minions.analysis.pictures.svg import svg
-from minions.analysis.tool_specs import tool_specs
 from minions.contracts.durations import spoken
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import RunState
@@ -33,6 +32,7 @@ from minions.engine.run.recorded_run import load_recorded_run
 from minions.interfaces.masking import masked
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
+from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["RunPage", "load_run_page"]
 

@@ -130,6 +130,13 @@ class Settings:
         default=False,
         metadata=_described("Show what a run would do; no tool, no model, nothing is written."),
     )
+    strict: bool = field(
+        default=False,
+        metadata=_described(
+            "Refuse recipes in which untrusted text can reach, without an approval, a tool that "
+            "writes, sends or spends."
+        ),
+    )
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
     events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
     debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))

@@ -84,3 +84,5 @@ class Catalog:
     """
     find_recipe: FindRecipe | None = None
     """Looks up recipes that steps name; None: among files."""
+    strict: bool = False
+    """Whether every recipe is checked as if it said `strict: true`."""

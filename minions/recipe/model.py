@@ -20,7 +20,7 @@ from minions.contracts.messages import MessageBundle
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
-from minions.contracts.tools import ToolSpec
+from minions.contracts.tools import Reads, ToolSpec
 
 __all__ = [
     "MESSAGE_INPUT",
@@ -98,6 +98,8 @@ class ModelConfig:
     """Further fields of each request, as the server names them."""
     timeout_s: float | None = None
     idle_timeout_s: float | None = None
+    cache: bool | None = None
+    """Whether answers to the same request are taken from the run's cache."""
     api_key_env: str | None = None
     output_mode: OutputMode | None = None
 
@@ -121,6 +123,7 @@ class ModelConfig:
             reasoning_effort=self.reasoning_effort,
             stop=self.stop or (),
             extra=self.extra or {},
+            cache=bool(self.cache),
             timeout_s=self.timeout_s or defaults.timeout_s,
             idle_timeout_s=self.idle_timeout_s or self.timeout_s or defaults.idle_timeout_s,
         )
@@ -148,6 +151,10 @@ class ToolsetUse:
     """Options of the toolset; templates over `inputs` are rendered before the run."""
     prefix: str | None = None
     """YAML key `as`: the tools are named `prefix__name`; None: the toolset's own name."""
+    reads: Reads | None = None
+    """Where the text comes from that its tools read, in place of what they declare; None: as
+    declared.
+    """
 
 
 MESSAGE_INPUT: Final = "message"
@@ -167,6 +174,8 @@ class InputSpec:
     """Whether it takes a `SecretRef`: `inputs` holds the marker,
     and only tools receive the value.
     """
+    is_untrusted: bool = False
+    """Whether a stranger may have written its text (YAML key `untrusted`)."""
 
 
 @frozen(kw_only=True)
@@ -339,6 +348,21 @@ class StepSpec:
         return ()
 
     @property
+    def sources(self) -> Sequence[JsonValue]:
+        """Values whose templates give the step what it works on: not its conditions and loops."""
+        return ()
+
+    @property
+    def checks(self) -> Sequence[str]:
+        """Conditions that have to hold, or the step fails."""
+        return ()
+
+    @property
+    def declared_output(self) -> JsonSchema | None:
+        """JSON Schema of what it answers, for one item of its loop; None: none is declared."""
+        return None
+
+    @property
     def offered_tools(self) -> tuple[str, ...]:
         """Full names of the tools that the step offers to its model."""
         return ()
@@ -453,6 +477,10 @@ class AgentRecipe:
     execution_mode: ExecutionMode = field(default=ExecutionMode.SEQUENTIAL, converter=ExecutionMode)
     max_parallel: int = field(default=16, validator=ge(1))
     on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)
+    strict: bool = False
+    """Whether the recipe is refused where untrusted text can reach a tool that writes, sends or
+    spends; else that is a warning.
+    """
     steps: tuple[StepSpec | Step[object], ...] = field(converter=_as_steps)
     graph: Edges | StepGraph | None = None
     """Transitions: step id to ids of next steps. For Step objects None is the

@@ -1,4 +1,4 @@
-"""Test doubles for applications: model, endpoint, clock, ids, test suites, fixtures.
+"""Test doubles for applications: model, endpoints, faults, time, ids, test suites, fixtures.
 
 Each name is imported when it is first used.
 """
@@ -12,20 +12,29 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.adapters.models.script_items import Answer, tool_request
     from minions.adapters.models.scripted import ScriptedModel
+    from minions.testing.chaos_endpoint import ChaosEndpoint, Served
     from minions.testing.clock import FakeClock
     from minions.testing.endpoint import ChatEndpoint
+    from minions.testing.fault_plans import Fault, FaultPlan
     from minions.testing.ids import counting_ids
     from minions.testing.recipe_runner import RecipeRunner
     from minions.testing.scripts import MakeScriptedModel
+    from minions.testing.virtual_time import HangError, VirtualTime
 
 
 __all__ = [
     "Answer",
+    "ChaosEndpoint",
     "ChatEndpoint",
     "FakeClock",
+    "Fault",
+    "FaultPlan",
+    "HangError",
     "MakeScriptedModel",
     "RecipeRunner",
     "ScriptedModel",
+    "Served",
+    "VirtualTime",
     "counting_ids",
     "tool_request",
 ]
@@ -36,11 +45,23 @@ _HOMES: Final = {
         "tool_request",
     ),
     "minions.adapters.models.scripted": ("ScriptedModel",),
+    "minions.testing.chaos_endpoint": (
+        "ChaosEndpoint",
+        "Served",
+    ),
     "minions.testing.clock": ("FakeClock",),
     "minions.testing.endpoint": ("ChatEndpoint",),
+    "minions.testing.fault_plans": (
+        "Fault",
+        "FaultPlan",
+    ),
     "minions.testing.ids": ("counting_ids",),
     "minions.testing.recipe_runner": ("RecipeRunner",),
     "minions.testing.scripts": ("MakeScriptedModel",),
+    "minions.testing.virtual_time": (
+        "HangError",
+        "VirtualTime",
+    ),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

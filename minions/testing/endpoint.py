@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from types import TracebackType
 from typing import Any, Self, TypeAlias, cast
 
@@ -128,6 +130,18 @@ class Exchange:
         """Close the connection after this answer."""
         self.keeps_open = False
 
+    def reset(self) -> None:
+        """Reset the connection at once: what was sent and not yet received may be lost."""
+        self.keeps_open = False
+        plain: socket.socket = self._writer.get_extra_info("socket")
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+    @property
+    def client_has_left(self) -> bool:
+        """Whether the client has closed the connection."""
+        return self._reader.at_eof() or self._writer.transport.is_closing()
+
     async def until_client_leaves(self) -> None:
         """Send nothing until the client closes the connection."""
         self.waiting.set()
@@ -169,6 +183,11 @@ class ChatEndpoint:
     def base_url(self) -> str:
         """The `base_url` of a model that calls this server."""
         return f"http://{self.host}/v1"
+
+    @property
+    def tasks(self) -> Set[asyncio.Task[None]]:
+        """The tasks that serve open connections."""
+        return frozenset(self._tasks)
 
     def then(self, *behaviours: Behaviour) -> None:
         """Append behaviours to the script."""
@@ -383,7 +402,8 @@ def stream(
 
     Args:
         events: JSON and text become events; bytes are sent raw.
-        ends: `in order`, `cut` (connection dropped), `silent` (nothing more is sent).
+        ends: `in order`, `cut` (connection dropped), `silent` (nothing more is sent), `open` (the
+            caller continues it).
         pause_s: Seconds to wait before each event.
     """
 
@@ -396,7 +416,7 @@ def stream(
             await exchange.until_client_leaves()
         elif ends == "cut":
             exchange.drop()
-        else:
+        elif ends == "in order":
             await exchange.end_stream()
 
     return behave

@@ -721,6 +721,11 @@ async def test_arguments_sent_as_an_object_become_json_text(model_at: Make) -> N
         ),
         ({"prompt_tokens": "7", "completion_tokens": True, "input_tokens": -1}, TokenUsage()),
         ({"prompt_tokens": None, "prompt_tokens_details": None}, TokenUsage()),
+        ({"prompt_tokens": 10**9 + 1, "completion_tokens": 10**30}, TokenUsage()),
+        (
+            {"prompt_tokens": 7, "prompt_cache_hit_tokens": 500},
+            TokenUsage(input_tokens=7, cached_tokens=7),
+        ),
     ],
 )
 def test_usage_is_read_in_every_dialect(said: Mapping[str, object], expected: TokenUsage) -> None:
@@ -1043,6 +1048,37 @@ async def test_garbage_in_a_stream_is_a_failure_that_may_be_retried(
     assert failure_of(outcome).is_retryable
     outcome, _ = await ask_streamed(model_at, fake.stream([raw or b"\n"]))
     assert failure_of(outcome).code == "malformed-response"
+
+
+_LOST: Mapping[str, Mapping[str, JsonValue]] = {
+    "no answer in it": {"choices": []},
+    "no message": {"choices": [{"index": 0, "message": None}]},
+    "an error": {"error": {"message": "lost a worker"}},
+    "a call without a name": fake.completion(tool_calls=[fake.call("")]),
+}
+
+
+@pytest.mark.parametrize("document", _LOST.values(), ids=_LOST)
+async def test_an_answer_that_cannot_be_taken_was_paid_for(
+    model_at: Make, document: Mapping[str, JsonValue]
+) -> None:
+    used: JsonValue = {"prompt_tokens": 11, "completion_tokens": 3}
+    said: dict[str, JsonValue] = {**document, "usage": used}
+    plain = failure_of(await ask(model_at, fake.document(said)))
+    outcome, _ = await ask_streamed(model_at, fake.stream([said, "[DONE]"]))
+    assert plain.is_retryable
+    assert (plain.usage, failure_of(outcome).usage) == (USAGE, USAGE)
+
+
+async def test_a_stream_that_reports_its_usage_and_breaks_was_paid_for(model_at: Make) -> None:
+    used: JsonValue = {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 3}}
+    begun = [fake.chunk({"content": "half"}), used]
+    for last in ({"error": {"message": "lost a worker"}}, "no JSON", {"choices": 3}):
+        outcome, _ = await ask_streamed(model_at, fake.stream([*begun, last]))
+        assert failure_of(outcome).usage == USAGE
+    silent = fake.stream(begun, ends="silent")
+    outcome, _ = await ask_streamed(model_at, silent, evolve(HELLO, options=QUICK))
+    assert (failure_of(outcome).code, failure_of(outcome).usage) == ("model-timeout", USAGE)
 
 
 async def test_a_malformed_answer_shows_its_first_200_characters(model_at: Make) -> None:

@@ -298,7 +298,11 @@ _DECIDED_EACH_TIME: Final = {
     ("tool_call", "started"),
     ("tool_call", "in_doubt"),
     ("step", "skipped"),
+    ("tool_call", "interrupted"),
+    ("model_call", "interrupted"),
+    ("step", "interrupted"),
 }
+"""Facts of what is not over: a resumed run may come to them again."""
 
 
 def repeated_work(entries: Sequence[JournalEntry]) -> Iterable[str]:

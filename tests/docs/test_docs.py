@@ -156,7 +156,7 @@ def test_everybody_is_told_to_install_this_distribution() -> None:
             r"pip install ['\"]?([a-z-]*minions[a-z-]*)(\[([a-z,]+)\])?", file.read_text("utf-8")
         )
     }
-    assert told == {(project["name"], extra) for extra in ("server", "postgres")}
+    assert told == {(project["name"], extra) for extra in ("server", "postgres", "sandbox")}
     assert {extra for _, extra in told} <= project["optional-dependencies"].keys()
     readme = (root / "README.md").read_text("utf-8")
     for name, extra in told:

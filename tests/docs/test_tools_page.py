@@ -27,20 +27,21 @@ def test_every_tool_stands_there_with_its_parameters_and_effect() -> None:
     text = PAGE.read_text("utf-8")
     rows = [row(tool.spec) for tool in built_in_tools()]
     toolsets = built_in_toolsets()
-    for name in ("http", "data"):
+    for name in ("http", "data", "shell", "git"):
         rows += [row(spec, f"{name}__") for spec in toolsets[name].specs]
     assert [line for line in rows if line not in text] == []
 
 
 def test_every_option_stands_there_with_its_default() -> None:
     text = PAGE.read_text("utf-8")
-    options = cast(
-        "Mapping[str, Mapping[str, JsonValue]]", built_in_toolsets()["http"].options["properties"]
-    )
     rows = [
         f"| `{name}` | `{dumps(schema['default'])}` |"
-        for name, schema in options.items()
+        for toolset in ("http", "shell", "git")
+        for name, schema in cast(
+            "Mapping[str, Mapping[str, JsonValue]]",
+            built_in_toolsets()[toolset].options["properties"],
+        ).items()
         if "default" in schema
     ]
-    assert len(rows) == 4
+    assert len(rows) == 4 + 7 + 7
     assert [line for line in rows if line not in text] == []

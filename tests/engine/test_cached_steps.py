@@ -518,8 +518,8 @@ def test_a_recipe_that_changes_something_or_asks_a_person_cannot_be_cached() -> 
 def test_steps_without_work_have_nothing_to_keep() -> None:
     (fault,) = faults_of(House(), {"id": "a", "set": {"x": 1}, "cache": True})
     assert fault == (
-        "unknown-key: 'cache' belongs to goal, tool, analyze and recipe steps, but this is a set "
-        "step"
+        "unknown-key: 'cache' belongs to goal, tool, analyze, recipe and code steps, but this is a "
+        "set step"
     )
     (fault,) = faults_of(House(), {"id": "a", "goal": "x", "cache": "yes"})
     assert fault == "wrong-type: 'cache' takes true or false, but this is text"

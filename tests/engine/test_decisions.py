@@ -223,6 +223,25 @@ async def test_a_rejected_call_fails_its_step() -> None:
     assert tool.asked == []
 
 
+async def test_a_rejected_call_takes_nothing_from_the_steps_that_ended_before() -> None:
+    document: Document = {
+        **WRITES,
+        "execution_mode": "parallel",
+        "steps": [
+            {"id": "first", "set": {"n": 1}, "timeout_s": 5, "loop": [1]},
+            {"id": "second", "set": {"n": "{{ first }}"}},
+            {"id": "write", "tool": "write", "params": {"x": 1}},
+        ],
+    }
+    journal, tool = MemoryJournal(FakeClock()), writer()
+    executor = executor_for(journal, [tool], Says())
+    first = await executor.execute(recipe_with(document, [tool]))
+    assert first.step("second").is_complete
+    again = await executor.resume(first.run_id, decisions={"write": "reject"})
+    assert again.status is RunStatus.FAILED
+    assert again.step("second") == first.step("second")
+
+
 async def test_an_approval_with_edited_arguments_calls_exactly_these() -> None:
     """A-118: the digest of what was shown and that of the edit are recorded."""
     journal, tool = MemoryJournal(FakeClock()), writer()

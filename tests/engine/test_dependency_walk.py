@@ -64,7 +64,7 @@ class Walked(BackEdges):
             DependencyStepGraph(steps, self.depends_on, reads=self.reads),
             run=run,
             skip=skip,
-            stop_reason=lambda: None,
+            stop_reason=lambda _: None,
             back_edges=self,
             is_brief=lambda step: step.id in self.brief,
             max_parallel=max_parallel,

@@ -139,7 +139,7 @@ async def test_a_walk_ends_each_step_once_and_after_what_it_waits_for(
         graph,
         run=run,
         skip=skip,
-        stop_reason=lambda: None,
+        stop_reason=lambda _: None,
         back_edges=NoWayBack(),
         is_brief=lambda _: False,
         max_parallel=most,

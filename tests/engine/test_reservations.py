@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import answer_of, deterministic_services, executor_of
 from minions.adapters.models.script_items import AnswerFunction
+from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.context import Limits
 from minions.contracts.executions import AgentResult, RunStatus
@@ -21,7 +23,7 @@ from minions.engine.services.spending import CallEstimate, EarlierUsage, Spendin
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-from mortal import World
+from mortal import KilledError, World, outline
 from nested import Document, loaded
 from prices import FlatPrices
 
@@ -71,6 +73,61 @@ async def test_sixty_items_at_once_exceed_a_limit_on_cost_by_one_call_at_most() 
     (warned,) = result.warnings
     assert warned.code == "limit-exceeded"
     assert "run's limit: $315 was spent, and max_cost_usd=301" in warned.message
+
+
+async def test_a_run_that_died_before_it_said_that_a_limit_is_exceeded_says_so_later() -> None:
+    recipe = items(1, max_tokens=10)
+    for at in range(2, 30):
+        world = World()
+        executor = world.executor(world.model(lambda _: answer_of("done")))
+        if not await world.killed(executor, recipe, at):
+            break
+        again = world.executor(world.model(lambda _: answer_of("done")))
+        result = await again.resume("run_1")
+        assert [each.code for each in result.warnings] == ["limit-exceeded"], at
+    assert at > 4
+
+
+async def test_an_answer_that_used_up_the_budget_before_the_run_died_is_used() -> None:
+    steps: list[JsonValue] = [{"id": name, "goal": f"Do {name}."} for name in ("first", "second")]
+    recipe = recipe_from_document(
+        {"id": "recipe", "limits": {"max_tokens": 20}, "steps": steps}, Catalog()
+    )
+    quiet = World()
+    wanted = await quiet.executor(quiet.model(lambda _: answer_of("done"))).execute(recipe)
+    assert wanted.status is RunStatus.COMPLETED
+    assert wanted.usage.total_tokens == 30
+    for at in range(2, 30):
+        world = World()
+        model = world.model(lambda _: answer_of("done"))
+        if not await world.killed(world.executor(model), recipe, at):
+            break
+        result = await world.executor(model).resume("run_1")
+        assert outline(result) == outline(wanted), at
+    assert at > 6
+
+
+async def test_an_item_that_ended_stays_so_behind_one_that_the_budget_keeps_from_going_on() -> None:
+    """The budget has room for three calls at once; the first uses it up, the second dies."""
+
+    async def answer(prompt: Prompt) -> ModelCallResponse:
+        turns, tokens = {"Do 0.": (40, 100_000), "Do 1.": (80, 0), "Do 2.": (0, 5)}[
+            prompt.messages[-1].content or ""
+        ]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if not tokens:
+            world.journal.is_dead = True
+            raise KilledError
+        return evolve(answer_of("done"), usage=TokenUsage(output_tokens=tokens))
+
+    world, recipe = World(), items(3, max_tokens=60_000)
+    with pytest.raises(KilledError):
+        await world.executor(ScriptedModel(answer)).execute(recipe)
+    world.journal.revive()
+    result = await world.executor(ScriptedModel(answer)).resume("run_1")
+    assert result.status is RunStatus.LIMIT_REACHED
+    assert result.usage.output_tokens == 100_005
 
 
 async def test_a_limit_that_is_not_exceeded_warns_of_nothing() -> None:

@@ -197,6 +197,6 @@ def test_code_within_a_nested_recipe_counts_with_the_step_that_runs_it() -> None
             RecipeSpec(id="call", name="recipe", recipe=inner),
         ],
     )
-    refuse_code(outer, frozenset({"a"}))
+    refuse_code(outer, {}, frozenset({"a"}))
     with pytest.raises(EnvironmentRefusedError):
-        refuse_code(outer, frozenset({"call"}))
+        refuse_code(outer, {}, frozenset({"call"}))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from command_line import Cli, Write
+from minions.adapters.sandboxes.python_sandboxes import MontySandbox
+from minions.contracts.sandbox import SandboxProbe
 
 OWN = """
 from minions import tool
@@ -216,7 +220,11 @@ def test_inputs_that_a_recipe_does_not_take_are_told(cli: Cli, write: Write) -> 
     assert len(planned) == 2
 
 
-def test_code_is_planned_and_said_to_be_refused(cli: Cli, write: Write) -> None:
+def test_code_is_planned_and_said_to_be_refused(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = SandboxProbe(name="a socket", ok=False, detail="was possible")
+    monkeypatch.setattr(MontySandbox, "probe", lambda _: (probe,))
     write("inner.yaml", "steps: [{id: c, code: x + 1, with: {x: 1}}]\n")
     write("outer.yaml", "steps: [{id: call, recipe: inner}]\n")
     done = cli("run", "outer.yaml", "--dry-run")
@@ -225,8 +233,9 @@ def test_code_is_planned_and_said_to_be_refused(cli: Cli, write: Write) -> None:
         [
             "  1 call: recipe inner {}",
             (
-                '  2   call/c: code {"x":1} · there is no sandbox: the run is refused before it '
-                "begins"
+                "  2   call/c: code monty {\"x\":1} · Step 'c' is Python code, and no sandbox "
+                "holds here; nothing weaker is used instead. monty: a socket NOT OK (was "
+                "possible). `monty` needs the extra: pip install 'minions-engine[sandbox]'."
             ),
         ],
     )

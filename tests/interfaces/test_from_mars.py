@@ -15,14 +15,15 @@ from email.message import Message as Headers
 from typing import Any, Final, cast
 
 import pytest
-from attrs import frozen
 
 from builders import deterministic_services
 from minions import guide
+from minions.adapters.sandboxes.python_sandboxes import ProcessSandbox
 from minions.contracts.agent_errors import AgentStepError, SecurityError
-from minions.engine.agents.executor import AgentStepExecutor
+from minions.contracts.errors import StepFailedError, UsageError
 from minions.engine.agents.steps import ExecutionStep, StepType
 from minions.engine.context.agent_memory import AgentMemory, AgentMessage
+from minions.guide import AgentSandbox, AgentStepExecutor
 from minions.recipes import RetryConfig
 
 # --- the examples, word for word ----------------------------------------------------------------
@@ -380,25 +381,13 @@ async def execute_sandboxed(
 Kind = type[AgentStepExecutor]
 
 
-@frozen(kw_only=True)
-class FakeSandbox:
-    """What the example makes; it tells what it was asked."""
-
-    memory_limit: str
-    cpu_limit: float
-    network_access: bool
-
-    async def execute(self, code: str, timeout: float) -> object:  # noqa: ASYNC109  # as the document has it
-        return [code, timeout, self.memory_limit, self.cpu_limit, self.network_access]
-
-
 def names() -> dict[str, object]:
     """What the examples import: the words of the document, and what they stand for here."""
     return {
         **{name: getattr(guide, name) for name in guide.__all__},
         "StepExecutor": AgentStepExecutor,
         "Message": AgentMessage,
-        "Sandbox": FakeSandbox,
+        "Sandbox": AgentSandbox,
         "asyncio": asyncio,
         "time": time,
         "ThreadPoolExecutor": ThreadPoolExecutor,
@@ -598,9 +587,44 @@ async def test_its_request_validation_is_honoured() -> None:
     assert agent.memories == []
 
 
+def confines_code() -> bool:
+    return all(probe.ok for probe in ProcessSandbox().probe())
+
+
+NEEDS_SANDBOX = pytest.mark.skipif(not confines_code(), reason="this machine confines no code")
+
+
+@NEEDS_SANDBOX
 async def test_its_sandboxed_execution_is_honoured() -> None:
+    """A-50."""
     executor = made(with_method(SANDBOX), Planner())
-    assert await executor.execute_sandboxed("1 + 1") == ["1 + 1", 5.0, "100MB", 0.5, False]
+    assert await executor.execute_sandboxed("1 + 1") == 2
+
+
+@NEEDS_SANDBOX
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        ("while True: pass", "sandbox-"),
+        ("'x' * 10**10", "sandbox-"),
+        ("import socket; socket.socket()", "sandbox-"),
+        ("open('/etc/passwd').read()", "sandbox-"),
+    ],
+)
+async def test_code_that_loops_hoards_or_dials_out_is_stopped(code: str, failure: str) -> None:
+    """A-50."""
+    for executor in (made(with_method(SANDBOX), Planner()), made(AgentStepExecutor, Planner())):
+        with pytest.raises(StepFailedError) as stopped:
+            await executor.execute_sandboxed(code, timeout=2.0)
+        assert stopped.value.error_code.startswith(failure)
+
+
+def test_a_sandbox_takes_amounts_of_memory_and_no_network() -> None:
+    for wrong in ("a lot", "-1MB", "1.5GB"):
+        with pytest.raises(UsageError, match="no amount"):
+            AgentSandbox(memory_limit=wrong)
+    with pytest.raises(UsageError, match="no network"):
+        AgentSandbox(network_access=True)
 
 
 # --- integration ----------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ MODULES: Final = (
             "guide",
             "prices",
             "recipes",
+            "sandboxes",
             "server",
             "services",
             "sessions",

@@ -15,7 +15,14 @@ import minions
 from command_line import Cli, Write
 from minions import Prompt, ScriptedModel
 from minions.adapters.models.script_items import Answer
+from minions.adapters.sandboxes.workspaces import (
+    BubblewrapSandbox,
+    LandlockSandbox,
+    command_sandbox,
+)
+from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.sandbox import SandboxProbe
 from minions.testing import tool_request
 
 RECIPES: Final = Path(__file__).parents[2] / "recipes"
@@ -24,7 +31,22 @@ MODELS: Final = {
     "repository_triage": "triage_model.py",
     "questions_over_documents": "documents_model.py",
     "classify_tickets": "tickets_model.py",
+    "write_function": "function_model.py",
 }
+WRITES: Final = {"sales_report": ["report"], "write_function": ["check"]}
+"""The steps of a recipe whose tools write."""
+FOLDERS: Final = {"sales_report": "out", "write_function": "workspace"}
+"""The input that names the folder where a recipe writes."""
+
+
+@pytest.fixture(autouse=True)
+def needs_sandbox(request: pytest.FixtureRequest) -> None:
+    """Skip what runs commands where no sandbox holds; that this ends with exit code 4 is tested."""
+    if "write_function" in request.node.name:
+        try:
+            command_sandbox()
+        except EnvironmentRefusedError as error:
+            pytest.skip(error.message)
 
 
 def recipe(name: str) -> str:
@@ -51,9 +73,7 @@ def test_it_can_be_explained_drawn_and_planned(cli: Cli, here: Path, name: str) 
     steps = re.findall(r"^  - id: (\w+)$", Path(recipe(name)).read_text("utf-8"), re.MULTILINE)
     planned = cast("list[dict[str, JsonValue]]", done.json["planned"])
     assert [step["step_id"] for step in planned] == steps
-    assert [step["step_id"] for step in planned if step["writes"]] == (
-        ["report"] if name == "sales_report" else []
-    )
+    assert [step["step_id"] for step in planned if step["writes"]] == (WRITES.get(name, []))
     assert sorted(path.name for path in here.iterdir()) == [".git"]
 
 
@@ -62,7 +82,7 @@ def test_in_its_checkout_it_runs_by_its_name_alone(
     cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(RECIPES.parent)
-    given = ("-p", f"out={here}") if name == "sales_report" else ()
+    given = ("-p", f"{FOLDERS[name]}={here / 'made'}") if name in FOLDERS else ()
     done = cli("run", name, "--no-store", *given)
     assert done.code == 0, done.err
     assert done.err.startswith(f"recipe {name} · model scripted/{name} (scripted: ")
@@ -73,15 +93,17 @@ LARGEST_PROMPTS: Final = {
     "classify_tickets": ("tickets_model.py", 803),
     "handbook_chat": ("handbook_model.py", 1104),
     "label_ticket": ("tickets_model.py", 762),
-    "questions_over_documents": ("documents_model.py", 1560),
+    "questions_over_documents": ("documents_model.py", 1659),
     "quickstart": ("quickstart_model.py", 1506),
-    "repository_triage": ("triage_model.py", 1890),
+    "repository_triage": ("triage_model.py", 2051),
     "sales_report": ("sales_model.py", 1045),
+    "write_function": ("function_model.py", 1492),
 }
 """The extension, and the characters of the largest prompt on the data that comes along."""
 INPUTS: Final = {
     "quickstart": ("out",),
     "sales_report": ("out",),
+    "write_function": ("workspace",),
     "handbook_chat": ("message",),
     "label_ticket": ("id", "text"),
 }
@@ -98,7 +120,8 @@ def test_no_prompt_of_a_recipe_grows_unnoticed(here: Path, name: str) -> None:
     inputs = dict.fromkeys(INPUTS.get(name, ()), "How many days of leave do I have?")
     result = minions.run(recipe(name), inputs, model=model, extensions=extensions)
     assert result.status.value == "completed"
-    sizes = [sum(len(m.content or "") for m in prompt.messages) for prompt in model.prompts]
+    texts = ([m.content or "" for m in prompt.messages] for prompt in model.prompts)
+    sizes = [sum(len(text.replace(str(here), "")) for text in prompt) for prompt in texts]
     assert max(sizes) == largest
 
 
@@ -429,3 +452,33 @@ def test_every_row_of_a_table_gets_a_result_line(
     lines = [json.loads(line) for line in Path(out).read_text("utf-8").splitlines()]
     assert [line["output"]["id"] for line in lines] == [f"T{n:03}" for n in range(1, 101)]
     assert lines[3]["output"] == {"id": "T004", "class": "billing"}
+
+
+# --- write_function --------------------------------------------------------------------------
+
+
+def test_write_function_is_written_tested_and_mended(cli: Cli, here: Path) -> None:
+    name = "write_function"
+    done = cli("run", recipe(name), *offline(name), "--json", "-p", "workspace=made")
+    assert done.code == 0, done.err
+    assert done.json["output"] == {
+        "function": "is_leap_year",
+        "edges": ["1900", "2000"],
+        "workspace": str(here / "made"),
+    }
+    assert "year % 400" in (here / "made" / "function.py").read_text("utf-8")
+
+
+def test_without_a_sandbox_a_coding_recipe_is_refused_with_every_probe(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in (BubblewrapSandbox, LandlockSandbox):
+        probe = SandboxProbe(name="a socket", ok=False, detail="was possible")
+        monkeypatch.setattr(kind, "probe", lambda _, probe=probe: (probe,))
+    name = "write_function"
+    done = cli("run", recipe(name), *offline(name), "-p", "workspace=made")
+    assert done.code == 4
+    assert "error[no-sandbox]" in done.err
+    for each in ("bubblewrap", "landlock"):
+        assert f"{each}: a socket NOT OK (was possible)" in " ".join(done.err.split())
+    assert not (here / "made").exists()

@@ -117,9 +117,15 @@ class AnswerAssembly:
     _half: str = ""
     """The first half of a surrogate pair whose second half may come with the next fragment."""
 
+    def take_frame(self, document: Mapping[str, object]) -> None:
+        """Take what stands beside the choices: the model's name and the usage."""
+        if isinstance(model := document.get("model"), str) and model:
+            self._model = model
+        if isinstance(usage := document.get("usage"), dict):
+            self.usage = read_usage(usage)
+
     def take_message(self, document: Mapping[str, object]) -> None:
-        """Take the one document of a plain answer."""
-        self._take_frame(document)
+        """Take the choices of the one document of a plain answer."""
         choices = document.get("choices")
         if not isinstance(choices, list) or not choices:
             raise MalformedAnswerError(f"`choices` is {_shown(choices)}, not a list with an answer")
@@ -146,7 +152,7 @@ class AnswerAssembly:
 
     def take_piece(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
         """Take one document of a stream; returns the fragments that it adds."""
-        self._take_frame(document)
+        self.take_frame(document)
         choices = document.get("choices")
         if not choices:
             return ()  # the usage comes in a document of its own, without choices
@@ -187,12 +193,6 @@ class AnswerAssembly:
         if not self._slots and not "".join(self._texts).strip():
             return peer.empty(self.finish_reason, self.usage)
         return None
-
-    def _take_frame(self, document: Mapping[str, object]) -> None:
-        if isinstance(model := document.get("model"), str) and model:
-            self._model = model
-        if isinstance(usage := document.get("usage"), dict):
-            self.usage = read_usage(usage)
 
     def _take_choice(self, choice: Mapping[str, object], message: Mapping[str, object]) -> str:
         """Take one choice; returns the text that it adds."""
@@ -350,17 +350,25 @@ def read_usage(usage: Mapping[str, object]) -> TokenUsage:
     """Token counts under either provider's names; missing or invalid counts are 0."""
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     nested = details if isinstance(details, dict) else {}
-    return TokenUsage(
-        input_tokens=_count(usage, "prompt_tokens", "input_tokens"),
-        output_tokens=_count(usage, "completion_tokens", "output_tokens"),
-        cached_tokens=_count(nested, "cached_tokens")
-        or _count(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens"),
+    asked = _count(usage, "prompt_tokens", "input_tokens")
+    cached = _count(nested, "cached_tokens") or _count(
+        usage, "prompt_cache_hit_tokens", "cache_read_input_tokens"
     )
+    return TokenUsage(
+        input_tokens=asked,
+        output_tokens=_count(usage, "completion_tokens", "output_tokens"),
+        cached_tokens=min(cached, asked),
+    )
+
+
+_MOST_TOKENS: Final = 10**9
+"""A count above this is none: no model reads or writes as much, and one such number would use up
+any budget."""
 
 
 def _count(usage: Mapping[str, object], *names: str) -> int:
     for name in names:
         value = usage.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
+        if _is_index(value) and 0 <= cast("int", value) <= _MOST_TOKENS:
+            return cast("int", value)
     return 0

@@ -23,6 +23,7 @@ from minions.adapters.models.chat_shapes import read_completion, read_piece
 from minions.adapters.models.server_sent_events import EventParser
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.json_values import json_type
+from minions.contracts.messages import TokenUsage
 
 __all__ = ["AnswerReader", "PlainAnswer", "StreamedAnswer"]
 
@@ -39,6 +40,11 @@ class AnswerReader(ABC):
         connection may still be open.
         """
         return self.is_done
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What the server has reported so far; it was paid for, also if the answer is lost."""
+        return TokenUsage()
 
     @abstractmethod
     def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
@@ -79,20 +85,23 @@ class PlainAnswer(AnswerReader):
             and (response := usual_response(completion, self._peer)) is not None
         ):
             return Success(response)
+        assembly = AnswerAssembly()
         try:
             document: object = json.loads(body)
             if not isinstance(document, dict):
                 raise MalformedAnswerError(f"it is a JSON {json_type(document)}")
+            assembly.take_frame(document)
             if document.get("error"):
-                return Failure(error_failure(self._peer, document["error"]))
-            assembly = AnswerAssembly()
+                failure = error_failure(self._peer, document["error"])
+                return Failure(evolve(failure, usage=assembly.usage))
             assembly.take_message(document)
             return assembly.result(self._peer)
         except MalformedAnswerError as error:
             what = str(error)
         except (ValueError, RecursionError):
             what = "it is not JSON"
-        return Failure(self._peer.malformed(what, body.decode("utf-8", errors="replace")))
+        failure = self._peer.malformed(what, body.decode("utf-8", errors="replace"))
+        return Failure(evolve(failure, usage=assembly.usage))
 
 
 _AFTER_FINISH_S: Final = 2.0
@@ -128,6 +137,10 @@ class StreamedAnswer(AnswerReader):
         return deltas
 
     @property
+    def usage(self) -> TokenUsage:
+        return self._assembly.usage
+
+    @property
     def is_complete(self) -> bool:
         """True also without `[DONE]`, once a finish reason was sent."""
         return self.is_done or self._assembly.finish_reason is not None
@@ -145,13 +158,13 @@ class StreamedAnswer(AnswerReader):
             for event in self._events.rest():
                 self._take(event)
         if self._failure is not None:
-            return Failure(self._failure)
+            return Failure(evolve(self._failure, usage=self.usage))
         if not self.is_complete:
-            return Failure(self._incomplete(broken))
+            return Failure(evolve(self._incomplete(broken), usage=self.usage))
         try:
             return self._assembly.result(self._peer, self._latency_ms())
         except MalformedAnswerError as error:
-            return Failure(self._malformed(str(error)))
+            return Failure(evolve(self._malformed(str(error)), usage=self.usage))
 
     def _take(self, event: bytes) -> Sequence[ModelDelta]:
         if self.is_done:
@@ -174,6 +187,7 @@ class StreamedAnswer(AnswerReader):
         if not isinstance(document, dict):
             raise MalformedAnswerError(f"a piece of the stream is a JSON {json_type(document)}")
         if document.get("error"):
+            self._assembly.take_frame(document)
             self._stop(error_failure(self._peer, document["error"]))
             return ()
         return self._assembly.take_piece(document)
@@ -185,7 +199,7 @@ class StreamedAnswer(AnswerReader):
     def _incomplete(self, broken: str | None) -> ModelFailure:
         if self._events.has_events or broken is not None:
             what = broken or "the stream ended before the answer was finished"
-            return evolve(self._peer.interrupted(what), usage=self._assembly.usage)
+            return self._peer.interrupted(what)
         return self._malformed("an event stream was expected")
 
     def _malformed(self, what: str) -> ModelFailure:

@@ -383,7 +383,8 @@ class OpenAIModel(ChatModel):
                     "stopped sending in the middle of its answer for",
                     options.idle_timeout_s,
                 )
-                return Failure(self._peer.timed_out(what, seconds, "idle_timeout_s"))
+                failure = self._peer.timed_out(what, seconds, "idle_timeout_s")
+                return Failure(evolve(failure, usage=reader.usage))
         except _TooLargeError:
             return Failure(self._peer.too_large(_MOST_BYTES))
         except BrokenBodyError as error:

@@ -15,7 +15,7 @@ from attrs import frozen
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.json_values import parse_json as parsed_json
-from minions.contracts.tools import Effect, Tool, Toolset
+from minions.contracts.tools import Effect, Reads, Tool, Toolset
 
 __all__ = ["CsvTable", "built_in", "data_toolset"]
 
@@ -52,10 +52,12 @@ def _tools(prefix: str) -> Sequence[Tool]:
     from minions.adapters.tools.function_tool import tool
 
     return (
-        tool(name=f"{prefix}parse_csv", effect=Effect.PURE)(parse_csv),
-        tool(name=f"{prefix}to_csv", effect=Effect.PURE)(to_csv),
+        tool(name=f"{prefix}parse_csv", effect=Effect.PURE, reads=Reads.TRUSTED)(parse_csv),
+        tool(name=f"{prefix}to_csv", effect=Effect.PURE, reads=Reads.TRUSTED)(to_csv),
         # In a parsed JSON text, `success: false` says nothing about this call.
-        tool(name=f"{prefix}parse_json", effect=Effect.PURE, success_key=False)(parse_json),
+        tool(
+            name=f"{prefix}parse_json", effect=Effect.PURE, reads=Reads.TRUSTED, success_key=False
+        )(parse_json),
     )
 
 

@@ -13,7 +13,7 @@ from attrs import frozen
 from minions.adapters.tools.declared_tool import DeclaredTool
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tools import Effect, Tool, ToolSpec
+from minions.contracts.tools import Effect, Reads, Tool, ToolSpec
 
 __all__ = ["date_time_tools"]
 
@@ -31,6 +31,7 @@ _NOW: Final = ToolSpec(
         "additionalProperties": False,
     },
     effect=Effect.PURE,
+    reads=Reads.TRUSTED,
 )
 _HOURS_AGO: Final = ToolSpec(
     name="getDateTimeHoursAgo",
@@ -45,6 +46,7 @@ _HOURS_AGO: Final = ToolSpec(
         "additionalProperties": False,
     },
     effect=Effect.PURE,
+    reads=Reads.TRUSTED,
 )
 
 

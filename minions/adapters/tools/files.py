@@ -18,7 +18,7 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
-from minions.contracts.tools import Effect, Tool, Toolset
+from minions.contracts.tools import Effect, Reads, Tool, Toolset
 
 __all__ = ["built_in", "files_toolset"]
 
@@ -99,8 +99,17 @@ def _tools(files: _FileTools, *, prefix: str) -> Sequence[Tool]:
         ("edit", files.edit, Effect.ONCE),
     )
     return [
-        tool(name=f"{prefix}{name}", effect=effect)(function) for name, function, effect in effects
+        tool(name=f"{prefix}{name}", effect=effect, reads=_READS[effect])(function)
+        for name, function, effect in effects
     ]
+
+
+_READS: Final = {
+    Effect.PURE: Reads.PRIVATE,
+    # Their results are receipts: the path, and how much was written.
+    Effect.IDEMPOTENT: Reads.TRUSTED,
+    Effect.ONCE: Reads.TRUSTED,
+}
 
 
 # --- results ---------------------------------------------------------------------------------

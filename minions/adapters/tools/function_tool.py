@@ -19,7 +19,7 @@ from minions.contracts.codec import decode, encode
 from minions.contracts.errors import SchemaError, ToolError, UsageError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
-from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 
 __all__ = ["FunctionTool", "tool"]
 
@@ -27,6 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EffectName: TypeAlias = Effect | Literal["pure", "idempotent", "once", "undeclared"]
+ReadsName: TypeAlias = Reads | Literal["trusted", "untrusted", "private", "undeclared"]
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -116,6 +117,7 @@ def tool(
     effect: EffectName = Effect.UNDECLARED,
     timeout_s: float | None = None,
     success_key: bool = True,
+    reads: ReadsName = Reads.UNDECLARED,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
@@ -128,6 +130,7 @@ def tool(
     effect: EffectName = Effect.UNDECLARED,
     timeout_s: float | None = None,
     success_key: bool = True,
+    reads: ReadsName = Reads.UNDECLARED,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a tool of a typed function, sync or async: `@tool` or `@tool(effect="pure")`.
 
@@ -141,6 +144,7 @@ def tool(
         effect: What it changes outside; decides about retries, permissions and recovery.
         timeout_s: Seconds per attempt; None: the step's `tool_timeout_s`.
         success_key: Whether a mapping result with `success: false` counts as a failure.
+        reads: Whether a stranger may have written text in its results; see `Reads`.
     Raises:
         UsageError: An invalid name, or parameters that JSON cannot express; names every one of
             them.
@@ -159,6 +163,7 @@ def tool(
             effect=_effect(effect, tool_name),
             timeout_s=timeout_s,
             success_key=success_key,
+            reads=_reads(reads, tool_name),
         )
         return FunctionTool(function, spec, parameters)
 
@@ -186,6 +191,17 @@ def _effect(effect: str, name: str) -> Effect:
             f"Tool '{name}': '{effect}' is not an effect. Effects are: {', '.join(Effect)}.",
             code="bad-tool",
             suggestions=near_names(effect, Effect),
+        ) from None
+
+
+def _reads(reads: str, name: str) -> Reads:
+    try:
+        return Reads(reads)
+    except ValueError:
+        raise UsageError(
+            f"Tool '{name}': '{reads}' does not say what it reads. Say one of: {', '.join(Reads)}.",
+            code="bad-tool",
+            suggestions=near_names(reads, Reads),
         ) from None
 
 

@@ -34,7 +34,7 @@ from minions.adapters.tools.network_targets import (
 )
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tools import Effect, Tool, ToolScope, Toolset
+from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -131,8 +131,8 @@ def _tools(http: _HttpTools, *, prefix: str) -> Sequence[Tool]:
 
     posting = Effect.IDEMPOTENT if http.options.idempotent else Effect.ONCE
     return (
-        tool(name=f"{prefix}get", effect=Effect.PURE)(http.get),
-        tool(name=f"{prefix}post", effect=posting)(http.post),
+        tool(name=f"{prefix}get", effect=Effect.PURE, reads=Reads.UNTRUSTED)(http.get),
+        tool(name=f"{prefix}post", effect=posting, reads=Reads.UNTRUSTED)(http.post),
     )
 
 

@@ -12,7 +12,7 @@ from minions.adapters.stores.state_store import RESERVED, StateStore
 from minions.adapters.tools.declared_tool import DeclaredTool
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue, parse_json
-from minions.contracts.tools import Effect, Tool, ToolSpec
+from minions.contracts.tools import Effect, Reads, Tool, ToolSpec
 
 __all__ = ["state_tools"]
 
@@ -33,6 +33,7 @@ _SAVE: Final = ToolSpec(
         "additionalProperties": False,
     },
     effect=Effect.IDEMPOTENT,
+    is_contained=True,  # loadState brings it back as untrusted
 )
 _LOAD: Final = ToolSpec(
     name="loadState",
@@ -47,12 +48,14 @@ _LOAD: Final = ToolSpec(
         "additionalProperties": False,
     },
     effect=Effect.PURE,
+    reads=Reads.PRIVATE,
 )
 _LIST: Final = ToolSpec(
     name="listStateKeys",
     description="The keys under which values are kept, sorted.",
     parameters={"type": "object", "properties": {}, "additionalProperties": False},
     effect=Effect.PURE,
+    reads=Reads.PRIVATE,
 )
 
 

@@ -12,7 +12,7 @@ from attrs import frozen
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.errors import ToolError, near_hint, near_names
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tools import Effect, Tool, Toolset
+from minions.contracts.tools import Effect, Reads, Tool, Toolset
 
 __all__ = ["TimeShown", "built_in", "moment_in", "time_toolset"]
 
@@ -57,8 +57,8 @@ def time_toolset(now: Callable[[], datetime]) -> Toolset:
 
 def _tools(times: _TimeTools, *, prefix: str) -> Sequence[Tool]:
     return (
-        tool(name=f"{prefix}now", effect=Effect.PURE)(times.now),
-        tool(name=f"{prefix}shift", effect=Effect.PURE)(times.shift),
+        tool(name=f"{prefix}now", effect=Effect.PURE, reads=Reads.TRUSTED)(times.now),
+        tool(name=f"{prefix}shift", effect=Effect.PURE, reads=Reads.TRUSTED)(times.shift),
     )
 
 

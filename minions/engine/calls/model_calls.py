@@ -39,6 +39,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Clock
+from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.prompt_sections import (
@@ -67,6 +68,7 @@ __all__ = [
     "ModelCalls",
     "capabilities_of",
     "instruction_in",
+    "model_of",
     "recall",
     "warm_up",
 ]
@@ -262,7 +264,9 @@ class ModelCalls:
         context = self.view.context
         recorded = context.scope.recorded("model_call", call.key)
         if recorded is not None:
-            return self._fed_back(call, recorded, remember=remember)
+            done = self._fed_back(call, recorded, remember=remember)
+            await self._tell_overrun()
+            return done
         if (failure := self._too_long(call)) is not None:
             now = context.scope.services.clock.now()
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
@@ -274,6 +278,11 @@ class ModelCalls:
         context = self.view.context
         context.progress.check_time()
         budget, model = context.progress.budget, model_of(self.factory)
+        if (cached := await self._cached(call, model)) is not None:
+            await self._record(cached, 0.0, remember=remember)
+            if remember:
+                self._remember(cached)
+            return cached
         expect_price(model, budget, context.scope.services)
         if is_last:
             last = budget.last_call()
@@ -286,9 +295,26 @@ class ModelCalls:
             if budget.is_spent:
                 context.scope.services.metrics.budget_refused(budget.reached or "limit")
             raise
-        if (overrun := budget.overrun) is not None:
-            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
+        await self._tell_overrun()
         return done
+
+    async def _tell_overrun(self) -> None:
+        """Warn of an exceeded limit; an earlier execution may have died before it did."""
+        context = self.view.context
+        overrun = context.progress.budget.overrun
+        if overrun is not None:
+            await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
+
+    async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
+        """The call with the answer that was given to the same request before; it costs nothing."""
+        cache = AnswerCache.of(call.prompt, model, self.view)
+        response = await cache.find(call.prompt) if cache is not None else None
+        if response is None:
+            return None
+        now = self.view.context.scope.services.clock.now()
+        return _with(
+            call, CallStatus.COMPLETED, response=response, started_at=now, completed_at=now
+        )
 
     def _estimate(self, call: ModelCall, model: ChatModel | None) -> CallEstimate:
         """What the call may use at most."""
@@ -476,6 +502,8 @@ class ModelCalls:
         if view.live_conversation is not None:
             view.live_conversation.follow((entry,))
         recall(self.factory, call.prompt)
+        if (cache := AnswerCache.of(call.prompt, model_of(self.factory), view)) is not None:
+            cache.note_replayed(call.prompt)
         if remember:
             self._remember(done)
         return done
@@ -604,6 +632,8 @@ def _metrics(
         metrics["model_name"] = response.model_name
     if response.provider is not None:
         metrics["provider"] = response.provider
+    if response.cached_from is not None:
+        metrics["cached_from"] = response.cached_from
     if response.first_token_latency_ms is not None:
         metrics["first_token_latency_ms"] = response.first_token_latency_ms
     return metrics

@@ -20,6 +20,7 @@ from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.compile.kinds.compiler import BuildParts
 from minions.engine.compile.kinds.registry import compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
+from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.expressions.template import (
     Condition,
     Reference,
@@ -202,11 +203,16 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
     # A name that several steps save under may come from any of them: no single one is needed.
     sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
     controls = {spec.id: _control(spec) for spec in specs}
+    untrusted = UntrustedText(recipe, extensions.catalog())
     steps: list[WrittenStep[object]] = []
     for spec in specs:
         read_by_control = _read_by(controls[spec.id], saved)
         parts = BuildParts(
-            saved=saved, tools=tools, extensions=extensions, read_by_control=read_by_control
+            saved=saved,
+            tools=tools,
+            extensions=extensions,
+            read_by_control=read_by_control,
+            untrusted=untrusted,
         )
         steps.append(compiler_of(spec).build(spec, parts))
     if recipe.graph is not None:

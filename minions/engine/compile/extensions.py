@@ -11,6 +11,7 @@ from attrs import field, frozen
 from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.completion import CompletionLink
 from minions.contracts.errors import UsageError
+from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox, Toolset
 from minions.engine.compile.function_steps import step_classes
@@ -56,6 +57,8 @@ class Extensions:
     """Models by their full name, such as `scripted/demo`."""
     recipes: Mapping[str, AgentRecipe] = field(factory=dict)
     """Recipes made by code, which `recipe:` steps may name."""
+    sandboxes: Mapping[str, CodeSandbox] = field(factory=dict)
+    """Sandboxes for `code` steps, by the name that recipes use."""
     steps: Mapping[str, type[Step[object]]] = field(factory=dict, converter=step_classes)
     """`Step` classes and `@step` functions for `uses:` steps. They are called with `id` and the
     arguments of `with`."""

@@ -9,6 +9,7 @@ from minions.contracts.instructions import OutputInstructions
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, system, user
 from minions.contracts.schema import JsonSchema
+from minions.engine.compile.borders import border_of, border_words, within, without_markers
 
 __all__ = ["extraction_question", "summarised"]
 
@@ -29,6 +30,7 @@ def extraction_question(
     tool_params: JsonSchema,
     context_data: Mapping[str, JsonValue],
     missing: Iterable[str] | None = None,
+    seed: str | None = None,
 ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
     """The messages to the model, and the form of its answer: `{"params": {name: value}}`.
 
@@ -36,6 +38,7 @@ def extraction_question(
         tool_params: JSON Schema of the tool's arguments, an object.
         context_data: Known values, by name; long lists are shown by their first items.
         missing: Parameters that must be found; None: those that the schema requires.
+        seed: Of the border around the values, as for `border_of`; None: they have none.
     """
     wanted = list(_required(tool_params) if missing is None else missing)
     known = "\n".join(f"{name}: {summarised(value)}" for name, value in context_data.items())
@@ -44,8 +47,14 @@ def extraction_question(
         f"Tool: {tool_name}\n"
         f"Parameters: {dumps(tool_params)}\n"
         f"To be found: {', '.join(wanted) or 'whatever fits'}\n"
-        f"Data:\n{known or '(none)'}"
+        "Data:\n"
     )
+    head = [system(_WORDS)]
+    if seed is not None and known:
+        known = without_markers(known)
+        border = border_of(seed, [text, known])
+        head.append(border_words(border))
+        known = within(border, known)
     declared = tool_params.get("properties")
     params: JsonSchema = {
         **tool_params,
@@ -63,7 +72,7 @@ def extraction_question(
         "additionalProperties": False,
     }
     instructions = OutputInstructions[JsonValue](schema=schema, name="params")
-    return (system(_WORDS), user(text)), instructions
+    return (*head, user(f"{text}{known or '(none)'}")), instructions
 
 
 def _required(schema: JsonSchema) -> list[str]:

@@ -56,9 +56,9 @@ class Preparation:
                 case.
         Raises:
             UsageError: Steps, tools or limits are wrong.
-            EnvironmentRefusedError: A step that runs is code, and there is no sandbox.
+            EnvironmentRefusedError: A step that runs is code, and its sandbox does not hold here.
         """
-        refuse_code(recipe, runs)
+        refuse_code(recipe, self._extensions.sandboxes, runs)
         key = (id(recipe), tools.names)
         known = self._compiled.get(key)
         if known is not None and known[0]() is recipe:

@@ -86,6 +86,12 @@ class WrittenStep(Step[T_co]):
         """As `messages`, in the words of runs that were recorded before outputs had a border."""
         return self.messages(view)
 
+    def unmarked_messages(self, view: RunContext) -> Sequence[Message]:
+        """As `messages`, in the words of runs that were recorded before untrusted values had a
+        border.
+        """
+        return self.messages(view)
+
     @property
     def metadata(self) -> Mapping[str, object]:
         """Metadata and limits of the step in one mapping, as executors read them."""

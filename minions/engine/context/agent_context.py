@@ -178,7 +178,7 @@ class AgentContext(RunContext):
 
     @property
     def blocking(self) -> BlockingCalls:
-        """Of the run's services."""
+        """Calls synchronous tools: `blocking` of the run's services."""
         return self.scope.services.blocking
 
     def refusal(self, tool: ToolSpec) -> str | None:

@@ -48,6 +48,8 @@ class RunProgress:
             parent=parent.budget if parent is not None else None,
             earlier=earlier,
         )
+        self.answers_asked: set[str] = parent.answers_asked if parent is not None else set()
+        """Keys of answers that were looked up in the cache: to ask again is no repetition."""
         self._open_calls = tuple(open_calls)
         self._warnings = list(warnings)
         self._deadline: asyncio.Timeout | None = None

@@ -160,7 +160,7 @@ class StepView(RunContext):
 
     @property
     def blocking(self) -> BlockingCalls:
-        """Of the run's services."""
+        """Calls synchronous tools: `blocking` of the run's services."""
         return self.context.blocking
 
     def refusal(self, tool: ToolSpec) -> str | None:

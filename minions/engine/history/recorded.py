@@ -88,6 +88,7 @@ def _response(fact: ModelCallFinished) -> ModelCallResponse:
         provider=measured.provider,
         first_token_latency_ms=measured.first_token_latency_ms,
         completion_instruction=fact.instruction,
+        cached_from=measured.cached_from,
     )
 
 

@@ -96,7 +96,7 @@ class RunModels:
         configs = [config]
         if isinstance(step, RecipeStep):
             configs = [config.overlaid(step.recipe.model), *asking_within(step.recipe, config)]
-        return [[self._name_of(each), encode(each)] for each in dict.fromkeys(configs)]
+        return [[self._name_of(each), _asked(each)] for each in dict.fromkeys(configs)]
 
     def _name_of(self, config: ModelConfig) -> str:
         return self._executors(config).model.name
@@ -159,3 +159,10 @@ class RunModels:
             chosen = source.options(config) if isinstance(source, ModelChooser) else None
             options = self._options[config] = chosen or config.options()
         return options
+
+
+def _asked(config: ModelConfig) -> JsonValue:
+    """What decides the answers: whether they are cached does not."""
+    known = encode(config)
+    assert isinstance(known, dict)  # noqa: S101  # of an attrs class
+    return {name: known[name] for name in known if name != "cache"}

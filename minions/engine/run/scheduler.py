@@ -61,7 +61,7 @@ class DependencyWalk:
         *,
         run: Callable[[Step[object]], Awaitable[StepStatus]],
         skip: Callable[[Step[object], Skip], Awaitable[None]],
-        stop_reason: Callable[[], str | None],
+        stop_reason: Callable[[Step[object]], str | None],
         back_edges: BackEdges,
         is_brief: Callable[[Step[object]], bool],
         max_parallel: int,
@@ -73,7 +73,7 @@ class DependencyWalk:
             run: Runs one step and gives its status (SKIPPED when its condition is false,
                 IN_PROGRESS when it waits for a decision).
             skip: Records a step that is passed over.
-            stop_reason: Asked before each start; a text means nothing new starts.
+            stop_reason: Asked before each start; a text means that the step does not start.
             back_edges: Where failures lead.
             is_brief: Whether a step waits for nothing: then a task of its own is not worth it.
             room: Awaited now and then before a further step starts; None: nothing is waited for.
@@ -155,7 +155,7 @@ class DependencyWalk:
     def _skip_for(self, position: int) -> Skip | None:
         """A failed dependency, one passed over that it reads, all passed over, or a stopped run."""
         if not self._has_gaps:
-            stopped = self._stop_reason()
+            stopped = self._stop_reason(self._steps[position])
             return Skip(stopped) if stopped is not None else None
         needs = self._graph.needs(position)
         steps = self._steps
@@ -173,7 +173,7 @@ class DependencyWalk:
             # A join goes on with the branch that was taken; what reads the other one cannot.
             if other in reads or len(skipped) == len(needs):
                 return Skip(f"its dependency '{steps[other].id}' was skipped")
-        stopped = self._stop_reason()
+        stopped = self._stop_reason(steps[position])
         return Skip(stopped) if stopped is not None else None
 
     def _settle_or_leave(self, position: int, status: StepStatus) -> None:

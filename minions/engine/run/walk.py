@@ -145,10 +145,11 @@ class RecipeWalk:
         key = context.scope.execution_key(step.id, context.step_manager.visits(step.id))
         return any(call.key.startswith(f"{key}/decide/") for call in context.progress.open_calls)
 
-    def _stop_reason(self) -> str | None:
-        """Why nothing new may start."""
+    def _stop_reason(self, step: Step[object]) -> str | None:
+        """Why the step may not start; what ended before the failure is replayed."""
         failed = self._steps.failed
-        if failed is not None and self._context.recipe.on_failure is OnFailure.STOP:
+        is_stopped = failed is not None and self._context.recipe.on_failure is OnFailure.STOP
+        if failed is not None and is_stopped and not self._steps.has_ended_before(step):
             return f"the run stopped: step '{failed.step_id}' failed"
         return None
 

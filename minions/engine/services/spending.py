@@ -140,6 +140,11 @@ class Spending:
         Args:
             characters: Of its prompt; 0: not known.
         """
+        self._count(usage, characters)
+        if self.reached is None:
+            self.reached = self.used_up()
+
+    def _count(self, usage: TokenUsage, characters: int = 0) -> None:
         self.usage += usage
         self._longest_output = max(self._longest_output, usage.output_tokens)
         if characters and usage.input_tokens:
@@ -148,22 +153,28 @@ class Spending:
         if usage.cost_usd and usage.total_tokens:
             each = usage.cost_usd / usage.total_tokens
             self._dollars_per_token = max(self._dollars_per_token, each)
-        if self.reached is None:
-            self.reached = self.used_up()
 
     def replay(self, key: str, usage: TokenUsage) -> None:
-        """Count a recorded call that is replayed now."""
+        """Count a recorded call that is replayed now.
+
+        What is still to be replayed reaches no limit here: else the steps whose answers are
+        recorded would not start, and the answers would be lost.
+        """
         self.calls += 1
         self.earlier.replayed(key, usage)
-        self.add(usage)
+        self._count(usage)
+        if self.reached is None:
+            self.reached = self._used_up_by(self.usage.total_tokens, _known_cost(self.usage))
 
     def used_up(self) -> str | None:
         """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
+        return self._used_up_by(self.tokens, self.cost_usd)
+
+    def _used_up_by(self, tokens: int, cost: float | None) -> str | None:
         limits = self.limits()
-        if limits.max_tokens is not None and self.tokens >= limits.max_tokens:
+        if limits.max_tokens is not None and tokens >= limits.max_tokens:
             return "max_tokens"
         if limits.max_cost_usd is not None:
-            cost = self.cost_usd
             return "max_cost_usd" if cost is None or cost >= limits.max_cost_usd else None
         return None
 
@@ -178,10 +189,10 @@ class Spending:
 
         None: the cost of a call is not known.
         """
-        cost = self.usage.cost_usd
-        if (cost is None and self.usage.total_tokens) or self.earlier.unpriced:
+        cost = _known_cost(self.usage)
+        if cost is None or self.earlier.unpriced:
             return None
-        return (cost or 0.0) + self.earlier.cost_usd
+        return cost + self.earlier.cost_usd
 
     @property
     def overrun(self) -> str | None:
@@ -265,6 +276,11 @@ class Spending:
             return False
         most = limits.max_cost_usd
         return most is None or (self.cost_usd or 0.0) + held.cost_usd <= most + _ROUNDING
+
+
+def _known_cost(usage: TokenUsage) -> float | None:
+    """US dollars; of no tokens 0, though their price is not known. None: not known."""
+    return usage.cost_usd if usage.cost_usd is not None or usage.total_tokens else 0.0
 
 
 class _Held(NamedTuple):

@@ -146,8 +146,13 @@ class StepExecutor(Generic[T]):
 
         A step that tells itself is entered again all the same, unless it did nothing.
         """
-        is_told = self._recorded is not None and self._recorded.ended is not None
-        return is_told and (self.was_cached or not isinstance(self.step, RecordedInParts))
+        is_entered = isinstance(self.step, RecordedInParts) and not self.was_cached
+        return self.has_ended_before and not is_entered
+
+    @property
+    def has_ended_before(self) -> bool:
+        """Whether its end is recorded, also where it is entered again to replay its parts."""
+        return self._recorded is not None and self._recorded.ended is not None
 
     @property
     def was_cached(self) -> bool:

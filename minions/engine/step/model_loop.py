@@ -48,7 +48,8 @@ from minions.contracts.output import output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
-from minions.engine.calls.model_calls import ModelCalls
+from minions.engine.calls.answer_cache import AnswerCache
+from minions.engine.calls.model_calls import ModelCalls, model_of
 from minions.engine.calls.output_ladder import Answer, OutputLadder
 from minions.engine.calls.result_reader import ResultReader, has_long_result
 from minions.engine.calls.tool_batch import ToolBatch
@@ -266,9 +267,20 @@ class ModelLoop:
             ending = await self._until_end()
         except StepFailedError as error:
             ending = Ending(error=error.failure)
-        if ending.error is None or not self._may_answer(ending.error):
+        if ending.error is None:
+            await self._keep_answers()
+            return ending
+        if not self._may_answer(ending.error):
             return ending
         return await self._answered_at_limit(ending)
+
+    async def _keep_answers(self) -> None:
+        """Store the answers of the step that succeeded, where the model says `cache: true`."""
+        calls = [call for call in self.trace.model_calls if call.prompt.options.cache]
+        model = model_of(self.model_call_executor_factory)
+        cache = AnswerCache.of(calls[0].prompt, model, self.view) if calls else None
+        if cache is not None:
+            await cache.keep(calls)
 
     def _may_answer(self, error: FailureInfo) -> bool:
         """Whether the step answers from what there is: a limit is why it has no output."""

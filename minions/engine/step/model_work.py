@@ -103,7 +103,7 @@ class ModelWork(StepWork):
 
     def _opens_as(self, started: StepStarted) -> bool:
         try:
-            openings = [self._opening(), self._older_opening()]
+            openings = [self._opening(), self._unmarked_opening(), self._older_opening()]
         except MinionsError:  # what it reads is not there any more
             return False
         recorded = (started.messages, started.history)
@@ -128,6 +128,11 @@ class ModelWork(StepWork):
         said = view.context.progress.conversation if step.shares_conversation else ()
         mode = step.completion_criteria.mode
         return opening_of(view, own, self._parts.output, mode, said=said, describe=describe)
+
+    def _unmarked_opening(self) -> Opening:
+        step, view = self._step, self._parts.view
+        own = step.unmarked_messages(view) if isinstance(step, WrittenStep) else step.messages(view)
+        return self._opening_with(view, own, output_words)
 
     def _older_opening(self) -> Opening:
         """The opening in the words of earlier versions: what they recorded is not asked again."""

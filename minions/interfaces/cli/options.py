@@ -104,9 +104,9 @@ class CommandContext:
         from minions.recipe.catalog import Catalog
 
         if self.settings.extensions:
-            return self.extensions().catalog()
+            return evolve(self.extensions().catalog(), strict=self.settings.strict)
         tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
-        return Catalog(toolsets=built_in_toolsets(), tools=tools)
+        return Catalog(toolsets=built_in_toolsets(), tools=tools, strict=self.settings.strict)
 
     def journal(self) -> Journal:
         """The configured journal; opens nothing yet."""
@@ -214,6 +214,12 @@ def _checked_label(
     _context: click.Context, _option: click.Parameter, said: str | None
 ) -> str | None:
     return None if said is None else checked_user(said)
+
+
+def strict_option(function: F) -> F:
+    """Add `--strict`."""
+    text = "Refuse where untrusted text can reach a tool with an effect, without approval."
+    return click.option("--strict", is_flag=True, help=text)(function)
 
 
 def extension_options(function: F) -> F:

@@ -10,6 +10,7 @@ from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.adapters.tools.date_time import date_time_tools
 from minions.adapters.tools.state import state_tools
 from minions.contracts.tools import Toolbox, Toolset
+from minions.interfaces.built_in_sandboxes import BuiltInSandboxes
 from minions.interfaces.built_in_toolsets import BuiltInToolsets
 
 if TYPE_CHECKING:  # `validate` needs no engine
@@ -34,14 +35,16 @@ def built_in_tools(state: StateStore | None = None) -> Toolbox:
 
 
 def built_in_extensions(state: StateStore | None = None) -> Extensions:
-    """The built-in tools and toolsets; nothing is opened.
+    """The built-in tools, toolsets and sandboxes; nothing is opened.
 
     Args:
         state: As for `built_in_tools`.
     """
     from minions.engine.compile.extensions import Extensions
 
-    return Extensions(toolsets=built_in_toolsets(), tools=built_in_tools(state))
+    return Extensions(
+        toolsets=built_in_toolsets(), tools=built_in_tools(state), sandboxes=BuiltInSandboxes()
+    )
 
 
 def extended(base: Extensions, own: Extensions) -> Extensions:
@@ -56,4 +59,5 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         models={**base.models, **own.models},
         recipes={**base.recipes, **own.recipes},
         steps={**base.steps, **own.steps},
+        sandboxes={**base.sandboxes, **own.sandboxes} if own.sandboxes else base.sandboxes,
     )

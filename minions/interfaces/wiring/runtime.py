@@ -67,8 +67,12 @@ class Runtime:
     services: Services
     tool_calls: ToolCallExecutorFactory | None = None
     """Executes tool calls; None: the run's toolbox does."""
+    is_strict: bool = False
+    """Whether untrusted text may reach no tool with an effect in any recipe, as with `strict: true`
+    in each.
+    """
     recipes: CompiledRecipes = Factory(
-        lambda self: CompiledRecipes(self.extensions.catalog()), takes_self=True
+        lambda self: _recipes(self.extensions, is_strict=self.is_strict), takes_self=True
     )
     """The recipe store of the process: recipes by path or id, read once."""
     preparation: Preparation = Factory(lambda self: Preparation(self.extensions), takes_self=True)
@@ -113,7 +117,9 @@ class Runtime:
             models: Answer instead of the models that recipes name.
             services: Fields of `Services`. A journal or cache given here is the caller's to close.
         """
-        changes = _of_extensions(extensions) if extensions is not None else {}
+        changes: _Changes = {}
+        if extensions is not None:
+            changes = _of_extensions(extensions, is_strict=self.is_strict)
         if services:
             changes["services"] = attrs.evolve(self.services, **services)
         if models is not None:
@@ -153,11 +159,15 @@ class _Changes(TypedDict, total=False):
     preparation: Preparation
 
 
-def _of_extensions(extensions: Extensions) -> _Changes:
+def _recipes(extensions: Extensions, *, is_strict: bool) -> CompiledRecipes:
+    return CompiledRecipes(attrs.evolve(extensions.catalog(), strict=is_strict))
+
+
+def _of_extensions(extensions: Extensions, *, is_strict: bool) -> _Changes:
     """The parts that depend on extensions: recipes compiled with other extensions may differ."""
     return {
         "extensions": extensions,
-        "recipes": CompiledRecipes(extensions.catalog()),
+        "recipes": _recipes(extensions, is_strict=is_strict),
         "preparation": Preparation(extensions),
     }
 
@@ -206,7 +216,13 @@ def make_runtime(
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
     if services.budgets is None and settings.budgets != Budgets():
         services = attrs.evolve(services, budgets=SharedBudgets(settings.budgets))
-    return Runtime(models=models.source, extensions=extensions, services=services, closers=closers)
+    return Runtime(
+        models=models.source,
+        extensions=extensions,
+        services=services,
+        is_strict=settings.strict,
+        closers=closers,
+    )
 
 
 def make_services(

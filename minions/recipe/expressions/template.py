@@ -7,7 +7,7 @@ Rendered text is never rendered again. Expressions are parsed in `syntax` and ev
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -128,6 +128,27 @@ class Template(Struct, frozen=True, gc=False):
     def term(self) -> Term | None:
         """The expression, if the value consists of one expression only."""
         return self.root.term if isinstance(self.root, _Native) else None
+
+    def marked(self, scope: Scope, mark: Callable[[Term, JsonValue], str]) -> str:
+        """The text of a string, with each value as `mark` writes it.
+
+        Raises:
+            MissingValueError, EvaluationError: As `render`.
+        """
+        if isinstance(self.root, _Native):
+            return mark(self.root.term, self.root.term.value(scope))
+        if not isinstance(self.root, _Text):
+            return as_text(self.root.render(scope))
+        pieces = self.root.pieces
+        texts = [
+            each if isinstance(each, str) else mark(each, each.value(scope)) for each in pieces
+        ]
+        check_size(sum(map(len, texts)))
+        return "".join(texts)
+
+    def terms(self) -> Iterator[Term]:
+        """Every expression in the value, in the order of the text."""
+        return self.root.terms()
 
     @property
     def is_whole(self) -> bool:

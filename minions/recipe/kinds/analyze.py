@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from attrs import frozen
@@ -51,6 +52,14 @@ class AnalyzeSpec(StepSpec):
     @property
     def own_model(self) -> ModelConfig | None:
         return self.model
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.context, self.task, self.input)
+
+    @property
+    def declared_output(self) -> JsonSchema | None:
+        return self.output
 
     @property
     def content(self) -> str:

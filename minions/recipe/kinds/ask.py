@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from attrs import frozen
@@ -45,6 +46,14 @@ class AskSpec(StepSpec):
             default=self.default,
             has_default=self.has_default,
         )
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.ask,)
+
+    @property
+    def declared_output(self) -> JsonSchema | None:
+        return self.form
 
     @property
     def content(self) -> str:

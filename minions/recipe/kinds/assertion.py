@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from attrs import frozen
 
+from minions.contracts.json_values import JsonValue
 from minions.recipe.drafts import StepDraft, read_condition
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import StepSpec
@@ -24,6 +26,14 @@ class AssertSpec(StepSpec):
     conditions: tuple[str, ...]
     message: str | None = None
     """The error message if a condition does not hold; a template."""
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.message,)
+
+    @property
+    def checks(self) -> Sequence[str]:
+        return self.conditions
 
     @property
     def content(self) -> str:

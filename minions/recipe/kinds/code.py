@@ -1,26 +1,39 @@
-"""`code:` — Python for a sandbox. There is no sandbox yet: such
-a recipe is refused when it is run.
-"""
+"""`code:` — Python for a sandbox."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+import ast
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.json_values import JsonValue
+from minions.contracts.sandbox import CODE_LIMITS, SandboxLimits
 from minions.recipe.drafts import StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind, given_mapping
 from minions.recipe.model import StepSpec
-from minions.recipe.text.key_types import Table, mapping_key, text_key
+from minions.recipe.text.key_types import (
+    CACHE_KEY,
+    Key,
+    Table,
+    choice_key,
+    count_key,
+    mapping_key,
+    text_key,
+)
+from minions.recipe.text.nodes import ScalarNode
+from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
-__all__ = ["CODE", "CodeSpec"]
+__all__ = ["CODE", "SANDBOX", "CodeSpec"]
+
+_SANDBOXES: Final = ("monty", "process")
+_KIB: Final = 1024
 
 
 @frozen(kw_only=True)
 class CodeSpec(StepSpec):
-    """Python for a sandbox; there is no sandbox yet, so that the run is refused."""
+    """Python for a sandbox; its value is that of its last expression."""
 
     kind: ClassVar[str] = "code"
     needs_sandbox: ClassVar[bool] = True
@@ -28,10 +41,39 @@ class CodeSpec(StepSpec):
     code: str
     given: Mapping[str, JsonValue] = field(factory=dict)
     """The names that the code sees, with templates of their values (YAML key `with`)."""
+    sandbox: str = _SANDBOXES[0]
+    """The name of the sandbox that runs it; no other one does in its place."""
+    sandbox_limits: SandboxLimits = CODE_LIMITS
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.given,)
 
     @property
     def content(self) -> str:
         return self.code
+
+
+SANDBOX = Table(
+    "sandbox",
+    (
+        choice_key("name", "The sandbox.", _SANDBOXES),
+        Key(
+            name="timeout_s",
+            description="Wall time in seconds. Default: 5.",
+            types=("number",),
+            above=0,
+        ),
+        count_key("memory_mb", "Memory in MiB. Default: 100.", minimum=16),
+        Key(
+            name="cpus",
+            description="CPU time as a share of `timeout_s`. Default: 0.5.",
+            types=("number",),
+            above=0,
+        ),
+        count_key("output_kb", "Most that it may print, in KiB. Default: 1024."),
+    ),
+)
 
 
 class _Code(StepKind):
@@ -42,32 +84,106 @@ class _Code(StepKind):
         (
             text_key(
                 "code",
-                "Python for a sandbox. There is none yet: such a recipe is checked, and refused "
-                "with exit code 4 when it is run.",
+                "Python for a sandbox. The value of its last expression is the output, as JSON.",
                 is_required=True,
             ),
             mapping_key("with", "The only names that it sees; templates are rendered."),
+            Key(
+                name="sandbox",
+                description="`monty` (the default): a small Python that reaches nothing. "
+                "`process`: Python with its standard library, in a confined process. A mapping "
+                "adds limits.",
+                types=("string", "object"),
+                shape={
+                    "anyOf": [
+                        {"type": "string", "enum": list(_SANDBOXES)},
+                        {"$ref": "#/$defs/sandbox"},
+                    ]
+                },
+            ),
+            CACHE_KEY,
         ),
     )
     templates = ("with",)
+    tables: ClassVar = {"sandbox": SANDBOX}
     look = Look(light="#15803d", dark="#4ade80", outline="#16a34a", brackets=("[[", "]]"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Warns that such a recipe can be checked, but not run."""
-        reader.report(
-            step.section.place_of("code").fault(
-                "no-sandbox",
-                "this code will be refused until there is a sandbox",
-                help="register a tool or a Step that does the same",
-                is_warning=True,
-            )
-        )
+        """Reports code that is not Python, and a sandbox that does not exist."""
+        section = step.section
+        _check_code(section, reader.report)
+        _sandbox(section, reader.report)
 
     def build(self, step: StepDraft, common: CommonKeys) -> CodeSpec:
         section = step.section
+        name, limits = _sandbox(section, _ignore)
         return CodeSpec(
-            **common, code=section.text("code") or "", given=given_mapping(section, "with")
+            **common,
+            code=section.text("code") or "",
+            given=given_mapping(section, "with"),
+            sandbox=name,
+            sandbox_limits=limits,
         )
 
 
 CODE = _Code()
+
+
+def _ignore(_: object) -> None:
+    """Faults were reported when the step was read."""
+
+
+def _check_code(section: Section, report: Report) -> None:
+    code = section.text("code")
+    if code is None:
+        return
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        at = f" (line {error.lineno} of it)" if isinstance(error, SyntaxError) else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        fault = section.place_of("code").fault("bad-code", f"this is not Python: {said}{at}")
+        report(fault)
+        return
+    if any(isinstance(statement, ast.Return) for statement in tree.body):
+        message = "'return' stands outside of a function"
+        help_ = "end with an expression: its value is the output"
+        report(section.place_of("code").fault("bad-code", message, help=help_))
+
+
+def _sandbox(section: Section, report: Report) -> tuple[str, SandboxLimits]:
+    """The sandbox that the step names, and its limits."""
+    node = section.node("sandbox")
+    if node is None:
+        return _SANDBOXES[0], CODE_LIMITS
+    if isinstance(node, ScalarNode):
+        name = str(node.value)
+        if name not in _SANDBOXES:
+            report(
+                node.place.fault(
+                    "bad-value",
+                    f"'sandbox' cannot be '{name:.60}'",
+                    label=suggestion(name, _SANDBOXES),
+                    help=f"choices are: {', '.join(_SANDBOXES)}",
+                )
+            )
+        return name, CODE_LIMITS
+    values = read_section(node, SANDBOX, report).values()
+    return str(values.get("name", _SANDBOXES[0])), _limits(values)
+
+
+def _limits(values: Mapping[str, JsonValue]) -> SandboxLimits:
+    limits = CODE_LIMITS
+    match values.get("timeout_s"):
+        case int() | float() as wall_s:
+            limits = evolve(limits, wall_s=float(wall_s))
+    match values.get("cpus"):
+        case int() | float() as cpus:
+            limits = evolve(limits, cpus=float(cpus))
+    match values.get("memory_mb"):
+        case int() as memory_mb:
+            limits = evolve(limits, memory_bytes=memory_mb * _KIB * _KIB)
+    match values.get("output_kb"):
+        case int() as output_kb:
+            limits = evolve(limits, output_bytes=output_kb * _KIB)
+    return limits

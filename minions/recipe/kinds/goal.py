@@ -11,6 +11,7 @@ from msgspec import structs
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.errors import Fault, SchemaError
 from minions.contracts.history import HistoryStrategy, HistoryWindow
+from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, check_schema
 from minions.contracts.verdicts import CompletionMode
 from minions.recipe.catalog import Catalog
@@ -69,6 +70,14 @@ class GoalSpec(StepSpec):
     @property
     def offered_tools(self) -> tuple[str, ...]:
         return self.tools
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.system_prompt, *(each.content for each in self.messages), self.goal)
+
+    @property
+    def declared_output(self) -> JsonSchema | None:
+        return self.output
 
     @property
     def shares_conversation(self) -> bool:

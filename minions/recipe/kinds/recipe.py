@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from attrs import field, frozen
@@ -28,6 +28,10 @@ class RecipeSpec(StepSpec):
     recipe: AgentRecipe
     given: Mapping[str, JsonValue] = field(factory=dict)
     """Templates of the nested recipe's inputs (YAML key `with`), by name."""
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.given,)
 
     @property
     def inner(self) -> AgentRecipe | None:

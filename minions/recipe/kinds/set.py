@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from attrs import frozen
@@ -25,6 +25,10 @@ class SetSpec(StepSpec):
 
     set: Mapping[str, JsonValue]
     """Templates by the name of the value."""
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.set,)
 
     @property
     def content(self) -> str:

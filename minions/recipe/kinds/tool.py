@@ -38,6 +38,10 @@ class ToolSpecStep(StepSpec):
         return {**self.params, **self.params_template}
 
     @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.given,)
+
+    @property
     def called_tools(self) -> tuple[str, ...]:
         return (self.tool,)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from attrs import field, frozen
@@ -26,6 +26,10 @@ class UsesSpec(StepSpec):
     uses: str
     given: Mapping[str, JsonValue] = field(factory=dict)
     """Templates of the constructor's arguments (YAML key `with`), by name."""
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.given,)
 
     @property
     def registered_class(self) -> str | None:

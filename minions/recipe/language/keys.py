@@ -92,7 +92,8 @@ RECIPE: Final = Table(
             name="inputs",
             description="Inputs by name: a type (`string`, `[string]`), a JSON Schema (with "
             "`default`, `description`), a default that names no type, null for any required value, "
-            "or `{type: string, secret: true}`.",
+            "or `{type: string, secret: true}`. `untrusted: true` beside the type: a stranger may "
+            "have written the value.",
             types=("object",),
             shape={
                 "propertyNames": {"pattern": STEP_PATTERN},
@@ -156,6 +157,11 @@ RECIPE: Final = Table(
         count_key("max_parallel", "Steps that run at the same time in parallel mode."),
         choice_key(
             "on_failure", "What happens to the other steps when a required step fails.", OnFailure
+        ),
+        flag_key(
+            "strict",
+            "Whether the recipe is refused where untrusted text can reach, without an approval, a "
+            "tool that writes, sends or spends; default false: a warning.",
         ),
         Key(
             name="steps",
@@ -229,6 +235,11 @@ MODEL: Final = Table(
         ),
         seconds_key("timeout_s", "Time for the whole call, in seconds."),
         seconds_key("idle_timeout_s", "Longest time without a byte of the answer, in seconds."),
+        flag_key(
+            "cache",
+            "Take answers that were given before to the same request from the cache; they cost "
+            "nothing. Only whole answers are stored.",
+        ),
         text_key(
             "api_key_env",
             "The environment variable that holds the key: the provider's own, or one that the "

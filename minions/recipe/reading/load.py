@@ -24,6 +24,7 @@ from minions.recipe.checks.skips import check_skips
 from minions.recipe.checks.sources import Sources
 from minions.recipe.checks.tools import check_tools
 from minions.recipe.checks.transitions import check_transitions, graph_of
+from minions.recipe.checks.untrusted_flows import check_untrusted_flows
 from minions.recipe.drafts import RecipeDraft
 from minions.recipe.language import keys
 from minions.recipe.library import slug_of
@@ -185,13 +186,14 @@ def _check(
             raise _EnoughError
 
     recipes = recipes or _sub_recipes(catalog, file, directory)
-    draft = None
+    recipe = None
     with contextlib.suppress(_EnoughError):
         draft = _checked_draft(node, catalog, recipes, report)
+        if not errors:
+            recipe = _build(draft, node, file, directory)
+            check_untrusted_flows(draft, recipe, catalog, report)
     ordered = sorted((*errors, *warnings), key=lambda fault: (fault.line, fault.column))
-    if draft is None or errors:
-        return LoadedRecipe(faults=tuple(ordered))
-    return LoadedRecipe(recipe=_build(draft, node, file, directory), faults=tuple(ordered))
+    return LoadedRecipe(recipe=recipe if not errors else None, faults=tuple(ordered))
 
 
 class _EnoughError(Exception):
@@ -278,6 +280,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         retry=draft.retry,
         execution_mode=draft.mode,
         max_parallel=_max_parallel(section),
+        strict=section.plain("strict") is True,
         on_failure=OnFailure(section.text("on_failure") or OnFailure.STOP),
         steps=steps,
         graph=graph_of(draft),

@@ -16,7 +16,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import SecretRef
-from minions.contracts.tools import Toolset, ToolSpec
+from minions.contracts.tools import Reads, Toolset, ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.tools import check_against_schema
 from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates
@@ -99,6 +99,16 @@ def _read_input(node: Node, report: Report) -> InputSpec:
             node = _without(node, secret)
         else:
             return _read_secret(node, report)
+    return _read_open(node, report)
+
+
+def _read_open(node: MappingNode, report: Report) -> InputSpec:
+    """An input that is not secret."""
+    untrusted = node.find("untrusted")
+    if untrusted is not None:
+        if (fault := check_value(untrusted.value, _UNTRUSTED)) is not None:
+            report(fault)
+        node = _without(node, untrusted)
     schema = read_schema(node, report)
     if schema is None:
         return InputSpec(schema={})
@@ -110,7 +120,11 @@ def _read_input(node: Node, report: Report) -> InputSpec:
         default=schema.get("default"),
         has_default=default is not None,
         description=str(schema.get("description", "")),
+        is_untrusted=untrusted is not None and not _is_false(untrusted.value),
     )
+
+
+_UNTRUSTED: Final = Key(name="untrusted", types=("boolean",))
 
 
 def _warn_of_foreign_type(node: ScalarNode, report: Report) -> None:
@@ -400,6 +414,8 @@ class _ToolsReader:
     def _toolset(self, node: ScalarNode, toolset: Toolset, options: Node | None) -> None:
         given = self._options(toolset, options)
         prefix_entry = given.pop("as", None)
+        reads_entry = given.pop("reads", None)
+        reads = self._reads(reads_entry.value) if reads_entry is not None else None
         prefix = None
         if prefix_entry is not None:
             key = Key(name="as", types=("string",), pattern=STEP_PATTERN)
@@ -409,8 +425,17 @@ class _ToolsReader:
             prefix = str(to_plain(prefix_entry.value))
         self._check_options(node, toolset, given)
         values = {key: to_plain(entry.value) for key, entry in given.items()}
-        self.uses.append(ToolsetUse(name=toolset.name, options=values, prefix=prefix))
+        self.uses.append(ToolsetUse(name=toolset.name, options=values, prefix=prefix, reads=reads))
         self._add_tools(prefix_entry.value if prefix_entry else node, toolset, prefix)
+
+    def _reads(self, node: Node) -> Reads | None:
+        """Where the recipe says that the toolset's text comes from."""
+        choices = tuple(each.value for each in Reads if each is not Reads.UNDECLARED)
+        key = Key(name="reads", types=("string",), choices=choices)
+        if (fault := check_value(node, key)) is not None:
+            self._fail(fault)
+            return None
+        return Reads(str(to_plain(node)))
 
     def _options(self, toolset: Toolset, options: Node | None) -> dict[str, Entry]:
         if isinstance(options, MappingNode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -16,6 +17,7 @@ from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.borders import as_text_data, border_of, border_words, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
+from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
@@ -49,6 +51,7 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
     input: Template | None
     completion_criteria: CompletionCriteria
     output: OutputInstructions[object] | None
+    is_untrusted: IsUntrusted
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -61,13 +64,24 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         Raises:
             MissingValueError: A template reads a value that does not exist.
         """
-        parts = self._parts(view)
-        head = [system(_ANALYST)]
+        data = [] if self.input is None else [as_text_data(self.input.render(view.values))]
+        seed = view.border_seed
+        texts = MarkedTexts.of(self._texts, view.values, self.is_untrusted, seed, data)
+        return self._messages(view, [each.content or "" for each in texts.messages], texts.border)
+
+    def unmarked_messages(self, view: RunContext) -> Sequence[Message]:
+        """With values of context and task as they are."""
+        return self._messages(view, [as_text(t.render(view.values)) for _, t in self._texts], None)
+
+    def _messages(
+        self, view: RunContext, texts: Sequence[str], border: str | None
+    ) -> Sequence[Message]:
+        parts = self._titled(texts)
         if self.input is not None:
             data = as_text_data(self.input.render(view.values))
-            border = border_of(view.border_seed, [*parts, data])
+            border = border or border_of(view.border_seed, [*parts, data])
             parts.append(f"Input:\n{within(border, data)}")
-            head.append(border_words(border))
+        head = [system(_ANALYST), *([border_words(border)] if border is not None else [])]
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
         return [*head, question, *feedback_messages(view, self)]
 
@@ -79,12 +93,19 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
         return [system(_ANALYST), question, *feedback_messages(view, self)]
 
+    @property
+    def _texts(self) -> Sequence[tuple[MessageRole, Template]]:
+        """Context and task, as far as the step has them."""
+        texts = (self.context, self.task)
+        return [(MessageRole.GOAL, text) for text in texts if text is not None]
+
     def _parts(self, view: RunContext) -> list[str]:
         """Context and task."""
-        parts = [f"Task:\n{as_text(self.task.render(view.values))}"]
-        if self.context is not None:
-            parts.insert(0, f"Context:\n{as_text(self.context.render(view.values)).strip()}")
-        return parts
+        return self._titled([as_text(text.render(view.values)) for _, text in self._texts])
+
+    def _titled(self, texts: Sequence[str]) -> list[str]:
+        *context, task = texts
+        return [*(f"Context:\n{text.strip()}" for text in context), f"Task:\n{task}"]
 
 
 class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):
@@ -98,6 +119,7 @@ class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):
             input=compile_template(spec.input) if spec.has_input else None,
             completion_criteria=CompletionCriteria(mode=mode),
             output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
+            is_untrusted=partial(parts.untrusted.is_in, spec),
         )
 
     def plan(self, spec: AnalyzeSpec, step: Step[object], planner: Planner) -> PlannedStep:

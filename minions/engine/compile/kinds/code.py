@@ -1,74 +1,111 @@
-"""`code:` steps, Python for a sandbox: there is none yet, so a run with such a step is refused."""
+"""`code:` steps: Python, executed in the sandbox that the recipe names."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+import attrs
 from attrs import frozen
 
-from minions.contracts.errors import (
-    EnvironmentRefusedError,
-)
+from minions.contracts.context import RunContext
+from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.sandbox import NO_SANDBOX, CodeSandbox, unavailable
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.recipe_step import (
-    WrittenStep,
-)
+from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import (
     Template,
     compile_template,
 )
 from minions.recipe.kinds.code import CodeSpec
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import AgentRecipe
 from minions.recipe.steps_within import steps_within
 
 __all__ = ["COMPILER", "CodeStep", "refuse_code"]
 
 
 @frozen(kw_only=True)
-class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue]):
-    """A `code:` step: it can be planned and drawn, but not run."""
+class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
+    """A `code:` step: its output is the value of its code."""
 
     id: str
     spec: CodeSpec
     given: Mapping[str, Template]
+    sandbox: CodeSandbox | None
+    """None: the sandbox that the recipe names is not registered; such a step never runs."""
 
     @property
     def templates(self) -> Sequence[Template]:
-        """The templates of the values that the code would receive."""
+        """The templates of the values that the code receives."""
         return list(self.given.values())
 
     async def run(self, scope: StepScope) -> JsonValue:
-        """Never called: a run with such a step is refused before it begins.
+        """Render the values, then run the code in the sandbox.
 
         Raises:
-            EnvironmentRefusedError: Always.
+            MissingValueError: A template reads a value that does not exist.
+            StepFailedError: The code failed, or was stopped at a limit.
+            EnvironmentRefusedError: There is no such sandbox.
         """
-        raise _refusal(self.spec)
+        if self.sandbox is None:
+            raise _not_registered(self.spec)
+        inputs = self._inputs(scope.context)
+        result = await self.sandbox.execute(self.spec.code, inputs, self.spec.sandbox_limits)
+        return result.unwrap()
+
+    def _inputs(self, view: RunContext) -> dict[str, JsonValue]:
+        return {name: template.render(view.values) for name, template in self.given.items()}
+
+    def fingerprint(self, view: RunContext) -> Fingerprint:
+        """The code, where it runs, and the values that it receives."""
+        asked: dict[str, JsonValue] = {
+            "code": self.spec.code,
+            "sandbox": self.spec.sandbox,
+            "limits": attrs.asdict(self.spec.sandbox_limits),
+            "inputs": self._inputs(view),
+        }
+        return Fingerprint(asked=asked, has_folder=False, asks_model=False)
 
 
-def refuse_code(recipe: AgentRecipe, runs: Collection[str] | None = None) -> None:
-    """Refuse a recipe with code, also in its recipe steps.
+def refuse_code(
+    recipe: AgentRecipe,
+    sandboxes: Mapping[str, CodeSandbox],
+    runs: Collection[str] | None = None,
+) -> None:
+    """Refuse a recipe with code for a sandbox that does not hold here, also in its recipe steps.
 
     Args:
+        sandboxes: The registered ones, by name.
         runs: Ids of the steps that run; None: all of them.
     Raises:
-        EnvironmentRefusedError: `no-sandbox`; a step that runs is code.
+        EnvironmentRefusedError: `no-sandbox`; the message names what was tried.
     """
     for path, _, step in steps_within(recipe):
         is_left_out = runs is not None and path.partition("/")[0] not in runs
-        if not is_left_out and isinstance(step, StepSpec) and step.needs_sandbox:
-            raise _refusal(step)
+        if is_left_out or not isinstance(step, CodeSpec):
+            continue
+        refusal = _refusal(step, sandboxes.get(step.sandbox))
+        if refusal is not None:
+            raise refusal
 
 
-def _refusal(spec: StepSpec) -> EnvironmentRefusedError:
+def _refusal(spec: CodeSpec, sandbox: CodeSandbox | None) -> EnvironmentRefusedError | None:
+    if sandbox is None:
+        return _not_registered(spec)
+    if all(probe.ok for probe in sandbox.probe()):
+        return None
+    return unavailable([sandbox], what=f"Step '{spec.id}' is Python code", where=str(spec.where))
+
+
+def _not_registered(spec: CodeSpec) -> EnvironmentRefusedError:
     return EnvironmentRefusedError(
-        f"Step '{spec.id}' is Python code, which runs only in a sandbox, and there is none "
-        "here. Register a tool or a Step that does the same.",
-        code="no-sandbox",
+        f"Step '{spec.id}' is Python code, which runs only in a sandbox, and '{spec.sandbox}' is "
+        "not registered here. Pass it to Extensions(sandboxes=…).",
+        code=NO_SANDBOX,
         where=str(spec.where),
     )
 
@@ -76,14 +113,18 @@ def _refusal(spec: StepSpec) -> EnvironmentRefusedError:
 class _CodeCompiler(StepCompiler[CodeSpec]):
     def build(self, spec: CodeSpec, parts: BuildParts) -> CodeStep:
         given = {name: compile_template(value) for name, value in spec.given.items()}
-        return CodeStep(id=spec.id, spec=spec, given=given)
+        sandbox = parts.extensions.sandboxes.get(spec.sandbox)
+        return CodeStep(id=spec.id, spec=spec, given=given, sandbox=sandbox)
 
     def plan(self, spec: CodeSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        sandbox = step.sandbox if isinstance(step, CodeStep) else None
+        refusal = _refusal(spec, sandbox)
         return PlannedStep(
             step_id=spec.id,
             kind="code",
+            target=spec.sandbox,
             shown={name: planner.shown(value) for name, value in spec.given.items()},
-            refused="there is no sandbox: the run is refused before it begins",
+            refused=refusal.message if refusal is not None else None,
         )
 
 

@@ -16,6 +16,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart
 from minions.engine.compile.recipe_step import WrittenStep
+from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.model import ModelConfig, StepSpec
 
 __all__ = ["BuildParts", "Planner", "PromptUse", "StepCompiler"]
@@ -35,6 +36,8 @@ class BuildParts:
     """The extensions that the operator registered."""
     read_by_control: frozenset[str]
     """Ids of the steps whose output `when`, `loop` or `while` reads."""
+    untrusted: UntrustedText
+    """Where the texts of the recipe's steps hold untrusted text."""
 
 
 @frozen(kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -22,6 +23,7 @@ from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.borders import as_data, border_of, border_words, within
 from minions.engine.compile.completion import DefaultStepCompletionChain
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
+from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts, plain_texts
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
@@ -55,6 +57,7 @@ class GoalStep(WrittenStep[object], Step[object]):
     completion_criteria: CompletionCriteria
     completion_chain: StepCompletionChain | None
     output: OutputInstructions[object] | None
+    is_untrusted: IsUntrusted
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -87,8 +90,18 @@ class GoalStep(WrittenStep[object], Step[object]):
         Raises:
             MissingValueError: A template reads a value that does not exist.
         """
-        feedback = feedback_messages(view, self)
-        return [*_with_outputs(self._rendered(view), self.shown, view), *feedback]
+        shown = _shown(self.shown, view)
+        data = list(shown.values())
+        seed = view.border_seed
+        texts = MarkedTexts.of(self.texts, view.values, self.is_untrusted, seed, data)
+        return [*_with_outputs(texts, shown, seed), *feedback_messages(view, self)]
+
+    def unmarked_messages(self, view: RunContext) -> Sequence[Message]:
+        """With values of templates as they are."""
+        shown = _shown(self.shown, view)
+        texts = MarkedTexts(messages=self._rendered(view), border=None)
+        outputs = _with_outputs(texts, shown, view.border_seed)
+        return [*outputs, *feedback_messages(view, self)]
 
     def older_messages(self, view: RunContext) -> Sequence[Message]:
         """With outputs as texts."""
@@ -102,10 +115,7 @@ class GoalStep(WrittenStep[object], Step[object]):
         return [*self._rendered(view), *results, *feedback_messages(view, self)]
 
     def _rendered(self, view: RunContext) -> list[Message]:
-        return [
-            Message(role=role, content=as_text(template.render(view.values)))
-            for role, template in self.texts
-        ]
+        return plain_texts(self.texts, view.values)
 
 
 def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
@@ -131,6 +141,7 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         completion_criteria=criteria,
         completion_chain=_chain(spec, parts.extensions.links),
         output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
+        is_untrusted=partial(parts.untrusted.is_in, spec),
     )
 
 
@@ -158,15 +169,19 @@ def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletio
     return DefaultStepCompletionChain().prepend(*(links[name] for name in spec.completion_links))
 
 
-def _with_outputs(
-    messages: Sequence[Message], step_ids: Sequence[str], view: RunContext
-) -> list[Message]:
-    """The messages, then the outputs of these steps, as data within a border."""
+def _shown(step_ids: Sequence[str], view: RunContext) -> dict[str, str]:
+    """The outputs of these steps that there are, as data."""
     values = view.values
-    shown = {each: bounded(as_data(values[each])) for each in step_ids if each in values}
+    return {each: bounded(as_data(values[each])) for each in step_ids if each in values}
+
+
+def _with_outputs(texts: MarkedTexts, shown: Mapping[str, str], seed: str) -> list[Message]:
+    """The messages, then the outputs, as data within a border."""
+    messages = texts.messages
     if not shown:
-        return [*messages]
-    border = border_of(view.border_seed, [*(m.content or "" for m in messages), *shown.values()])
+        return [*messages] if texts.border is None else [border_words(texts.border), *messages]
+    said = [m.content or "" for m in messages]
+    border = texts.border or border_of(seed, [*said, *shown.values()])
     data = "\n".join(within(border, text, step_id=each) for each, text in shown.items())
     return [border_words(border), *messages, user(data)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.context import RunContext
 from minions.contracts.errors import (
@@ -40,11 +40,8 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
     id: str
     spec: RecipeSpec
     given: Mapping[str, Template]
-
-    @property
-    def recipe(self) -> AgentRecipe:
-        """The recipe that the step runs."""
-        return self.spec.recipe
+    recipe: AgentRecipe
+    """The recipe that the step runs; inputs that get untrusted text here are declared so."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -88,10 +85,25 @@ def _tools_in(recipe: AgentRecipe) -> set[str]:
     }
 
 
+def _is_untrusted(spec: RecipeSpec, template: Template, parts: BuildParts) -> bool:
+    return any(parts.untrusted.is_in(spec, term) for term in template.terms())
+
+
+def _with_untrusted(recipe: AgentRecipe, names: Sequence[str]) -> AgentRecipe:
+    """The recipe with these inputs declared untrusted, so that its prompts show them so."""
+    known = {name: recipe.inputs[name] for name in names if name in recipe.inputs}
+    if not known:
+        return recipe
+    marked = {name: evolve(spec, is_untrusted=True) for name, spec in known.items()}
+    return evolve(recipe, inputs={**recipe.inputs, **marked})
+
+
 class _RecipeCompiler(StepCompiler[RecipeSpec]):
     def build(self, spec: RecipeSpec, parts: BuildParts) -> RecipeStep:
         given = {name: compile_template(value) for name, value in spec.given.items()}
-        return RecipeStep(id=spec.id, spec=spec, given=given)
+        marked = [name for name, template in given.items() if _is_untrusted(spec, template, parts)]
+        recipe = _with_untrusted(spec.recipe, marked)
+        return RecipeStep(id=spec.id, spec=spec, given=given, recipe=recipe)
 
     def plan(self, spec: RecipeSpec, step: Step[object], planner: Planner) -> PlannedStep:
         shown = {name: planner.shown(value) for name, value in spec.given.items()}

@@ -47,6 +47,8 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
     params: Mapping[str, Template]
     shown: tuple[str, ...]
     """Steps whose outputs a model may use to fill in the parameters that templates leave open."""
+    has_untrusted_data: bool
+    """Whether these outputs may hold text that a stranger wrote."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -86,7 +88,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
         return known, missing
 
     def _question(
-        self, view: RunContext, missing: Sequence[str]
+        self, view: RunContext, missing: Sequence[str], *, is_older: bool = False
     ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
         tool = view.tools.get(self.spec.tool)
         needed = {name: view.values[name] for name in self.shown if name in view.values}
@@ -98,6 +100,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             tool_params=tool.spec.parameters,
             context_data=needed,
             missing=missing,
+            seed=view.border_seed if self.has_untrusted_data and not is_older else None,
         )
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
@@ -120,8 +123,8 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             return arguments == dumps(known)
         facts = (row.fact for row in recorded.rows)
         asked = (fact.messages for fact in facts if isinstance(fact, ConversationStarted))
-        question = self._question(view, missing)[0][-1]
-        was_asked = any(question in messages for messages in asked)
+        forms = [self._question(view, missing, is_older=each)[0][-1] for each in (False, True)]
+        was_asked = any(form in messages for messages in asked for form in forms)
         before = parse_json(arguments)
         return was_asked and isinstance(before, dict) and before == {**before, **known}
 
@@ -142,7 +145,13 @@ def _step(spec: ToolSpecStep, parts: BuildParts) -> ToolCallStep:
     read = {step_named(each, saved) for value in params.values() for each in value.references}
     listed = set(spec.declared).difference(parts.read_by_control)
     shown = tuple(each for each in spec.depends_on if each in read or each in listed)
-    return ToolCallStep(id=spec.id, spec=spec, params=params, shown=shown)
+    return ToolCallStep(
+        id=spec.id,
+        spec=spec,
+        params=params,
+        shown=shown,
+        has_untrusted_data=any(map(parts.untrusted.is_of, spec.depends_on)),
+    )
 
 
 class _ToolCompiler(StepCompiler[ToolSpecStep]):

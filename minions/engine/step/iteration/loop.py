@@ -100,10 +100,12 @@ class StepLoop(IteratedStep):
         async def work() -> None:
             for index, value in waiting:
                 executor = self._make_executor(item := LoopItem(value=value, index=index))
-                if not executor.has_recorded_end:
+                if not executor.has_ended_before:
                     await room_for_more(services)  # what has not begun takes no memory
-                    if not self._may_start():
+                    if not self._may_start() and self._context.scope.replay is None:
                         return
+                    if not self._may_start():
+                        continue  # a later one may have ended before
                 execution, outputs[index] = await self._one(item, executor)
                 done[index] = execution
                 if execution.error is not None and execution.error.code in _NO_SERVER:

@@ -68,7 +68,7 @@ class StepWhile(IteratedStep):
             attempt = Attempt(index=index, outputs=self._outputs)
             await asyncio.sleep(0)  # attempts may take no time, and others wait: a timeout
             executor = self._make_executor(attempt)
-            if not (executor.has_recorded_end or self._may_go_on()):
+            if not (executor.has_ended_before or self._may_go_on()):
                 self._context.progress.budget.refuse()
                 return self._context.progress.budget.failure()
             execution, output = await self._one(attempt, executor)

@@ -17,7 +17,6 @@ from attrs import evolve, frozen
 
 from minions.analysis.explanation import explain
 from minions.analysis.spending import KnownModel
-from minions.analysis.tool_specs import tool_specs
 from minions.contracts.durations import spoken
 from minions.contracts.errors import LIMIT_REACHED, BudgetSpentError, FailureInfo, UsageError
 from minions.contracts.executions import RunState
@@ -46,6 +45,7 @@ from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["command"]
 

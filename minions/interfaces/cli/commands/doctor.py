@@ -17,6 +17,7 @@ from attrs import frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError
+from minions.contracts.sandbox import Sandbox, probe_words
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
@@ -47,7 +48,7 @@ class Finding:
 @click.command("doctor")
 @common_options
 def command(**flags: object) -> int:
-    """Check Python, the journal's database, keys (never their values), disk and clock."""
+    """Check Python, the database, sandboxes, keys (never their values), disk and clock."""
     context = command_context(flags)
     findings = list(_findings(context))
     if context.settings.json:
@@ -67,6 +68,7 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
     )
     yield _tried("extensions", lambda: _extensions(context))
     yield _tried("database", lambda: _database(context))
+    yield from _sandboxes()
     for key in _KEYS:
         state = "set" if context.environ.get(key) else "not set"
         yield Finding(name=key, ok=True, detail=state)
@@ -88,6 +90,23 @@ def _tried(name: str, look: Callable[[], str]) -> Finding:
         return Finding(name=name, ok=True, detail=look())
     except MinionsError as error:
         return Finding(name=name, ok=False, detail=error.message)
+
+
+def _sandboxes() -> Iterator[Finding]:
+    """What was tried in each sandbox. One that does not hold is never used, so it is no fault of
+    the machine: what needs it is refused.
+    """
+    from minions.adapters.sandboxes.workspaces import BubblewrapSandbox, LandlockSandbox
+    from minions.interfaces.built_in_sandboxes import BuiltInSandboxes
+
+    found: list[Sandbox] = [*BuiltInSandboxes().values(), BubblewrapSandbox(), LandlockSandbox()]
+    for sandbox in found:
+        probes = sandbox.probe()
+        holds = all(probe.ok for probe in probes)
+        detail = probe_words(probes)
+        if not holds:
+            detail = f"does not hold here, so nothing runs in it: {detail}. {sandbox.help}".strip()
+        yield Finding(name=f"sandbox {sandbox.name}", ok=True, detail=detail)
 
 
 def _extensions(context: CommandContext) -> str:

@@ -20,7 +20,6 @@ from minions.analysis.explanation import (
     explain,
 )
 from minions.analysis.spending import Spending, UpperBound
-from minions.analysis.tool_specs import tool_specs
 from minions.contracts.durations import spoken
 from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue, dumps
@@ -33,7 +32,9 @@ from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.options import command_context, extension_options, output_options
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.interfaces.wiring.prices import knowledge_of_models
+from minions.recipe.checks.flows import Flow
 from minions.recipe.model import AgentRecipe
+from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["command"]
 
@@ -112,9 +113,10 @@ def _lines(found: Explanation, prompts: Sequence[PlannedStep]) -> Iterator[str]:
     yield f"permissions: {_permission_words(found.rights)}"
     yield from _if_any("recipes", [_recipe_words(one) for one in found.recipes])
     yield from _if_any("registered steps", [_class_words(one) for one in found.classes])
-    yield from _if_any("code (refused: there is no sandbox)", found.code)
+    yield from _if_any("code (runs in a sandbox)", found.code)
     yield from _section("models", [_model_words(one) for one in found.models])
     yield from _if_any("questions to a person", [_question_words(one) for one in found.questions])
+    yield from _if_any("untrusted text", [_flow_words(one) for one in found.flows])
     limits = [f"{name}: {dumps(value)}" for name, value in found.limits.items()]
     yield from _section("limits of the run", limits)
     yield from _prompt_lines(prompts)
@@ -171,6 +173,11 @@ def _recipe_words(one: RightsUse) -> str:
 def _class_words(one: ClassUse) -> str:
     what = "its code decides what it calls" if one.is_code else "asks a model"
     return f"{one.name} ({what}), used by {', '.join(one.steps)}"
+
+
+def _flow_words(flow: Flow) -> str:
+    private = f"; could send what {', '.join(flow.private)} holds" if flow.private else ""
+    return f"reaches {flow.tool} without an approval: {flow.words}{private}"
 
 
 def _question_words(one: Question) -> str:
@@ -259,6 +266,14 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
         "registered_steps": [
             {"name": one.name, "is_code": one.is_code, "steps": list(one.steps)}
             for one in found.classes
+        ],
+        "untrusted_flows": [
+            {
+                "tool": flow.tool,
+                "path": [{"step": node.step, "what": node.what} for node in flow.path],
+                "private": list(flow.private),
+            }
+            for flow in found.flows
         ],
         "code": list(found.code),
         "models": [

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from minions.analysis.pictures.picture import Picture, picture_of, with_statuses
-from minions.analysis.tool_specs import tool_specs
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
@@ -19,6 +18,7 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.recipe.model import AgentRecipe
+from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["command"]
 

@@ -26,6 +26,7 @@ from minions.interfaces.cli.options import (
     command_context,
     common_options,
     naming_the_journal,
+    strict_option,
     user_option,
 )
 from minions.interfaces.cli.params import given_inputs
@@ -85,6 +86,7 @@ __all__ = ["command"]
 @click.option("-c", "--continue", "continues", is_flag=True, help="Run in the last session.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
 @user_option
+@strict_option
 @cache_option
 @common_options
 def command(

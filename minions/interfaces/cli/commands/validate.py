@@ -14,6 +14,7 @@ from minions.interfaces.cli.options import (
     command_context,
     extension_options,
     output_options,
+    strict_option,
 )
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.interfaces.wiring.models import model_check
@@ -30,6 +31,7 @@ __all__ = ["command"]
     type=click.Choice(["text", "json", "github", "sarif"]),
     help="text; one JSON object; annotations for a workflow; or SARIF.",
 )
+@strict_option
 @extension_options
 @output_options
 def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:

@@ -9,7 +9,6 @@ from attrs import field, frozen
 from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import Picture, picture_of
-from minions.analysis.tool_specs import tool_specs
 from minions.contracts.errors import MinionsError, RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.documents.common import (
@@ -39,6 +38,7 @@ from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.runs import accepted
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, StepSpec
+from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["AGENTS", "PICTURE_TYPES", "RECIPES", "PictureForm", "is_chat", "picture_answer"]
 

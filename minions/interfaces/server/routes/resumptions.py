@@ -8,7 +8,6 @@ from attrs import field, frozen
 from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import picture_of
-from minions.analysis.tool_specs import tool_specs
 from minions.contracts.errors import NotFoundError, UsageError
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.documents.common import MAYBE_TEXT, JsonObject
@@ -26,6 +25,7 @@ from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.routes.recipes import PICTURE_TYPES, PictureForm, picture_answer
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
+from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["RESUMPTIONS"]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import evolve
+
 from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -12,10 +14,16 @@ __all__ = ["tool_specs"]
 
 
 def tool_specs(recipe: AgentRecipe, catalog: Catalog) -> Mapping[str, ToolSpec]:
-    """Specs by full name: tools of the toolsets that the recipe requests, and registered tools."""
+    """Specs by full name: tools of the toolsets that the recipe requests, and registered tools.
+
+    `reads` of a toolset in the recipe replaces what its reading tools declare.
+    """
     specs = dict(catalog.tools)
     for use in recipe.tools:
         toolset = catalog.toolsets.get(use.name)
         named = toolset.specs_under(use.prefix) if toolset is not None else ()
+        if use.reads is not None:
+            reads = use.reads
+            named = tuple(evolve(x, reads=reads) if x.is_untrusted else x for x in named)
         specs.update({spec.name: spec for spec in named})
     return specs

@@ -1,0 +1,1 @@
+"""Sandboxes for code and commands: Monty, a confined process, and workspaces."""

@@ -1,0 +1,230 @@
+"""Starts the supervisor with one job and waits for its report; a cancelled wait ends the job."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, cast
+
+from minions.adapters.sandboxes.supervisor.jobs import Job, JobLimits, Report
+from minions.contracts.errors import EnvironmentRefusedError, FailureInfo
+from minions.contracts.json_values import JsonValue
+from minions.contracts.sandbox import NO_SANDBOX, SandboxCode, SandboxLimits, SandboxResult
+
+__all__ = ["job_limits", "result_of", "supervise", "supervise_now"]
+
+_ROOT: Final = str(Path(__file__).parents[3])
+_PROGRAM: Final = (
+    f"import sys; sys.path.append({_ROOT!r}); "
+    "from minions.adapters.sandboxes.supervisor.main import main; main()"
+)
+_GRACE_S: Final = 30.0
+"""How much later than the job's own end the supervisor is given up; before it begins, it may wait
+as long for other jobs in its workspace."""
+
+
+def _command() -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", _PROGRAM]
+
+
+def job_limits(limits: SandboxLimits) -> JobLimits:
+    """The limits as the supervisor takes them."""
+    return JobLimits(
+        memory_bytes=limits.memory_bytes,
+        cpu_s=limits.cpu_s,
+        wall_s=limits.wall_s,
+        output_bytes=limits.output_bytes,
+        shown_bytes=limits.shown_bytes,
+        tasks=limits.processes,
+        file_bytes=limits.file_bytes,
+    )
+
+
+async def supervise(job: Job) -> Report:
+    """Run a job. Cancelled, it returns when no process of the job is left.
+
+    Raises:
+        EnvironmentRefusedError: The supervisor could not be started, or was killed.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={},
+            start_new_session=True,  # a signal to the caller's group is not meant for it
+            limit=_MOST_REPORT_BYTES,
+        )
+    except OSError as error:
+        raise EnvironmentRefusedError(
+            f"The sandbox's supervisor ({sys.executable}) cannot be started: {error.strerror}.",
+            code="sandbox-failed",
+        ) from error
+    reading = asyncio.ensure_future(_report_of(process, job))
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        _close_stdin(process)  # the supervisor ends the job, then itself
+        await _ended(reading)
+        raise
+
+
+async def _report_of(process: asyncio.subprocess.Process, job: Job) -> Report:
+    stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
+    assert stdin is not None and stdout is not None and stderr is not None  # noqa: PT018, S101
+    try:
+        async with asyncio.timeout(2 * job["limits"]["wall_s"] + _GRACE_S):
+            stdin.write(_encoded(job))
+            answer, said = await asyncio.gather(stdout.readline(), stderr.read())
+    except (TimeoutError, ConnectionError, ValueError) as error:
+        answer, said = b"", str(error).encode()
+    finally:
+        _close_stdin(process)
+        if process.returncode is None and not stdout.at_eof():
+            process.kill()
+        await process.wait()
+    return _decoded(answer, said)
+
+
+def _close_stdin(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+async def _ended(reading: asyncio.Future[Report]) -> None:
+    while not reading.done():
+        try:
+            await asyncio.wait([reading])
+        except asyncio.CancelledError:
+            continue  # once is enough: the end is near, and the processes have to be gone
+    reading.exception()  # looked at: nobody else will
+
+
+_MOST_REPORT_BYTES: Final = 64 * 1024 * 1024
+
+
+def supervise_now(job: Job) -> Report:
+    """Run a job, without an event loop; for probes.
+
+    Raises:
+        EnvironmentRefusedError: As for `supervise`.
+    """
+    process = subprocess.Popen(  # noqa: S603  # our own program
+        _command(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={},
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None  # noqa: PT018, S101
+    with process:
+        try:
+            process.stdin.write(_encoded(job))
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except ConnectionError:
+            answer = b""
+        said = process.stderr.read() if process.stderr is not None and not answer else b""
+    return _decoded(answer, said)
+
+
+def _encoded(job: Job) -> bytes:
+    return json.dumps(job).encode() + b"\n"
+
+
+def _decoded(answer: bytes, said: bytes) -> Report:
+    if not answer:
+        raise EnvironmentRefusedError(
+            f"The sandbox's supervisor ({sys.executable}) gave no report: "
+            f"{said.decode('utf-8', 'replace')[-2000:] or 'it was killed'}",
+            code="sandbox-failed",
+        )
+    return cast("Report", json.loads(answer))  # our own program wrote it
+
+
+def result_of(report: Report, limits: SandboxLimits, *, is_code: bool) -> SandboxResult:
+    """The report as callers see it.
+
+    Raises:
+        EnvironmentRefusedError: Nothing ran.
+    """
+    if report["refused"] is not None:
+        raise EnvironmentRefusedError(
+            f"The sandbox could not be made: {report['refused']}", code=NO_SANDBOX
+        )
+    return SandboxResult(
+        value=cast("JsonValue", report["value"]) if report["has_value"] else None,
+        exit_code=report["exit_code"] if not is_code else None,
+        stdout=report["stdout"],
+        stderr=report["stderr"],
+        output_bytes=report["output_bytes"],
+        is_cut=report["is_cut"],
+        failure=_stopped(report, limits) or (_failed(report, limits) if is_code else None),
+        cpu_s=report["cpu_s"],
+        wall_s=report["wall_s"],
+        peak_memory_bytes=report["peak_memory_bytes"],
+        restored=tuple(report["restored"]),
+    )
+
+
+def _stopped(report: Report, limits: SandboxLimits) -> FailureInfo | None:
+    match report["stop"]:
+        case None:
+            return None
+        case "timeout":
+            code, what = SandboxCode.TIMEOUT, f"did not end within {limits.wall_s:g} s"
+        case "cpu":
+            code, what = SandboxCode.CPU, _cpu_words(limits)
+        case "memory":
+            code, what = SandboxCode.MEMORY, _memory_words(limits)
+        case "output":
+            code, what = SandboxCode.OUTPUT, f"printed more than {limits.output_bytes:,} bytes"
+        case "processes":
+            code, what = SandboxCode.PROCESSES, f"had more than {limits.processes} processes"
+        case "cancelled":
+            code, what = SandboxCode.CANCELLED, "was cancelled"
+    return FailureInfo(code=code, message=f"What ran in the sandbox {what}; it was stopped.")
+
+
+def _cpu_words(limits: SandboxLimits) -> str:
+    return f"used more than {limits.cpu_s:g} s of CPU time ({limits.cpus:g} CPU)"
+
+
+def _memory_words(limits: SandboxLimits) -> str:
+    return f"used more than {limits.memory_bytes / 2**20:,.0f} MiB of memory"
+
+
+def _failed(report: Report, limits: SandboxLimits) -> FailureInfo | None:
+    """Why code has no value; None: it has one."""
+    if report["has_value"]:
+        return None
+    trouble = report["trouble"]
+    if trouble is None:
+        how = f"signal {report['signal']}" if report["signal"] else f"code {report['exit_code']}"
+        message = (
+            f"The interpreter ended without a value ({how}). {report['stderr'][-500:]}".strip()
+        )
+        return FailureInfo(code=SandboxCode.FAILED, message=message)
+    code, what = _of_exception(trouble["type"], trouble["message"], limits)
+    at = f" (line {trouble['line']})" if trouble["line"] else ""
+    return FailureInfo(code=code, message=f"{what}{at}")
+
+
+def _of_exception(kind: str, message: str, limits: SandboxLimits) -> tuple[SandboxCode, str]:
+    said = f"{kind}: {message}" if message else kind
+    if kind == "MemoryError":
+        return SandboxCode.MEMORY, f"The code {_memory_words(limits)}: {said}"
+    if kind == "TimeoutError" and "time limit exceeded" in message:
+        return SandboxCode.CPU, f"The code {_cpu_words(limits)}: {said}"
+    if kind == "PermissionError" or (kind == "BlockingIOError" and "temporarily" in message):
+        return SandboxCode.DENIED, f"The code tried what the sandbox does not allow: {said}"
+    if kind in ("ResultNotJson", "ResultTooLarge"):
+        return SandboxCode.RESULT, f"The value of the code cannot be taken: {message}"
+    if kind == "InterpreterCrashed":
+        return SandboxCode.FAILED, f"The interpreter ended: {message}"
+    return SandboxCode.CODE, f"The code failed: {said}"

@@ -1,0 +1,168 @@
+"""The job's own process: it gives up its rights one after the other, then begins."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from minions.adapters.sandboxes.supervisor.jobs import CodeJob, Job, JobLimits
+from minions.adapters.sandboxes.supervisor.kernel import (
+    die_with_parent,
+    drop_privileges,
+    forbid_more_rights,
+)
+from minions.adapters.sandboxes.supervisor.landlock import restrict_files
+from minions.adapters.sandboxes.supervisor.monty_code import load_monty, run_monty
+from minions.adapters.sandboxes.supervisor.python_code import (
+    flush_streams,
+    limit_memory,
+    run_python,
+)
+from minions.adapters.sandboxes.supervisor.seccomp import (
+    filter_file,
+    install_filter,
+    request_new_processes,
+)
+
+__all__ = ["Pipes", "begin"]
+
+_MOST_FILES = 256
+_IGNORED_BEFORE = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGPIPE, signal.SIGXFSZ),
+)
+_SLACK_BYTES = 64 * 1024 * 1024
+
+
+class Pipes:
+    """The pipes between the job and its supervisor."""
+
+    def __init__(self) -> None:
+        self.stdout_read, self.stdout = os.pipe()
+        self.stderr_read, self.stderr = os.pipe()
+        self.result_read, self.result = os.pipe()
+        self.refusal_read, self.refusal = os.pipe()
+        self.channel_read, self.channel = socket.socketpair()
+        """Over these the supervisor receives the descriptor of requests for processes."""
+
+    def close_ends_of_job(self) -> None:
+        """In the supervisor: so that the end of the job is the end of its pipes."""
+        for end in (self.stdout, self.stderr, self.result, self.refusal):
+            os.close(end)
+        self.channel.close()
+
+
+def begin(job: Job, pipes: Pipes, parent: int) -> NoReturn:
+    """In the new process: give up rights, then execute the job. Returns never."""
+    try:
+        _detach(job, pipes, parent)
+        code = job["code"]
+        if code is None:
+            _become(job, pipes.channel)
+        if code["engine"] == "monty":
+            load_monty(code)
+        else:
+            limit_memory(job["limits"]["memory_bytes"])
+        _confine(job)
+    except BaseException as error:  # noqa: BLE001  # it must not begin with more rights
+        os.write(pipes.refusal, f"{type(error).__name__}: {error}".encode()[:4000])
+        os._exit(1)
+    os.close(pipes.refusal)
+    pipes.channel.close()
+    _run(code, job["limits"], pipes.result)
+
+
+def _detach(job: Job, pipes: Pipes, parent: int) -> None:
+    os.setsid()  # no terminal
+    for number in _IGNORED_BEFORE:
+        signal.signal(number, signal.SIG_DFL)
+    if sys.platform == "linux":
+        die_with_parent(parent)
+        with contextlib.suppress(OSError):  # so that the kernel chooses it, if memory is short
+            Path("/proc/self/oom_score_adj").write_text("1000")
+    os.nice(5)
+    null = os.open(os.devnull, os.O_RDONLY)
+    ends = (null, pipes.stdout, pipes.stdout if job["merged"] else pipes.stderr)
+    for target, end in enumerate(ends):
+        os.dup2(end, target)
+    _close_others({pipes.result, pipes.refusal, pipes.channel.fileno()})
+    os.umask(0o022)
+    os.chdir(job["folder"])
+    _limit(job["limits"])
+
+
+def _close_others(kept: Iterable[int]) -> None:
+    first = 3
+    for each in sorted(kept):
+        os.closerange(first, each)
+        first = each + 1
+    os.closerange(first, 65_536)
+
+
+def _limit(limits: JobLimits) -> None:
+    cpu_s = math.ceil(limits["cpu_s"]) + 1
+    # Of each process; the sum is watched from outside.
+    data = limits["memory_bytes"] * 3 // 2 + _SLACK_BYTES if sys.platform == "linux" else None
+    for kind, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, limits["file_bytes"]),
+        (resource.RLIMIT_NOFILE, _MOST_FILES),
+        (resource.RLIMIT_DATA, data),
+    ):
+        if most is None:
+            continue
+        hard = resource.getrlimit(kind)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (bound, bound))
+
+
+def _confine(job: Job) -> None:
+    if sys.platform == "linux":
+        drop_privileges()
+    confinement = job["confinement"]
+    if confinement is not None:
+        restrict_files(
+            confinement["read"],
+            confinement["write"],
+            confinement["devices"],
+            network=confinement["network"],
+        )
+    if job["filter"] is not None and job["filter_argument"] is None:
+        install_filter(job["filter"])
+
+
+def _become(job: Job, channel: socket.socket) -> NoReturn:
+    """Become the program; bubblewrap confines itself and installs the filter."""
+    forbid_more_rights()
+    listener = request_new_processes()
+    socket.send_fds(channel, [b"r"], [listener])
+    channel.close()
+    os.close(listener)
+    argv, place = list(job["argv"]), job["filter_argument"]
+    if job["filter"] is not None and place is not None:
+        argv[place] = str(filter_file(job["filter"]))
+    else:
+        _confine(job)
+    os.execvpe(argv[0], argv, job["env"])  # noqa: S606  # no shell on purpose
+
+
+def _run(asked: CodeJob, limits: JobLimits, result: int) -> NoReturn:
+    sys.argv = [""]
+    if asked["engine"] == "monty":
+        answer = run_monty(asked, limits)
+    else:
+        sys.path = [each for each in sys.path if each.startswith(sys.base_prefix)]
+        answer = run_python(asked)
+        flush_streams()
+    while answer:
+        answer = answer[os.write(result, answer) :]
+    os._exit(0)

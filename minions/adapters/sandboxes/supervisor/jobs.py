@@ -1,0 +1,118 @@
+"""What is exchanged with the supervisor: one job in, one report out, both JSON."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias, TypedDict
+
+__all__ = [
+    "RESULT_BYTES",
+    "CodeJob",
+    "Confinement",
+    "Job",
+    "JobLimits",
+    "Report",
+    "Stop",
+    "Trouble",
+]
+
+Stop: TypeAlias = Literal["timeout", "cpu", "memory", "output", "processes", "cancelled"]
+"""Why the supervisor ended a job."""
+
+
+class JobLimits(TypedDict):
+    """The limits of the whole process tree."""
+
+    memory_bytes: int
+    cpu_s: float
+    wall_s: float
+    output_bytes: int
+    shown_bytes: int
+    """Of each stream, how much of its head and tail is reported."""
+    tasks: int
+    """Processes and threads together."""
+    file_bytes: int
+
+
+class Confinement(TypedDict):
+    """What the job's own process gives up before it begins."""
+
+    read: list[str]
+    """Files and folders that may be read and executed."""
+    write: list[str]
+    """Folders that may be changed."""
+    devices: list[str]
+    """Device files that may be read and written."""
+    network: bool
+    """Whether sockets of the internet stay open."""
+
+
+class CodeJob(TypedDict):
+    """Python code, executed in the job's own process."""
+
+    engine: Literal["python", "monty"]
+    text: str
+    inputs: dict[str, object]
+    path: list[str]
+    """Folders to import the engine from."""
+    program: str
+    """The engine's own program; empty: it needs none."""
+    memory_bytes: int
+    """What the code's values may take; the limits of the job include the engine itself."""
+
+
+class Job(TypedDict):
+    """One job; either `code` or `argv`."""
+
+    code: CodeJob | None
+    argv: list[str]
+    env: dict[str, str]
+    folder: str
+    limits: JobLimits
+    confinement: Confinement | None
+    """None: what `argv` starts confines itself."""
+    filter: str | None
+    """The system call filter, as `bpf_program` names it; None: none."""
+    filter_argument: int | None
+    """Where in `argv` the number of a file with the filter goes; None: the job's own process
+    installs it."""
+    merged: bool
+    """Whether stderr is part of stdout."""
+    protected: list[str]
+    """Files and folders that are put back as they were when the job has ended."""
+    lock: str | None
+    """A file that is locked meanwhile, so that no two jobs take each other's changes for the state
+    to put back; None: none is needed."""
+
+
+class Trouble(TypedDict):
+    """The exception that ended the code."""
+
+    type: str
+    message: str
+    line: int | None
+
+
+class Report(TypedDict):
+    """How a job ended."""
+
+    refused: str | None
+    """Why it could not be started as confined as it has to be; then nothing ran."""
+    stop: Stop | None
+    exit_code: int | None
+    signal: int | None
+    value: object
+    has_value: bool
+    trouble: Trouble | None
+    stdout: str
+    stderr: str
+    output_bytes: int
+    is_cut: bool
+    cpu_s: float
+    wall_s: float
+    peak_memory_bytes: int
+    restored: list[str]
+    """Protected files that the job had changed."""
+
+
+RESULT_BYTES: Final = 1_048_576
+"""The largest value that code may give, in bytes of JSON."""

@@ -1,0 +1,145 @@
+"""The toolset `shell`: commands in a workspace, each in a sandbox of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+from attrs import field, frozen
+
+from minions.adapters.tools.function_tool import tool
+from minions.adapters.tools.workspace_options import (
+    ChooseSandbox,
+    Workspace,
+    WorkspaceOptions,
+    default_sandbox,
+    options_schema,
+)
+from minions.contracts.codec import decode
+from minions.contracts.json_values import JsonValue
+from minions.contracts.sandbox import SandboxCode, SandboxResult
+from minions.contracts.tools import Effect, Tool, Toolset
+
+__all__ = ["CommandDone", "built_in", "shell_toolset"]
+
+_GRACE_S: Final = 30.0
+"""How much longer a call may take than its command and its wait for others in the workspace: the
+sandbox ends it first, and says why."""
+
+
+@frozen(kw_only=True)
+class _Options(WorkspaceOptions):
+    """The options that a recipe may set."""
+
+    network: bool = field(
+        default=False, metadata={"description": "Whether commands may reach other machines."}
+    )
+
+
+def built_in(_now: Callable[[], datetime]) -> Toolset:
+    """The toolset under its usual name, for every recipe."""
+    return shell_toolset()
+
+
+def shell_toolset(choose: ChooseSandbox = default_sandbox) -> Toolset:
+    """The tools `run` and `exec` (once).
+
+    Args:
+        choose: Chooses the sandbox when the toolset is opened.
+    """
+
+    def open_tools(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
+        checked = decode(options, _Options)
+        shell = _ShellTools(checked, Workspace(checked, choose()))
+        return _tools(shell, prefix=f"{prefix}__" if prefix else "")
+
+    unused = _Options()
+    specs = _tools(_ShellTools(unused, Workspace(unused, None)), prefix="")
+    return Toolset(
+        name="shell",
+        description="Run commands in one folder, in a sandbox.",
+        options=options_schema(unused),
+        specs=tuple(each.spec for each in specs),
+        open=open_tools,
+    )
+
+
+def _tools(shell: _ShellTools, *, prefix: str) -> Sequence[Tool]:
+    timeout_s = 2 * shell.options.timeout_s + _GRACE_S
+    return [
+        tool(name=f"{prefix}{name}", effect=Effect.ONCE, timeout_s=timeout_s)(function)
+        for name, function in (("run", shell.run), ("exec", shell.exec))
+    ]
+
+
+@frozen(kw_only=True)
+class CommandDone:
+    """The result of `run` and `exec`."""
+
+    exit_code: int | None
+    """None: the command was stopped."""
+    output: str
+    """What it printed, stdout and stderr; of a long text head and tail."""
+    truncated: bool
+    timed_out: bool
+    stopped: str | None
+    """Why the sandbox stopped it; None: it ended by itself."""
+    restored: list[str]
+    """Protected files that the command had changed, and that were put back."""
+
+
+_Seconds = Annotated[
+    float | None, "Stop it after that many seconds; at most the option.", {"exclusiveMinimum": 0}
+]
+
+
+_SHELLS: Final = ("/bin/bash", "/usr/bin/bash")
+
+
+def _shell() -> str:
+    """The shell of the commands. A signal does not keep bash from making a process; dash gives up
+    where one of its children ends while the sandbox is asked for consent to another.
+    """
+    return next((shell for shell in _SHELLS if Path(shell).exists()), "/bin/sh")
+
+
+@frozen
+class _ShellTools:
+    """The tools' functions. The first paragraph of each docstring is shown to the model."""
+
+    options: _Options
+    workspace: Workspace
+
+    async def run(
+        self,
+        command: Annotated[str, "For a POSIX shell.", {"minLength": 1}],
+        timeout_s: _Seconds = None,
+    ) -> CommandDone:
+        """Run a shell command in the workspace; other files of the machine cannot be changed."""
+        return await self._run((_shell(), "-c", command), timeout_s)
+
+    async def exec(
+        self,
+        argv: Annotated[list[str], "The program and its arguments.", {"minItems": 1}],
+        timeout_s: _Seconds = None,
+    ) -> CommandDone:
+        """Run a program in the workspace, without a shell."""
+        return await self._run(tuple(argv), timeout_s)
+
+    async def _run(self, argv: tuple[str, ...], timeout_s: float | None) -> CommandDone:
+        network = self.options.network
+        return _done(await self.workspace.run(argv, timeout_s=timeout_s, network=network))
+
+
+def _done(result: SandboxResult) -> CommandDone:
+    failure = result.failure
+    return CommandDone(
+        exit_code=result.exit_code if failure is None else None,
+        output=result.stdout,
+        truncated=result.is_cut,
+        timed_out=failure is not None and failure.code == SandboxCode.TIMEOUT,
+        stopped=failure.message if failure is not None else None,
+        restored=list(result.restored),
+    )

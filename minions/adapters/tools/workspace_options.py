@@ -1,0 +1,161 @@
+"""The options of toolsets that run commands in a workspace, and the sandbox that runs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias, cast
+
+import attrs
+from attrs import field, frozen
+
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.sandbox import Command, CommandSandbox, SandboxLimits, SandboxResult
+from minions.contracts.schema import JsonSchema, schema_of
+
+__all__ = [
+    "PROTECTED",
+    "ChooseSandbox",
+    "Workspace",
+    "WorkspaceOptions",
+    "default_sandbox",
+    "options_schema",
+]
+
+ChooseSandbox: TypeAlias = Callable[[], CommandSandbox]
+"""Gives the sandbox of commands.
+
+Raises:
+    EnvironmentRefusedError: There is none here that holds.
+"""
+
+PROTECTED: Final = (".git/hooks", ".git/config", ".git/config.worktree")
+"""What Git outside would execute: it is put back after each command."""
+
+_MIB: Final = 1024 * 1024
+_COUNT: Final = {"type": "integer", "minimum": 1}
+_SECONDS: Final = {"type": "number", "exclusiveMinimum": 0}
+
+
+@frozen(kw_only=True)
+class WorkspaceOptions:
+    """The options that a recipe may set."""
+
+    root: str = field(
+        default=".",
+        metadata={"description": "The workspace: the only folder that commands can change."},
+    )
+    timeout_s: float = field(
+        default=60.0, metadata={"schema": _SECONDS, "description": "Of each command, in seconds."}
+    )
+    memory_mb: int = field(
+        default=1024,
+        metadata={
+            "schema": {"type": "integer", "minimum": 16},
+            "description": "Memory of all processes of a command together, in MiB.",
+        },
+    )
+    cpus: float = field(
+        default=2.0,
+        metadata={
+            "schema": _SECONDS,
+            "description": "CPU time of all its processes, as a share of `timeout_s`.",
+        },
+    )
+    processes: int = field(
+        default=256,
+        metadata={"schema": _COUNT, "description": "Processes and threads of a command."},
+    )
+    max_output_bytes: int = field(
+        default=32 * 1024,
+        metadata={
+            "schema": {"type": "integer", "minimum": 256, "maximum": 4 * _MIB},
+            "description": "Of a longer output only head and tail are given.",
+        },
+    )
+
+    def limits(self, timeout_s: float | None = None) -> SandboxLimits:
+        """The limits of one command.
+
+        Args:
+            timeout_s: A shorter time; a longer one counts as the option's.
+        """
+        return SandboxLimits(
+            memory_bytes=self.memory_mb * _MIB,
+            cpus=self.cpus,
+            wall_s=min(timeout_s or self.timeout_s, self.timeout_s),
+            output_bytes=max(64 * _MIB, self.max_output_bytes),
+            shown_bytes=self.max_output_bytes,
+            processes=self.processes,
+        )
+
+
+def options_schema(options: WorkspaceOptions) -> JsonSchema:
+    """JSON Schema of options, with the defaults that this object holds."""
+    defaults = attrs.asdict(options)
+    schema = schema_of(type(options))
+    fields = cast("Mapping[str, Mapping[str, JsonValue]]", schema["properties"])
+    return {
+        "type": "object",
+        "properties": {
+            name: {**described, "default": defaults[name]} for name, described in fields.items()
+        },
+        "additionalProperties": False,
+    }
+
+
+@frozen
+class Workspace:
+    """A folder in which commands run, each in a sandbox."""
+
+    options: WorkspaceOptions
+    sandbox: CommandSandbox | None
+    """None: nothing is run, only the tools' specs are wanted."""
+
+    async def run(
+        self,
+        argv: tuple[str, ...],
+        *,
+        timeout_s: float | None = None,
+        network: bool = False,
+        environ: Mapping[str, str] | None = None,
+        is_merged: bool = True,
+    ) -> SandboxResult:
+        """Run a command in the workspace.
+
+        Raises:
+            UsageError: The root does not exist.
+            EnvironmentRefusedError: As for `CommandSandbox.run`.
+        """
+        assert self.sandbox is not None  # noqa: S101  # tools that are called were opened
+        command = Command(
+            argv=argv,
+            workspace=self._root(),
+            network=network,
+            environ=environ or {},
+            is_merged=is_merged,
+            protected=PROTECTED,
+        )
+        return await self.sandbox.run(command, self.options.limits(timeout_s))
+
+    def _root(self) -> str:
+        root = os.path.realpath(self.options.root)
+        if not os.path.isdir(root):  # noqa: PTH112
+            raise UsageError(
+                f"The root '{self.options.root}' ({root}) is not a directory. Create it, or set "
+                "the toolset's option `root` to one that exists.",
+                code="no-such-root",
+            )
+        return root
+
+
+def default_sandbox() -> CommandSandbox:
+    """Bubblewrap, or Landlock.
+
+    Raises:
+        EnvironmentRefusedError: Neither holds here; the message names each probe.
+    """
+    from minions.adapters.sandboxes.workspaces import command_sandbox
+
+    return command_sandbox()

@@ -1,0 +1,138 @@
+"""Answers of models by a hash of the whole request, in the cache that holds outputs of steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, Prompt
+from minions.contracts.codec import decode, encode
+from minions.contracts.errors import MinionsError, words_of
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import CUT_AT_LIMIT, Message, message_to_json
+from minions.contracts.step_cache import CachedStep, StepCache
+from minions.engine.compile.borders import without_border_names
+from minions.engine.context.step_view import StepView
+
+__all__ = ["AnswerCache"]
+
+_FORMAT: Final = "answer/1"
+_NOT_ASKED: Final = ("cache", "context_tokens", "idle_timeout_s", "timeout_s")
+"""Options that are no part of what the model is asked."""
+
+
+@frozen
+class AnswerCache:
+    """The answers of one model that were given to the same request before."""
+
+    cache: StepCache
+    model: ChatModel
+    view: StepView
+
+    @classmethod
+    def of(cls, prompt: Prompt, model: ChatModel | None, view: StepView) -> AnswerCache | None:
+        """The cache for that prompt; None: its answer is not cached.
+
+        An application's own way to carry out calls has no model, and so no honest key.
+        """
+        cache = view.context.scope.services.cache
+        if not prompt.options.cache or cache is None or model is None:
+            return None
+        return cls(cache, model, view)
+
+    def key(self, prompt: Prompt) -> str | None:
+        """The hash of all that decides the answer; None: a secret is part of it.
+
+        Args:
+            prompt: With borders of any name: they differ from run to run and mean the same.
+        """
+        request, options = prompt.output_request, encode(prompt.options)
+        assert isinstance(options, dict)  # noqa: S101  # of an attrs class
+        messages = [*prompt.messages, *(request.messages if request is not None else ())]
+        material: JsonValue = {
+            "format": _FORMAT,
+            "model": [self.model.name, self.model.base_url],
+            "options": {name: options[name] for name in options if name not in _NOT_ASKED},
+            "tools": [tool.to_message_dict() for tool in prompt.tools],
+            "request": [request.mode.value, encode(request.body)] if request is not None else None,
+            "schema": encode(prompt.instructions.json_schema()) if prompt.instructions else None,
+            "messages": [dict(message_to_json(each)) for each in without_border_names(messages)],
+        }
+        if self.view.secrets.are_named_in(material):
+            self.view.log.info("answer_not_cached", reason="a secret is part of the request")
+            return None
+        return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()
+
+    async def find(self, prompt: Prompt) -> ModelCallResponse | None:
+        """The answer that was given before, without usage; None: none, or it cannot be read.
+
+        None, too, if the run asked the same before: a further attempt wants another answer.
+        """
+        key, asked = self.key(prompt), self.view.context.progress.answers_asked
+        if key is None or key in asked:
+            return None
+        asked.add(key)
+        try:
+            kept = await self.cache.get(key)
+            return _response(kept) if kept is not None else None
+        except Exception as error:  # noqa: BLE001  # an application's store raises anything
+            self._tell("answer_cache_unreadable", error)
+            return None
+
+    def note_replayed(self, prompt: Prompt) -> None:
+        """Count a replayed call as asked in this run."""
+        if (key := self.key(prompt)) is not None:
+            self.view.context.progress.answers_asked.add(key)
+
+    async def keep(self, calls: Iterable[ModelCall]) -> None:
+        """Store the whole answers among these calls of a step that succeeded."""
+        for call in calls:
+            response = call.response
+            is_whole = response is not None and response.finish_reason != CUT_AT_LIMIT
+            if response is None or not is_whole or response.cached_from is not None:
+                continue
+            if (key := self.key(call.prompt)) is not None:
+                await self._put(key, response)
+
+    async def _put(self, key: str, response: ModelCallResponse) -> None:
+        entry = CachedStep(
+            output={
+                "message": dict(message_to_json(response.message)),
+                "finish_reason": response.finish_reason,
+                "model_name": response.model_name,
+                "provider": response.provider,
+            },
+            run_id=self.view.run_id,
+            created_at=self.view.context.scope.services.clock.now(),
+        )
+        try:
+            await self.cache.put(key, entry)
+        except Exception as error:  # noqa: BLE001  # as for `get`
+            self._tell("answer_cache_unwritable", error)
+
+    def _tell(self, event: str, error: Exception) -> None:
+        reason = error.message if isinstance(error, MinionsError) else words_of(error)
+        self.view.log.warning(event, reason=reason)
+
+
+def _response(kept: CachedStep) -> ModelCallResponse:
+    """The answer as it was stored.
+
+    Raises:
+        ValueError: It was stored in another form.
+    """
+    stored = kept.output
+    if not isinstance(stored, dict):
+        raise ValueError("The cache holds something else under the key of an answer.")
+    texts = {name: text for name, text in stored.items() if isinstance(text, str)}
+    return ModelCallResponse(
+        message=decode(stored.get("message"), Message),
+        finish_reason=texts.get("finish_reason"),
+        model_name=texts.get("model_name"),
+        provider=texts.get("provider"),
+        cached_from=kept.run_id,
+    )

@@ -1,0 +1,378 @@
+"""Information flow: paths on which untrusted text can reach a tool that writes, sends or spends.
+
+Untrusted is what a tool reads that is not declared trusted, and an input that says so. It passes
+through templates, models, loops, shared conversations and nested recipes. Each sink is named once,
+with a path to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from msgspec import Struct, structs
+
+from minions.contracts.steps import Step
+from minions.contracts.tools import Effect, Reads, ToolSpec
+from minions.recipe.checks.carried_text import carried_references
+from minions.recipe.checks.text_edges import DECISION, WORK, Edge, Source, text_edges
+from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.permissions import Rights
+
+__all__ = ["Flow", "FlowNode", "ToolsOf", "find_flows", "untrusted_names"]
+
+ToolsOf: TypeAlias = Callable[[AgentRecipe], Mapping[str, ToolSpec]]
+"""The tools of a recipe, by full name."""
+
+
+class FlowNode(Struct, frozen=True):
+    """A place that untrusted text passes."""
+
+    step: str
+    """The step, as `outer/inner` in a nested recipe; `inputs.name` for an input."""
+    what: str
+    """The tool that is called, else the kind of the step."""
+    private: str | None = None
+    """The toolset whose private data is read there; None: what is read is not private."""
+    recipe_input: str | None = None
+    """The recipe's input that the text comes from; None: it does not begin with one."""
+
+    def __str__(self) -> str:
+        return f"{self.step} ({self.what})"
+
+    def within(self, outer: str) -> FlowNode:
+        """The same place, seen from the recipe around its own."""
+        return FlowNode(f"{outer}/{self.step}", self.what, self.private)
+
+
+class Flow(Struct, frozen=True, kw_only=True):
+    """Untrusted text that can reach a tool with an effect, without an approval between."""
+
+    path: tuple[FlowNode, ...]
+    """From where the text is read to the tool."""
+    private: tuple[str, ...] = ()
+    """Private data and secrets that are within reach there, and so could be sent away."""
+
+    toolset: str
+    """The toolset of the tool at its end."""
+
+    @property
+    def tool(self) -> str:
+        """The tool that the text reaches."""
+        return self.path[-1].what
+
+    @property
+    def words(self) -> str:
+        """The path on one line."""
+        return " -> ".join(map(str, self.path))
+
+
+_SHOWN: Final = 5
+"""Nodes of a long path that are shown at its start, and at its end."""
+
+
+class _Trace(Struct, frozen=True):
+    """A path from its end; paths share their beginnings."""
+
+    node: FlowNode
+    before: _Trace | None
+    length: int
+    start: tuple[FlowNode, ...]
+    """The first nodes."""
+    private: tuple[FlowNode, ...]
+    """The first node of each toolset whose private data was read on the path."""
+
+    @classmethod
+    def to(cls, node: FlowNode, before: _Trace | None = None) -> _Trace:
+        """A path to that node, after the nodes of another one."""
+        length, start = (before.length, before.start) if before is not None else (0, ())
+        private = before.private if before is not None else ()
+        if node.private is not None and all(node.private != each.private for each in private):
+            private = (*private, node)
+        start = (*start, node) if length < _SHOWN else start
+        return cls(node, before, length + 1, start, private)
+
+    def path(self) -> tuple[FlowNode, ...]:
+        """The nodes from the first one on; of a long path its start and its end."""
+        found: list[FlowNode] = []
+        at: _Trace | None = self
+        most = 2 * _SHOWN + 1
+        while at is not None and len(found) < (most if self.length <= most else _SHOWN):
+            found.append(at.node)
+            at = at.before
+        end = tuple(reversed(found))
+        if self.length <= most:
+            return end
+        return (*self.start, FlowNode("…", f"{self.length - 2 * _SHOWN} more"), *end)
+
+
+class _Found(Struct, frozen=True):
+    """What is known of a recipe with certain untrusted inputs."""
+
+    flows: tuple[Flow, ...]
+    output: tuple[FlowNode, ...] | None
+    """A path to its output; None: no untrusted text reaches it."""
+
+
+def find_flows(recipe: AgentRecipe, tools_of: ToolsOf) -> tuple[Flow, ...]:
+    """The flows of a recipe and of its nested recipes, in the order of the steps.
+
+    The time it takes grows with the number of steps, edges and nested recipes.
+    """
+    inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
+    return _Walk(recipe, tools_of, Rights.of(recipe), inputs).found().flows
+
+
+def untrusted_names(recipe: AgentRecipe, tools_of: ToolsOf) -> frozenset[Source]:
+    """The steps whose output may hold untrusted text, by index, and such inputs, by name."""
+    inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
+    walk = _Walk(recipe, tools_of, Rights.of(recipe), inputs)
+    return walk.reached() | inputs
+
+
+class _Walk:
+    """Follows untrusted text through one recipe."""
+
+    def __init__(
+        self,
+        recipe: AgentRecipe,
+        tools_of: ToolsOf,
+        rights: Rights,
+        inputs: frozenset[str],
+    ) -> None:
+        self._recipe = recipe
+        self._tools_of = tools_of
+        self._rights = rights
+        self._inputs = inputs
+        self._tools = tools_of(recipe)
+        self._edges = text_edges(recipe, self._tools)
+        self._arrived: list[dict[str, _Trace]] = [{} for _ in recipe.steps]
+        self._out: list[_Trace | None] = [None for _ in recipe.steps]
+        self._pending: deque[tuple[Source, _Trace]] = deque()
+        self._nested: dict[tuple[int, frozenset[str]], _Found] = {}
+
+    def found(self) -> _Found:
+        """What untrusted text reaches."""
+        self.reached()
+        flows = [flow for at in range(len(self._recipe.steps)) for flow in self._flows(at)]
+        output = self._output()
+        return _Found(tuple(flows), output.path() if output is not None else None)
+
+    def reached(self) -> frozenset[Source]:
+        """Propagate all untrusted text; the steps whose output it is in."""
+        for name in sorted(self._inputs):
+            node = FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
+            self._pending.append((name, _Trace.to(node)))
+        for at in range(len(self._recipe.steps)):
+            self._update(at)
+        while self._pending:
+            source, trace = self._pending.popleft()
+            for edge in self._edges.get(source, ()):
+                self._arrive(edge, trace)
+        return frozenset(at for at, trace in enumerate(self._out) if trace is not None)
+
+    def _arrive(self, edge: Edge, trace: _Trace) -> None:
+        slots = self._arrived[edge.reader]
+        if edge.slot not in slots:
+            slots[edge.slot] = trace
+            self._update(edge.reader)
+
+    def _update(self, at: int) -> None:
+        """Find out whether the step's output is untrusted now."""
+        if self._out[at] is None and (trace := self._output_of(at)) is not None:
+            self._out[at] = trace
+            self._pending.append((at, trace))
+
+    def _output_of(self, at: int) -> _Trace | None:
+        step = self._recipe.steps[at]
+        if isinstance(step, StepSpec) and step.asks_person:
+            return None
+        if isinstance(step, StepSpec) and step.inner is not None:
+            return self._nested_output(at, step, step.inner)
+        entering = self._entering(at)
+        called = step.called_tools if isinstance(step, StepSpec) else ()
+        if entering is not None and not called:
+            return _Trace.to(FlowNode(step.id, _kind(step)), entering)
+        for tool in self._specs(called):
+            if tool.is_untrusted or entering is not None:
+                return _Trace.to(FlowNode(step.id, tool.name, _private(tool)), entering)
+        return None
+
+    def _entering(self, at: int) -> _Trace | None:
+        """Untrusted text that the step works on: from other steps, else from a tool that it offers
+        to its model.
+        """
+        arrived = self._arrived[at].get(WORK)
+        return arrived or next((trace for _, trace in self._offered_sources(at)), None)
+
+    def _offered_sources(self, at: int) -> Iterator[tuple[ToolSpec, _Trace]]:
+        step = self._recipe.steps[at]
+        for tool in self._specs(_offered(step)):
+            if tool.is_untrusted:
+                yield tool, _Trace.to(FlowNode(step.id, tool.name, _private(tool)))
+
+    def _specs(self, names: Sequence[str]) -> Iterator[ToolSpec]:
+        """The tools of these names that may be called."""
+        for name in names:
+            tool = self._tools.get(name)
+            if tool is not None and self._rights.allows(tool):
+                yield tool
+
+    # --- sinks --------------------------------------------------------------------------------
+
+    def _flows(self, at: int) -> Iterator[Flow]:
+        step = self._recipe.steps[at]
+        if isinstance(step, StepSpec) and step.inner is not None:
+            for flow in self._nested_found(at, step.inner).flows:
+                yield self._around(at, step, flow)
+        elif isinstance(step, StepSpec) and step.called_tools:
+            yield from self._reached(at, step, step.called_tools, self._arrived[at].get(WORK))
+        else:
+            yield from self._offered_flows(at, step)
+        if isinstance(step, StepSpec) and step.decision_tool is not None:
+            named = (step.decision_tool.tool,)
+            yield from self._reached(at, step, named, self._arrived[at].get(DECISION))
+
+    def _reached(
+        self, at: int, step: StepSpec, names: Sequence[str], trace: _Trace | None
+    ) -> Iterator[Flow]:
+        """The flows into tools that the step calls itself, with untrusted arguments."""
+        for tool in self._specs(names) if trace is not None else ():
+            if self._is_sink(tool):
+                node = FlowNode(step.id, tool.name)
+                yield _flow(_Trace.to(node, trace), tool, _secrets(self._recipe, step))
+
+    def _offered_flows(self, at: int, step: StepSpec | Step[object]) -> Iterator[Flow]:
+        """The flows into tools that a model may call, after it was shown untrusted text."""
+        offered = list(self._specs(_offered(step)))
+        arrived = self._arrived[at].get(WORK)
+        own = list(self._offered_sources(at))
+        nodes = [FlowNode(step.id, tool.name, _private(tool)) for tool in offered]
+        for tool in offered:
+            trace = arrived or next((each for other, each in own if _feeds(other, tool)), None)
+            if trace is not None and self._is_sink(tool):
+                told = _Trace.to(FlowNode(step.id, _kind(step)), trace)
+                yield _flow(_Trace.to(FlowNode(step.id, tool.name), told), tool, nodes)
+
+    def _is_sink(self, tool: ToolSpec) -> bool:
+        """Whether it writes, sends or spends, and nobody is asked before."""
+        if self._rights.needs_approval(tool) or tool.is_contained:
+            return False
+        if tool.effect is Effect.UNDECLARED:
+            named = self._recipe.permissions.tools.get(tool.name)
+            return named is True or self._rights.may_write
+        return tool.is_write
+
+    # --- nested recipes -----------------------------------------------------------------------
+
+    def _nested_found(self, at: int, inner: AgentRecipe) -> _Found:
+        """What the nested recipe does with the inputs that are untrusted so far; worked out once
+        for all steps that run it with the same ones.
+        """
+        inputs = frozenset(name for name in self._arrived[at] if name != DECISION)
+        key = (id(inner), inputs)
+        if key not in self._nested:
+            rights = self._rights.within(inner)
+            self._nested[key] = _Walk(inner, self._tools_of, rights, inputs).found()
+        return self._nested[key]
+
+    def _nested_output(self, at: int, step: StepSpec, inner: AgentRecipe) -> _Trace | None:
+        path = self._nested_found(at, inner).output
+        return self._spliced(at, step, path) if path is not None else None
+
+    def _spliced(self, at: int, step: StepSpec, path: Sequence[FlowNode]) -> _Trace:
+        """A path of the nested recipe as one of this recipe."""
+        first = path[0].recipe_input
+        trace: _Trace | None = None
+        if first is not None:
+            trace = _Trace.to(FlowNode(step.id, step.kind), self._arrived[at][first])
+        for node in path[1:] if first is not None else path:
+            trace = _Trace.to(node.within(step.id), trace)
+        assert trace is not None  # noqa: S101  # a path is never empty
+        return trace
+
+    def _around(self, at: int, step: StepSpec, flow: Flow) -> Flow:
+        trace = self._spliced(at, step, flow.path)
+        private = (*_private_within(trace.private, flow.toolset), *flow.private)
+        return structs.replace(flow, path=trace.path(), private=tuple(dict.fromkeys(private)))
+
+    def _output(self) -> _Trace | None:
+        """Untrusted text in the output of the recipe."""
+        if self._recipe.output is not None:
+            return self._declared_output()
+        return next(filter(None, reversed(self._out)), None)
+
+    def _declared_output(self) -> _Trace | None:
+        places = {step.id: at for at, step in enumerate(self._recipe.steps)}
+        for reference in carried_references(self._recipe.output):
+            for at in _read_by(self._recipe, reference.step_name, places):
+                if self._out[at] is not None:
+                    return self._out[at]
+            if reference.path[0] == "inputs" and reference.path[1:2]:
+                name = str(reference.path[1])
+                if name in self._inputs:
+                    return _Trace.to(
+                        FlowNode(f"inputs.{name}", "untrusted input", recipe_input=name)
+                    )
+        return None
+
+
+def _read_by(recipe: AgentRecipe, name: str, places: Mapping[str, int]) -> Iterator[int]:
+    if name in places:
+        yield places[name]
+        return
+    for at, step in enumerate(recipe.steps):
+        if isinstance(step, StepSpec) and step.save_as == name:
+            yield at
+
+
+def _feeds(source: ToolSpec, sink: ToolSpec) -> bool:
+    """Whether results of the one may lead a model to call the other: a tool that does not say what
+    it reads is not taken for its own source.
+    """
+    return source.name != sink.name or source.reads is not Reads.UNDECLARED
+
+
+def _offered(step: StepSpec | Step[object]) -> Sequence[str]:
+    return step.offered_tools if isinstance(step, StepSpec) else tuple(sorted(step.available_tools))
+
+
+def _kind(step: StepSpec | Step[object]) -> str:
+    return step.kind if isinstance(step, StepSpec) else type(step).__name__
+
+
+def _flow(trace: _Trace, tool: ToolSpec, within: Sequence[FlowNode]) -> Flow:
+    """The flow of that path.
+
+    Args:
+        within: Further places whose data is within reach at its end.
+    """
+    private = _private_within((*trace.private, *within), _toolset(tool))
+    return Flow(path=trace.path(), private=tuple(private), toolset=_toolset(tool))
+
+
+def _private_within(nodes: Sequence[FlowNode], toolset: str) -> Iterator[str]:
+    """What is private at these places; to write back where it was read sends it nowhere."""
+    found = (each.what for each in nodes if each.private not in (None, toolset))
+    yield from dict.fromkeys(found)
+
+
+def _private(tool: ToolSpec) -> str | None:
+    return _toolset(tool) if tool.reads is Reads.PRIVATE else None
+
+
+def _secrets(recipe: AgentRecipe, step: StepSpec) -> Sequence[FlowNode]:
+    """The secret inputs among the arguments of a call."""
+    if not any(spec.is_secret for spec in recipe.inputs.values()):
+        return ()
+    paths = [reference.path for reference in carried_references(list(step.sources))]
+    names = [str(path[1]) for path in paths if path[0] == "inputs" and len(path) > 1]
+    known = recipe.inputs
+    secret = [name for name in names if name in known and known[name].is_secret]
+    return [FlowNode(step.id, f"inputs.{name}", "secrets") for name in secret]
+
+
+def _toolset(tool: ToolSpec) -> str:
+    """The toolset of a tool; the name itself for a registered one."""
+    return (tool.origin or tool.name).partition("__")[0]

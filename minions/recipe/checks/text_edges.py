@@ -1,0 +1,214 @@
+"""Where the text of one step can reach another one: by templates, appended outputs, a shared
+conversation, feedback.
+
+A way on which a person approved what passes is not among them: an `ask` step shows the value, and
+the reader runs only by its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import Step
+from minions.contracts.tools import ToolSpec
+from minions.recipe.checks.approvals import Approvals
+from minions.recipe.checks.carried_text import carried_references, may_hold_text
+from minions.recipe.checks.shapes import ANYTHING, Shape
+from minions.recipe.expressions.template import Reference, compile_condition, compile_template
+from minions.recipe.expressions.terms import Path
+from minions.recipe.expressions.values import TemplateError
+from minions.recipe.model import AgentRecipe, ExecutionMode, OnError, StepSpec
+
+__all__ = ["DECISION", "WORK", "Edge", "Names", "Source", "StepReads", "text_edges"]
+
+Source: TypeAlias = "int | str"
+"""Where text comes from: a step, by its index, or an input of the recipe, by its name."""
+
+WORK: Final = ""
+"""The slot of what a step works on."""
+DECISION: Final = " decision"
+"""The slot of the arguments of a `decision_tool`; no input is called so."""
+
+
+class Edge(NamedTuple):
+    """Text that reaches a step."""
+
+    reader: int
+    slot: str
+    """What it becomes there: `WORK`, `DECISION`, or the name of a nested recipe's input."""
+
+
+class _Read(NamedTuple):
+    """What a reference reads."""
+
+    source: Source
+    shape: Shape
+
+
+class Names:
+    """The steps and inputs of a recipe by the names that templates use."""
+
+    def __init__(self, recipe: AgentRecipe) -> None:
+        self.recipe = recipe
+        self.ids = {step.id: at for at, step in enumerate(recipe.steps)}
+        self._saved: dict[str, list[int]] = {}
+        for at, step in enumerate(recipe.steps):
+            if isinstance(step, StepSpec) and step.save_as is not None:
+                self._saved.setdefault(step.save_as, []).append(at)
+
+    def read(self, reference: Reference) -> Iterator[_Read]:
+        """What a reference reads, apart from `loop`; a step's status is no text."""
+        path = reference.path
+        if path[0] == "inputs":
+            yield from self._inputs(path)
+            return
+        is_full = path[0] == "steps"
+        if is_full and (len(path) < 3 or path[2] == "status"):
+            return
+        name, rest = reference.step_name, path[3:] if is_full else path[1:]
+        found = [self.ids[name]] if name in self.ids else self._saved.get(name, [])
+        for at in found:
+            shape = ANYTHING if is_full and path[2] != "output" else self._shape(at).at(rest)
+            yield _Read(at, shape)
+
+    def sources(self, references: Iterable[Reference]) -> Iterator[Source]:
+        """The steps and inputs that these references read, whatever they take from them."""
+        for reference in references:
+            yield from (each.source for each in self.read(reference))
+
+    def _inputs(self, path: tuple[str | int, ...]) -> Iterator[_Read]:
+        names = [str(path[1])] if len(path) > 1 else list(self.recipe.inputs)
+        for name in names:
+            if (spec := self.recipe.inputs.get(name)) is not None:
+                yield _Read(name, Shape.of(spec.schema).at(path[2:]))
+
+    def _shape(self, at: int) -> Shape:
+        step = self.recipe.steps[at]
+        if not isinstance(step, StepSpec) or step.loop is not None:
+            return ANYTHING
+        return Shape.of(step.declared_output or {})
+
+
+def text_edges(
+    recipe: AgentRecipe, tools: Mapping[str, ToolSpec]
+) -> Mapping[Source, Sequence[Edge]]:
+    """For each step and input, the steps that its text reaches directly without an approval.
+
+    Args:
+        tools: The tools of the recipe, by full name.
+    """
+    names = Names(recipe)
+    approvals = Approvals.of(recipe, names.sources)
+    edges: dict[Source, dict[Edge, None]] = {}
+    for source, edge in _edges(recipe, names, tools):
+        if not approvals.cut(source, edge.reader):
+            edges.setdefault(source, {})[edge] = None
+    return {source: tuple(found) for source, found in edges.items()}
+
+
+def _edges(
+    recipe: AgentRecipe, names: Names, tools: Mapping[str, ToolSpec]
+) -> Iterator[tuple[Source, Edge]]:
+    for at, step in enumerate(recipe.steps):
+        if isinstance(step, StepSpec):
+            for source, slot in StepReads(names, step, tools).all():
+                yield source, Edge(at, slot)
+            if step.on_error.action is OnError.GOTO and step.on_error.goto in names.ids:
+                yield at, Edge(names.ids[step.on_error.goto], WORK)
+    yield from _shared(recipe)
+
+
+def _shared(recipe: AgentRecipe) -> Iterator[tuple[Source, Edge]]:
+    """What steps with a shared conversation read of each other: in sequence, each of the one before
+    it; else each of all. A step made by code may read every other one.
+    """
+    sharing = [at for at, step in enumerate(recipe.steps) if _shares(step)]
+    pairs = list(pairwise(sharing))
+    in_order = recipe.graph is None and recipe.execution_mode is ExecutionMode.SEQUENTIAL
+    if not in_order and len(sharing) > 1:
+        pairs.append((sharing[-1], sharing[0]))  # a ring: each is reached from each
+    for before, after in pairs:
+        yield before, Edge(after, WORK)
+
+
+def _shares(step: StepSpec | Step[object]) -> bool:
+    return step.shares_conversation if isinstance(step, StepSpec) else True
+
+
+class StepReads(Struct, frozen=True):
+    """What the text that one step works on is made of."""
+
+    names: Names
+    step: StepSpec
+    tools: Mapping[str, ToolSpec]
+
+    def all(self) -> Iterator[tuple[Source, str]]:
+        """Each source, with the slot that it reaches."""
+        if self.step.inner is not None:
+            for name, value in self.step.inner_inputs.items():
+                yield from ((source, name) for source in self._carried(value))
+        else:
+            yield from ((source, WORK) for source in self._work())
+        if self.step.decision_tool is not None:
+            given = self._carried(self.step.decision_tool.params)
+            yield from ((source, DECISION) for source in given)
+
+    def _work(self) -> Iterator[Source]:
+        yield from self._carried(self.step.sources)
+        if not self.step.asks_model and not self._fills_in():
+            return
+        control = set(self.names.sources(control_references(self.step)))
+        shown = (self.names.ids[each] for each in self.step.declared if each in self.names.ids)
+        yield from (at for at in shown if at not in control)
+
+    def _fills_in(self) -> bool:
+        """Whether a model that is shown outputs always fills in a parameter."""
+        for name in self.step.called_tools if self.step.fills_in else ():
+            required = self.tools[name].parameters.get("required") if name in self.tools else ()
+            given = self.step.sources[0]
+            names = required if isinstance(required, list | tuple) else ()
+            return isinstance(given, Mapping) and any(str(each) not in given for each in names)
+        return False
+
+    def _carried(self, value: JsonValue | Sequence[JsonValue]) -> Iterator[Source]:
+        plain = list(value) if isinstance(value, tuple) else value
+        yield from self.sources(carried_references(plain))
+
+    def sources(self, references: Iterable[Reference]) -> Iterator[Source]:
+        """Where the text comes from that these references give the step."""
+        for reference in references:
+            for read in self._read(reference):
+                if may_hold_text(read.shape.node):
+                    yield read.source
+
+    def _read(self, reference: Reference) -> Iterator[_Read]:
+        if reference.path[0] != "loop" or "loop" in self.names.ids:
+            yield from self.names.read(reference)
+        elif reference.path[1:2] != ("index",) and self.step.loop is not None:
+            yield from self._items(self.step.loop.over, reference.path[2:])
+
+    def _items(self, over: JsonValue, rest: tuple[str | int, ...]) -> Iterator[_Read]:
+        """What an item of the step's loop is taken from."""
+        is_plain = isinstance(compile_template(over).term, Path)
+        for reference in carried_references(over):
+            for read in self.names.read(reference):
+                shape = read.shape.items().at(rest) if is_plain else ANYTHING
+                yield _Read(read.source, shape)
+
+
+def control_references(step: StepSpec) -> Iterator[Reference]:
+    """What decides whether and how often a step runs."""
+    conditions = (step.when, step.repeat.condition if step.repeat is not None else None)
+    try:
+        for condition in conditions:
+            if condition is not None:
+                yield from compile_condition(condition).references
+        if step.loop is not None:
+            yield from compile_template(step.loop.over).references
+    except TemplateError:  # reported where the recipe was read
+        return

@@ -1,0 +1,80 @@
+"""The rule about untrusted text: a warning, or under `strict` an error, where it can reach a tool
+that writes, sends or spends without an approval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from minions.contracts.tools import ToolSpec
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.carried_text import carried_references
+from minions.recipe.checks.flows import Flow, find_flows
+from minions.recipe.drafts import RecipeDraft, StepDraft
+from minions.recipe.model import AgentRecipe
+from minions.recipe.text.sections import Report
+from minions.recipe.tool_specs import tool_specs
+
+__all__ = ["check_untrusted_flows"]
+
+
+def check_untrusted_flows(
+    draft: RecipeDraft, recipe: AgentRecipe, catalog: Catalog, report: Report
+) -> None:
+    """Report each step in which untrusted text can reach such a tool, with one path to it.
+
+    Args:
+        recipe: The recipe that was made of the draft.
+    """
+    _check_system_prompt(draft, recipe, report)
+    known: dict[int, Mapping[str, ToolSpec]] = {}
+
+    def tools_of(inner: AgentRecipe) -> Mapping[str, ToolSpec]:
+        if id(inner) not in known:
+            known[id(inner)] = tool_specs(inner, catalog)
+        return known[id(inner)]
+
+    ids = [step.id for step in recipe.steps]
+    steps = dict(zip(ids, draft.steps, strict=True))
+    by_step: dict[str, list[Flow]] = {}
+    for flow in find_flows(recipe, tools_of):
+        by_step.setdefault(flow.path[-1].step, []).append(flow)
+    # A stored run's recipe, which is plain data, has to stay runnable.
+    is_error = (recipe.strict or catalog.strict) and draft.is_text
+    for path, flows in by_step.items():
+        _report(steps[path.partition("/")[0]], flows, report, is_warning=not is_error)
+
+
+def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report) -> None:
+    """Report a system prompt of the whole recipe that reads an untrusted input."""
+    untrusted = {name for name, spec in recipe.inputs.items() if spec.is_untrusted}
+    paths = [reference.path for reference in carried_references(recipe.system_prompt)]
+    named = dict.fromkeys(str(path[1]) for path in paths if path[0] == "inputs" and path[1:2])
+    for name in named:
+        if name in untrusted:
+            report(
+                draft.section.place_of("system_prompt").fault(
+                    "untrusted-system-text",
+                    f"the system prompt reads the untrusted input '{name}'",
+                    help="read it in the goal of a step, where it stands within a border",
+                )
+            )
+
+
+def _report(step: StepDraft, flows: list[Flow], report: Report, *, is_warning: bool) -> None:
+    first, *others = flows
+    more = [flow.tool for flow in others if flow.tool != first.tool]
+    also = f", and so to {', '.join(more)}" if more else ""
+    private = list(dict.fromkeys(name for flow in flows for name in flow.private))
+    within = f"; it could send what {', '.join(private)} holds" if private else ""
+    place = step.section.place_of(step.kind or "id")
+    report(
+        place.fault(
+            "untrusted-flow",
+            f"untrusted text can reach '{first.tool}' without an approval: "
+            f"{first.words}{also}{within}",
+            help=f"set permissions: {{requires_approval: [{first.tool}]}}, let an ask step show "
+            "the text and 'when' read its answer, or declare the source 'reads: trusted'",
+            is_warning=is_warning,
+        )
+    )

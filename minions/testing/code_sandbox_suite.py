@@ -1,0 +1,181 @@
+"""Conformance tests for every implementation of `CodeSandbox`, also for your own.
+
+In a test module, with pytest-asyncio in its mode `auto`:
+
+    from minions.testing.code_sandbox_suite import *
+
+    @pytest.fixture
+    def sandbox():
+        return MySandbox()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from minions.contracts.errors import StepFailedError
+from minions.contracts.sandbox import CODE_LIMITS, CodeSandbox, SandboxCode, SandboxResult
+from minions.testing.processes import descendants, gone
+
+LIMITS = evolve(CODE_LIMITS, wall_s=20)
+"""Long enough for a busy machine: what has to be stopped is given less."""
+SHORT = evolve(CODE_LIMITS, wall_s=3, cpus=0.5)
+
+
+def code_of(result: SandboxResult) -> str:
+    assert result.failure is not None, result
+    return result.failure.code
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+async def test_the_value_of_the_last_expression_is_the_result(sandbox: CodeSandbox) -> None:
+    code = "names = sorted(people)\n{'first': names[0], 'count': len(names)}"
+    result = await sandbox.execute(code, {"people": ["Urs", "Eva"]}, LIMITS)
+    assert (result.unwrap(), result.failure) == ({"first": "Eva", "count": 2}, None)
+
+
+async def test_code_without_a_last_expression_has_no_value(sandbox: CodeSandbox) -> None:
+    result = await sandbox.execute("x = 1", limits=LIMITS)
+    assert (result.value, result.failure) == (None, None)
+
+
+async def test_one_execution_leaves_nothing_for_the_next(sandbox: CodeSandbox) -> None:
+    await sandbox.execute("left_behind = 1", limits=LIMITS)
+    result = await sandbox.execute("left_behind", limits=LIMITS)
+    assert code_of(result) == SandboxCode.CODE
+
+
+async def test_executions_at_the_same_time_do_not_mix(sandbox: CodeSandbox) -> None:
+    wanted = range(4)
+    done = await asyncio.gather(*(sandbox.execute("n * n", {"n": n}, LIMITS) for n in wanted))
+    assert [result.unwrap() for result in done] == [n * n for n in wanted]
+
+
+async def test_an_exception_of_the_code_is_told_with_its_line(sandbox: CodeSandbox) -> None:
+    result = await sandbox.execute("x = 1\nraise ValueError('no such town')", limits=LIMITS)
+    assert code_of(result) == SandboxCode.CODE
+    with pytest.raises(StepFailedError, match=r"ValueError: no such town \(line 2\)"):
+        result.unwrap()
+
+
+async def test_code_that_is_not_python_fails(sandbox: CodeSandbox) -> None:
+    assert code_of(await sandbox.execute("1 +", limits=LIMITS)) == SandboxCode.CODE
+
+
+async def test_a_value_that_is_not_json_fails(sandbox: CodeSandbox) -> None:
+    assert code_of(await sandbox.execute("{1, 2}", limits=LIMITS)) == SandboxCode.RESULT
+
+
+@pytest.mark.parametrize("code", ["float('nan')", "[float('inf')]", "{'x': {1: 2}}"])
+async def test_a_value_is_json_or_a_failure(sandbox: CodeSandbox, code: str) -> None:
+    result = await sandbox.execute(code, limits=LIMITS)
+    assert result.failure is not None or result.value == {"x": {"1": 2}}
+
+
+async def test_what_the_code_prints_is_kept(sandbox: CodeSandbox) -> None:
+    result = await sandbox.execute("print('hello')\n1", limits=LIMITS)
+    assert (result.stdout, result.value) == ("hello\n", 1)
+
+
+async def test_a_loop_without_end_is_stopped(sandbox: CodeSandbox) -> None:
+    result = await sandbox.execute("while True:\n    pass", limits=SHORT)
+    assert code_of(result) in (SandboxCode.CPU, SandboxCode.TIMEOUT)
+    assert result.value is None
+
+
+async def test_code_that_sleeps_too_long_is_stopped(sandbox: CodeSandbox) -> None:
+    code = "import time\nwhile True:\n    time.sleep(5)"
+    assert code_of(await sandbox.execute(code, limits=SHORT)) == SandboxCode.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "big = [0] * 10**9",
+        "held = []\nwhile True:\n    held.append('x' * 1_000_000)",
+        "text = 'x'\nwhile True:\n    text = text + text",
+    ],
+)
+async def test_memory_beyond_the_limit_is_refused(sandbox: CodeSandbox, code: str) -> None:
+    assert code_of(await sandbox.execute(code, limits=LIMITS)) == SandboxCode.MEMORY
+
+
+async def test_output_beyond_the_limit_is_stopped(sandbox: CodeSandbox) -> None:
+    result = await sandbox.execute("while True:\n    print('x' * 1000)", limits=LIMITS)
+    assert code_of(result) == SandboxCode.OUTPUT
+    assert result.is_cut
+    assert len(result.stdout) < 2 * LIMITS.shown_bytes
+
+
+async def test_a_file_of_the_machine_cannot_be_read(sandbox: CodeSandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("sesame")
+    for place in (str(secret), "/etc/passwd"):
+        result = await sandbox.execute("open(place).read()", {"place": place}, LIMITS)
+        assert code_of(result) in (SandboxCode.DENIED, SandboxCode.CODE)
+        assert "sesame" not in repr(result)
+        assert "root:" not in repr(result)
+
+
+async def test_a_file_of_the_machine_cannot_be_written(
+    sandbox: CodeSandbox, tmp_path: Path
+) -> None:
+    place = tmp_path / "made.txt"
+    result = await sandbox.execute("open(place, 'w').write('x')", {"place": str(place)}, LIMITS)
+    assert result.failure is not None
+    assert not place.exists()
+
+
+async def test_a_socket_reaches_nobody(sandbox: CodeSandbox) -> None:
+    with listening() as server:
+        code = "import socket\nsocket.create_connection(('127.0.0.1', port), 2)\n1"
+        port: int = server.getsockname()[1]
+        result = await sandbox.execute(code, {"port": port}, LIMITS)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert code_of(result) in (SandboxCode.DENIED, SandboxCode.CODE)
+
+
+async def test_no_other_process_can_be_made(sandbox: CodeSandbox) -> None:
+    for act in ("os.fork()", "os.execv('/bin/true', ['true'])", "os.kill(os.getppid(), 9)"):
+        result = await sandbox.execute(f"import os\n{act}\n1", limits=LIMITS)
+        assert code_of(result) in (SandboxCode.DENIED, SandboxCode.CODE), act
+
+
+async def test_the_callers_environment_is_unknown(
+    sandbox: CodeSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY_OF_THE_CALLER", "sesame")
+    for code in (
+        "import os\nstr(dict(os.environ))",
+        "open('/proc/self/environ').read()",
+        "import os\nopen(f'/proc/{os.getppid()}/environ').read()",
+    ):
+        result = await sandbox.execute(code, limits=LIMITS)
+        assert "sesame" not in repr(result)
+
+
+async def test_a_cancelled_execution_leaves_no_process(sandbox: CodeSandbox) -> None:
+    before = descendants()
+    working = asyncio.ensure_future(
+        sandbox.execute("import time\ntime.sleep(60)", limits=evolve(LIMITS, wall_s=60))
+    )
+    while len(descendants() - before) < 2:  # the one that watches, and the one that is watched
+        await asyncio.sleep(0.01)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert gone(descendants() - before)

@@ -1,0 +1,154 @@
+"""Time that passes only while nobody works: time limits and waits of hours take no real time.
+
+Servers and clients of one event loop may use real sockets. The loop's time stands still while
+callbacks run or bytes arrive; as soon as nothing has happened for `QUIET_S` real seconds, it jumps
+to the next timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from minions.adapters.daemon_thread import IMPORTING
+from minions.contracts.runtime import Clock
+from minions.testing.clock import FakeClock
+
+__all__ = ["QUIET_S", "HangError", "VirtualTime"]
+
+T = TypeVar("T")
+
+QUIET_S: Final = 0.002
+"""Real seconds without a byte after which virtual time passes."""
+
+
+class HangError(AssertionError):
+    """The work does not come to an end; the message says how it was seen."""
+
+
+class VirtualTime(Clock):
+    """A clock, and the event loops whose time it is: `time.run(coroutine)`.
+
+    `sleep` can be passed wherever a `Sleep` is expected. Work in threads does not hold the time up,
+    except for the imports of Minions.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet_s: float = QUIET_S,
+        hang_s: float = 30.0,
+        most_s: float = 7 * 86_400.0,
+        most_polls: int = 500_000,
+    ) -> None:
+        """Start at the same point in time as `FakeClock`.
+
+        Args:
+            quiet_s: Real seconds without a byte after which time passes.
+            hang_s: Real seconds without a byte after which work without a timer counts as hanging.
+            most_s: Virtual seconds after which the work of one `run` counts as hanging.
+            most_polls: Polls of the event loop after which it does.
+        """
+        self.quiet_s = quiet_s
+        self.hang_s = hang_s
+        self.most_s = most_s
+        self.most_polls = most_polls
+        self._elapsed = 0.0
+        self._start = FakeClock().now()
+
+    def now(self) -> datetime:
+        """The start plus the time that has passed."""
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        """Virtual seconds since the start."""
+        return self._elapsed
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass at once.
+
+        Raises:
+            ValueError: `seconds` is negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not go back: {seconds} seconds")
+        self._elapsed += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait within an event loop of this time."""
+        await asyncio.sleep(seconds)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:  # Any: as `asyncio.run` has it
+        """Run the work in a new event loop with this time.
+
+        Raises:
+            HangError: It waits for nothing, or comes to no end.
+        """
+        with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self)) as runner:
+            return runner.run(work)
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop with virtual time."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._virtual = time
+        super().__init__(_JumpingSelector(time))
+
+    def time(self) -> float:
+        return self._virtual.monotonic()
+
+
+_IMPORT_S: Final = 0.01
+"""Real seconds between two looks at whether an import has ended."""
+
+
+def _is_importing() -> bool:
+    """Whether Minions imports a library in a thread: that takes no virtual time."""
+    return any(thread.name.startswith(IMPORTING) for thread in threading.enumerate())
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Lets virtual time pass instead of waiting."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        super().__init__()
+        self._time = time
+        self._most_s = time.monotonic() + time.most_s
+        self._polls = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """The files that are ready; none: the next timer is due."""
+        self._check()
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            return self._without_timer()
+        ready = super().select(min(timeout, self._time.quiet_s))
+        while not ready and _is_importing():
+            ready = super().select(_IMPORT_S)
+        if not ready:
+            self._time.advance(max(timeout, 0.0))
+        return ready
+
+    def _without_timer(self) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(self._time.hang_s)
+        if not ready:
+            raise HangError(
+                f"Nothing is scheduled, and no byte came for {self._time.hang_s:g} real seconds."
+            )
+        return ready
+
+    def _check(self) -> None:
+        self._polls += 1
+        if self._polls > self._time.most_polls:
+            self._polls = 0  # what is cancelled now may still clean up
+            raise HangError(f"The work took more than {self._time.most_polls} polls of its loop.")
+        if self._time.monotonic() > self._most_s:
+            self._most_s += self._time.most_s
+            raise HangError(f"The work took more than {self._time.most_s:g} virtual seconds.")

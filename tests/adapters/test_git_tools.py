@@ -1,0 +1,177 @@
+"""The Git tools: fixed commands, of which nothing in the repository runs code outside a sandbox."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from minions.adapters.sandboxes.workspaces import BubblewrapSandbox, LandlockSandbox
+from minions.adapters.tools.git import git_toolset
+from minions.contracts.codec import encode
+from minions.contracts.errors import ToolError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.sandbox import CommandSandbox, probe_words
+from minions.contracts.schema import SchemaValidator, check_schema
+from minions.contracts.tools import Effect, ToolScope
+
+SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
+
+
+def configure(root: Path, name: str, value: str) -> None:
+    subprocess.run(["git", "-C", str(root), "config", name, value], check=True)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+class Git:
+    """The tools as a caller sees them."""
+
+    def __init__(self, sandbox: CommandSandbox, root: Path) -> None:
+        opened = git_toolset(lambda: sandbox).open({"root": str(root)}, "git")
+        self._tools = {each.spec.name: each for each in opened}
+
+    async def __call__(self, name: str, **given: JsonValue) -> str:
+        done = encode(await self._tools[f"git__{name}"].invoke(given, SCOPE))
+        assert isinstance(done, dict)
+        return str(done["output"])
+
+
+@pytest.fixture(params=[BubblewrapSandbox, LandlockSandbox])
+def sandbox(request: pytest.FixtureRequest) -> CommandSandbox:
+    made: CommandSandbox = request.param()
+    if not all(probe.ok for probe in made.probe()):
+        pytest.skip(f"{made.name} does not hold here: {probe_words(made.probe())}")
+    return made
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True)
+    (folder / "a.txt").write_text("one\n")
+    return folder
+
+
+@pytest.fixture
+def git(sandbox: CommandSandbox, root: Path) -> Git:
+    return Git(sandbox, root)
+
+
+def test_the_tools_say_what_they_change() -> None:
+    toolset = git_toolset()
+    assert {spec.name: spec.effect for spec in toolset.specs} == {
+        "status": Effect.PURE,
+        "diff": Effect.PURE,
+        "log": Effect.PURE,
+        "show": Effect.PURE,
+        "add": Effect.IDEMPOTENT,
+        "commit": Effect.ONCE,
+    }
+    for spec in toolset.specs:
+        check_schema(spec.parameters)
+        assert spec.description
+
+
+async def test_a_change_is_seen_staged_and_committed(git: Git, root: Path) -> None:
+    assert await git("status") == "## No commits yet on main\n?? a.txt\n"
+    await git("add", paths=["."])
+    assert "+one\n" in await git("diff", staged=True)
+    await git("commit", message="Begin\n\nWith one file.")
+    (root / "a.txt").write_text("two\n")
+    assert "-one\n+two\n" in await git("diff")
+    assert "+two" in await git("diff", revision="HEAD", paths=["a.txt"])
+    assert (await git("log")).endswith(" Minions: Begin\n")
+    assert "With one file." in await git("show")
+    assert await git("status") == "## main\n M a.txt\n"
+
+
+@pytest.mark.parametrize("revision", ["--output=x", "-p", "a b", ""])
+def test_a_revision_cannot_be_an_option(revision: str) -> None:
+    for spec in git_toolset().specs:
+        if spec.name in ("diff", "log", "show"):
+            assert SchemaValidator(spec.parameters).errors({"revision": revision})
+
+
+async def test_a_path_cannot_be_an_option(git: Git, root: Path) -> None:
+    await git("add", paths=["."])
+    await git("commit", message="Begin")
+    for name in ("diff", "log", "show"):
+        await git(name, paths=["--output=made"])
+    with pytest.raises(ToolError, match="--output=made"):
+        await git("add", paths=["--output=made"])
+    assert names_in(root) == [".git", "a.txt"]
+
+
+async def test_what_git_refuses_is_told_to_the_model(git: Git) -> None:
+    with pytest.raises(ToolError, match=r"git log failed: .*nosuch") as caught:
+        await git("log", revision="nosuch")
+    assert caught.value.error_code == "git-failed"
+
+
+async def test_nothing_that_the_repository_names_is_executed(git: Git, root: Path) -> None:
+    await git("add", paths=["."])
+    await git("commit", message="Begin")
+    run = root / "run.sh"
+    run.write_text(f"#!/bin/sh\ntouch {root}/executed\ncat\n")
+    run.chmod(0o755)
+    settings = (
+        "core.fsmonitor",
+        "core.pager",
+        "pager.log",
+        "pager.diff",
+        "core.editor",
+        "diff.external",
+        "credential.helper",
+        "gpg.program",
+        "core.sshCommand",
+        "core.alternateRefsCommand",
+        "diff.x.command",
+        "diff.x.textconv",
+        "alias.status",
+        "alias.log",
+    )
+    for name in settings:
+        configure(root, name, str(run))
+    for name in ("commit.gpgSign", "log.showSignature"):
+        configure(root, name, "true")
+    hooks = root / ".git" / "hooks"
+    for hook in (
+        "pre-commit",
+        "commit-msg",
+        "post-commit",
+        "post-index-change",
+        "prepare-commit-msg",
+    ):
+        (hooks / hook).write_text(run.read_text())
+        (hooks / hook).chmod(0o755)
+    (root / ".gitattributes").write_text("* diff=x\n")
+    (root / "a.txt").write_text("two\n")
+    await git("status")
+    await git("diff")
+    await git("add", paths=["."])
+    await git("commit", message="Go on")
+    await git("log")
+    await git("show")
+    assert not (root / "executed").exists()
+
+
+async def test_a_filter_of_the_repository_is_kept_in_the_sandbox(git: Git, root: Path) -> None:
+    (root.parent / "secret.txt").write_text("sesame")
+    made = root.parent / "made"
+    command = f"cat ../secret.txt; touch {made}; cat"
+    configure(root, "filter.x.clean", command)
+    (root / ".gitattributes").write_text("*.txt filter=x\n")
+    await git("add", paths=["."])
+    assert "sesame" not in await git("diff", staged=True)
+    assert not made.exists()
+
+
+async def test_a_repository_above_the_root_is_not_used(sandbox: CommandSandbox, root: Path) -> None:
+    below = root / "below"
+    below.mkdir()
+    with pytest.raises(ToolError, match="not a git repository"):
+        await Git(sandbox, below)("status")

@@ -1,0 +1,33 @@
+"""Runs of every shape against a server that fails in every way: typed, in budget, with no leak."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from chaos.properties import faults_of_seed
+
+_FIRST = int(os.environ.get("MINIONS_CHAOS_FIRST", "0"))
+_SEEDS = int(os.environ.get("MINIONS_CHAOS_SEEDS", "500"))
+_EACH = 25
+
+
+@pytest.mark.parametrize("first", range(_FIRST, _FIRST + _SEEDS, _EACH))
+def test_a_run_ends_typed_and_within_its_budget_whatever_its_server_does(first: int) -> None:
+    """`MINIONS_CHAOS_FIRST` and `MINIONS_CHAOS_SEEDS` say which runs; 500 from 0 on by default."""
+    last = min(first + _EACH, _FIRST + _SEEDS)
+    found = [(seed, faults) for seed in range(first, last) if (faults := faults_of_seed(seed))]
+    assert not found, "\n".join(_words(seed, faults) for seed, faults in found)
+
+
+@pytest.mark.parametrize("seed", [664, 1524, 2645, 3213])
+def test_a_run_that_once_showed_a_fault_shows_it_no_more(seed: int) -> None:
+    """Each of them died and was resumed: a warning or an answer that was paid for was lost."""
+    assert not (faults := faults_of_seed(seed)), _words(seed, faults)
+
+
+def _words(seed: int, faults: list[str]) -> str:
+    return (
+        f"MINIONS_CHAOS_FIRST={seed} MINIONS_CHAOS_SEEDS=1 pytest tests/chaos: {'; '.join(faults)}"
+    )

@@ -1,0 +1,114 @@
+"""Virtual time passes only while nobody works, and work that hangs is told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+
+import pytest
+
+from minions import Message, OpenAIModel, Prompt
+from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.testing import ChatEndpoint, HangError, VirtualTime, endpoint
+
+
+def test_hours_of_sleep_pass_at_once_and_in_order() -> None:
+    time, woken = VirtualTime(), list[str]()
+
+    async def sleeper(name: str, seconds: float) -> None:
+        await time.sleep(seconds)
+        woken.append(f"{name} {time.monotonic():g}")
+
+    async def both() -> None:
+        await asyncio.gather(sleeper("late", 7_200), sleeper("early", 60))
+
+    begin = time.now()
+    time.run(both())
+    assert woken == ["early 60", "late 7200"]
+    assert time.now() - begin == timedelta(hours=2)
+
+
+def test_time_goes_on_from_one_event_loop_to_the_next() -> None:
+    time = VirtualTime()
+    time.run(time.sleep(5))
+    time.run(time.sleep(6))
+    time.advance(1)
+    assert time.monotonic() == 12
+    with pytest.raises(ValueError, match="does not go back"):
+        time.advance(-1)
+
+
+def test_a_server_that_never_answers_costs_its_time_limit_and_a_quick_one_nothing() -> None:
+    time = VirtualTime()
+
+    async def ask(behaviour: endpoint.Behaviour) -> object:
+        async with ChatEndpoint(behaviour) as server:
+            model = OpenAIModel("tiny", base_url=server.base_url)
+            outcome = await model.complete(Prompt((Message(role="user", content="hello"),)))
+            await model.aclose()
+            return outcome
+
+    time.run(ask(endpoint.answer("Hi.")))
+    assert time.monotonic() == 0
+    time.run(ask(endpoint.hang()))
+    assert time.monotonic() == 120  # the default of `timeout_s`
+
+
+def test_an_import_in_a_thread_takes_no_virtual_time() -> None:
+    time, may_end = VirtualTime(), threading.Event()
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loading = asyncio.ensure_future(import_in_daemon_thread(may_end.wait))
+        loop.call_later(0, lambda: threading.Timer(0.05, may_end.set).start())
+        async with asyncio.timeout(1):
+            assert await loading
+
+    time.run(work())
+
+
+async def _wait_for_nothing() -> None:
+    await asyncio.Event().wait()
+
+
+async def _turn_for_ever() -> None:
+    while True:  # noqa: ASYNC110  # what must be found
+        await asyncio.sleep(0)
+
+
+async def _sleep_for_ever() -> None:
+    while True:  # noqa: ASYNC110  # what must be found
+        await asyncio.sleep(3_600)
+
+
+@pytest.mark.parametrize(
+    ("work", "words"),
+    [
+        (_wait_for_nothing, "Nothing is scheduled"),
+        (_turn_for_ever, "more than 5000 polls"),
+        (_sleep_for_ever, "more than 86400 virtual seconds"),
+    ],
+)
+def test_work_that_comes_to_no_end_is_told(
+    work: Callable[[], Coroutine[None, None, None]], words: str
+) -> None:
+    time = VirtualTime(hang_s=0.05, most_polls=5_000, most_s=86_400)
+    with pytest.raises(HangError, match=words):
+        time.run(work())
+
+
+def test_what_is_cancelled_because_of_a_hang_may_clean_up() -> None:
+    cleaned = list[str]()
+
+    async def hangs() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+            cleaned.append("done")
+
+    with pytest.raises(HangError):
+        VirtualTime(hang_s=0.05).run(hangs())
+    assert cleaned == ["done"]
