@@ -79,6 +79,15 @@ def asked() -> Answer:
     return answer_of("", tool_calls=[tool_request("look")])
 
 
+async def test_a_last_answer_that_exceeds_a_limit_says_so() -> None:
+    model = ScriptedModel([asked(), answer_of("all I know")])
+    result = await run(model, [STEP], max_tokens=15)
+    assert (result.status, result.usage.total_tokens) == (RunStatus.PARTIAL, 30)
+    (warned,) = result.warnings
+    assert warned.code == "limit-exceeded"
+    assert "30 tokens were used, and max_tokens=15" in warned.message
+
+
 async def test_the_last_answer_has_to_fit_the_declared_output() -> None:
     step = {**STEP, "output": OUTPUT, "limits": {"max_model_calls_per_step": 2}}
     fitting = await run(asking('{"n": 1}'), [step])

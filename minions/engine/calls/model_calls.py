@@ -286,7 +286,9 @@ class ModelCalls:
         expect_price(model, budget, context.scope.services)
         if is_last:
             last = budget.last_call()
-            return await self._answered_call(call, model, last, remember=remember)
+            done = await self._answered_call(call, model, last, remember=remember)
+            await self._tell_overrun()
+            return done
         try:
             reserved = budget.reserve(lambda: self._estimate(call, model), refuses=self.refuses)
             async with reserved as reservation:
@@ -299,10 +301,11 @@ class ModelCalls:
         return done
 
     async def _tell_overrun(self) -> None:
-        """Warn of an exceeded limit; an earlier execution may have died before it did."""
+        """Warn of an exceeded limit, once; an earlier execution may have died before it did."""
         context = self.view.context
         overrun = context.progress.budget.overrun
-        if overrun is not None:
+        is_told = any(each.code == "limit-exceeded" for each in context.progress.warnings)
+        if overrun is not None and not is_told:
             await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
 
     async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
