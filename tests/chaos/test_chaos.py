@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +13,15 @@ from chaos.properties import faults_of_seed
 _FIRST = int(os.environ.get("MINIONS_CHAOS_FIRST", "0"))
 _SEEDS = int(os.environ.get("MINIONS_CHAOS_SEEDS", "500"))
 _EACH = 25
+
+
+@pytest.fixture(autouse=True)
+def few_objects() -> Iterator[None]:
+    """Each run collects its garbage: what earlier tests left is not looked at each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("first", range(_FIRST, _FIRST + _SEEDS, _EACH))
