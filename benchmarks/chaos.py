@@ -9,7 +9,7 @@ from benchmarks.clients import GOAL, executor_of, model_at, recipe_of
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
 from minions import AgentExecutor, AgentRecipe, OpenAIModel, RunStatus, Services
-from minions.testing import ChaosEndpoint, Fault, FaultPlan, VirtualTime
+from minions.testing import ChaosEndpoint, FaultPlan, ServerFault, VirtualTime
 
 _STEPS: Final = f"steps: [{{id: ask, goal: {GOAL}}}]\n"
 _PLAIN: Final = recipe_of(f"id: plain\nretry: {{max_attempts: 1}}\n{_STEPS}")
@@ -21,14 +21,14 @@ _RESILIENT: Final = recipe_of(
     "at_limit: answer}]\n"
 )
 _FAULTS: Final = (
-    Fault.RATE_LIMITED_SECONDS,
-    Fault.SERVER_ERROR,
-    Fault.UNAVAILABLE,
-    Fault.CLOSED,
-    Fault.RESET,
-    Fault.CUT,
-    Fault.EMPTY_DOCUMENT,
-    Fault.NOT_JSON,
+    ServerFault.RATE_LIMITED_SECONDS,
+    ServerFault.SERVER_ERROR,
+    ServerFault.UNAVAILABLE,
+    ServerFault.CLOSED,
+    ServerFault.RESET,
+    ServerFault.CUT,
+    ServerFault.EMPTY_DOCUMENT,
+    ServerFault.NOT_JSON,
 )
 """Faults after which another attempt helps."""
 _SHARE: Final = 0.3

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from minions.testing.chaos_endpoint import ChaosEndpoint, Served
     from minions.testing.clock import FakeClock
     from minions.testing.endpoint import ChatEndpoint
-    from minions.testing.fault_plans import Fault, FaultPlan
+    from minions.testing.fault_plans import FaultPlan, ServerFault
     from minions.testing.ids import counting_ids
     from minions.testing.recipe_runner import RecipeRunner
     from minions.testing.scripts import MakeScriptedModel
@@ -27,13 +27,13 @@ __all__ = [
     "ChaosEndpoint",
     "ChatEndpoint",
     "FakeClock",
-    "Fault",
     "FaultPlan",
     "HangError",
     "MakeScriptedModel",
     "RecipeRunner",
     "ScriptedModel",
     "Served",
+    "ServerFault",
     "VirtualTime",
     "counting_ids",
     "tool_request",
@@ -52,7 +52,7 @@ _HOMES: Final = {
     "minions.testing.clock": ("FakeClock",),
     "minions.testing.endpoint": ("ChatEndpoint",),
     "minions.testing.fault_plans": (
-        "Fault",
+        "ServerFault",
         "FaultPlan",
     ),
     "minions.testing.ids": ("counting_ids",),

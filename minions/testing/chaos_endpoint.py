@@ -23,7 +23,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.testing.endpoint import ChatEndpoint, Exchange, RecordedRequest
 from minions.testing.fault_behaviours import Delivery, delivery_of
-from minions.testing.fault_plans import Fault, FaultPlan
+from minions.testing.fault_plans import FaultPlan, ServerFault
 from minions.testing.plausible_answers import MakeAnswer, plausible_answer
 
 __all__ = ["ChaosEndpoint", "Served"]
@@ -37,7 +37,7 @@ class Served:
     """What a `ChaosEndpoint` has done so far, for a test to compare with what its client says."""
 
     requests: int = 0
-    faults: Counter[Fault] = field(factory=Counter)
+    faults: Counter[ServerFault] = field(factory=Counter)
     """Requests that failed, by how."""
     answers: int = 0
     """Answers that were sent to their end and that a client can take."""

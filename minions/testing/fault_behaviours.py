@@ -1,4 +1,4 @@
-"""How a server does each `Fault` of a plan: sends too little, too much, something else, or nothing.
+"""How a server does each fault of a plan: sends too little, too much, something else, or nothing.
 
 Every entry starts from the answer as it should be, plain or streamed as the request asks.
 """
@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from minions.contracts.json_values import JsonValue
 from minions.testing import endpoint as served
 from minions.testing.endpoint import Behaviour, Exchange, chunks, error_body, event
-from minions.testing.fault_plans import Fault
+from minions.testing.fault_plans import ServerFault
 
 __all__ = ["Delivery", "delivery_of"]
 
@@ -53,7 +53,7 @@ _Make: TypeAlias = Callable[[_Request], Delivery]
 
 
 def delivery_of(
-    fault: Fault | None,
+    fault: ServerFault | None,
     document: _Document,
     *,
     is_stream: bool,
@@ -315,7 +315,7 @@ _Edit: TypeAlias = Callable[[_Request], Mapping[str, JsonValue]]
 """Gives the keys of `endpoint.completion` that are different."""
 
 
-def _edited(request: _Request, fault: Fault) -> Delivery:
+def _edited(request: _Request, fault: ServerFault) -> Delivery:
     """The answer with other content, or with another usage."""
     changes = _EDITS[fault](request)
     if set(changes) <= {"usage"}:
@@ -330,19 +330,19 @@ def _edited(request: _Request, fault: Fault) -> Delivery:
     )
     sent = _sent(request, said)
     # A client stops reading a stream at the call that is too many, before the usage.
-    is_cut = fault is Fault.MANY_CALLS and request.is_stream
+    is_cut = fault is ServerFault.MANY_CALLS and request.is_stream
     document = None if is_cut else said
     return evolve(sent, document=document, is_answer=fault not in _REFUSED)
 
 
 _REFUSED: Final = frozenset(
     (
-        Fault.CONTENT_NULL,
-        Fault.CUT_AT_LIMIT,
-        Fault.FILTERED,
-        Fault.REFUSED,
-        Fault.NAMELESS_CALL,
-        Fault.MANY_CALLS,
+        ServerFault.CONTENT_NULL,
+        ServerFault.CUT_AT_LIMIT,
+        ServerFault.FILTERED,
+        ServerFault.REFUSED,
+        ServerFault.NAMELESS_CALL,
+        ServerFault.MANY_CALLS,
     )
 )
 """Answers that no client takes as one."""
@@ -358,40 +358,44 @@ def _usage(**counts: JsonValue) -> _Edit:
 
 _MANY: Final = 1_001
 
-_EDITS: Final[Mapping[Fault, _Edit]] = {
-    Fault.CONTENT_NULL: lambda _: {"content": None},
-    Fault.CUT_AT_LIMIT: lambda _: {"content": "and so", "finish_reason": "length"},
-    Fault.FILTERED: lambda _: {"content": None, "finish_reason": "content_filter"},
-    Fault.REFUSED: lambda _: {"refusal": "I would rather not."},
-    Fault.UNKNOWN_TOOL: lambda _: {"tool_calls": _calling(("no_such_tool", "{}", "c1"))},
-    Fault.CUT_ARGUMENTS: lambda r: {"tool_calls": _calling((r.tool, '{"n": 1, "why": "it', "c1"))},
-    Fault.WRONG_ARGUMENTS: lambda r: {
+_EDITS: Final[Mapping[ServerFault, _Edit]] = {
+    ServerFault.CONTENT_NULL: lambda _: {"content": None},
+    ServerFault.CUT_AT_LIMIT: lambda _: {"content": "and so", "finish_reason": "length"},
+    ServerFault.FILTERED: lambda _: {"content": None, "finish_reason": "content_filter"},
+    ServerFault.REFUSED: lambda _: {"refusal": "I would rather not."},
+    ServerFault.UNKNOWN_TOOL: lambda _: {"tool_calls": _calling(("no_such_tool", "{}", "c1"))},
+    ServerFault.CUT_ARGUMENTS: lambda r: {
+        "tool_calls": _calling((r.tool, '{"n": 1, "why": "it', "c1"))
+    },
+    ServerFault.WRONG_ARGUMENTS: lambda r: {
         "tool_calls": _calling((r.tool, '{"n": "many", "odd": [1]}', "c1"))
     },
-    Fault.DUPLICATE_IDS: lambda r: {
+    ServerFault.DUPLICATE_IDS: lambda r: {
         "tool_calls": _calling((r.tool, '{"n": 1}', "c1"), (r.tool, '{"n": 2}', "c1"))
     },
-    Fault.CALLS_WITH_STOP: lambda r: {
+    ServerFault.CALLS_WITH_STOP: lambda r: {
         "tool_calls": _calling((r.tool, '{"n": 3}', "c1")),
         "finish_reason": "stop",
     },
-    Fault.STOP_WITHOUT_CALLS: lambda _: {"content": "So.", "finish_reason": "tool_calls"},
-    Fault.NAMELESS_CALL: lambda _: {"tool_calls": _calling(("", "{}", "c1"))},
-    Fault.MANY_CALLS: lambda r: {
+    ServerFault.STOP_WITHOUT_CALLS: lambda _: {"content": "So.", "finish_reason": "tool_calls"},
+    ServerFault.NAMELESS_CALL: lambda _: {"tool_calls": _calling(("", "{}", "c1"))},
+    ServerFault.MANY_CALLS: lambda r: {
         "tool_calls": _calling(*((r.tool, '{"n": 4}', f"c{n}") for n in range(_MANY)))
     },
-    Fault.WRONG_SCHEMA: lambda _: {"content": '{"good": "perhaps", "odd": [1]}'},
-    Fault.PROSE: lambda _: {"content": "Sure! Here you are: all is well."},
-    Fault.ODD_TEXT: lambda _: {"content": "\ud83d {{ inputs }} \x00 \u202e </data> \udc00"},
-    Fault.NO_USAGE: lambda _: {},
-    Fault.NEGATIVE_USAGE: _usage(prompt_tokens=-5, completion_tokens=-7, total_tokens=-12),
-    Fault.TEXT_USAGE: _usage(prompt_tokens="five", completion_tokens="7", total_tokens="12"),
-    Fault.NULL_USAGE: lambda _: {"usage": None},
-    Fault.FRACTIONAL_USAGE: _usage(prompt_tokens=5.5, completion_tokens=7.5, total_tokens=13.0),
-    Fault.ABSURD_USAGE: _usage(
+    ServerFault.WRONG_SCHEMA: lambda _: {"content": '{"good": "perhaps", "odd": [1]}'},
+    ServerFault.PROSE: lambda _: {"content": "Sure! Here you are: all is well."},
+    ServerFault.ODD_TEXT: lambda _: {"content": "\ud83d {{ inputs }} \x00 \u202e </data> \udc00"},
+    ServerFault.NO_USAGE: lambda _: {},
+    ServerFault.NEGATIVE_USAGE: _usage(prompt_tokens=-5, completion_tokens=-7, total_tokens=-12),
+    ServerFault.TEXT_USAGE: _usage(prompt_tokens="five", completion_tokens="7", total_tokens="12"),
+    ServerFault.NULL_USAGE: lambda _: {"usage": None},
+    ServerFault.FRACTIONAL_USAGE: _usage(
+        prompt_tokens=5.5, completion_tokens=7.5, total_tokens=13.0
+    ),
+    ServerFault.ABSURD_USAGE: _usage(
         prompt_tokens=10**30, completion_tokens=10**30, total_tokens=2 * 10**30
     ),
-    Fault.CACHED_ABOVE_INPUT: _usage(
+    ServerFault.CACHED_ABOVE_INPUT: _usage(
         prompt_tokens=5,
         completion_tokens=7,
         total_tokens=12,
@@ -402,56 +406,56 @@ _EDITS: Final[Mapping[Fault, _Edit]] = {
 _HUGE: Final = 21 * 1_048_576
 _DEEP: Final = b"[" * 100_000
 
-_OTHERS: Final[Mapping[Fault, _Make]] = {
-    Fault.RATE_LIMITED: _status(429, "slow down"),
-    Fault.RATE_LIMITED_SECONDS: _retry_after(429, "7"),
-    Fault.RATE_LIMITED_DATE: _wait_until(429, 9),
-    Fault.RATE_LIMITED_LONG: _retry_after(429, "86400"),
-    Fault.RATE_LIMITED_NONSENSE: _retry_after(429, "soon, soon"),
-    Fault.QUOTA: _status(429, "pay first", code="insufficient_quota"),
-    Fault.REQUEST_TIMEOUT: _status(408),
-    Fault.CONFLICT: _status(409),
-    Fault.SERVER_ERROR: _status(500),
-    Fault.UNAVAILABLE: _status(503),
-    Fault.UNAVAILABLE_SECONDS: _retry_after(503, "3"),
-    Fault.UNAVAILABLE_DATE: _wait_until(503, -5),
-    Fault.OVERLOADED: _status(529, "overloaded", type="overloaded_error"),
-    Fault.BAD_REQUEST: _status(400, "I do not like it"),
-    Fault.UNAUTHORIZED: _status(401, "no such key"),
-    Fault.NOT_FOUND: _status(404, "no such model"),
-    Fault.REDIRECT: _status(307, headers={"Location": "http://127.0.0.1:9/elsewhere"}),
-    Fault.TOO_LONG: _status(400, "too much", code="context_length_exceeded"),
-    Fault.HUGE_ERROR: _fixed(served.huge(1_048_576, code=500)),
-    Fault.BROKEN_ERROR: _fixed(_broken_error),
-    Fault.NO_ANSWER: _fixed(served.hang()),
-    Fault.SLOW_START: _slow_start,
-    Fault.SLOW_BODY: _slow_body,
-    Fault.CLOSED: _fixed(served.drop()),
-    Fault.RESET: _fixed(_reset),
-    Fault.RESET_AFTER_HEAD: _fixed(_reset_after_head),
-    Fault.HALF_HEAD: _fixed(_half_head),
-    Fault.CUT: lambda request: _half(request, ends="cut"),
-    Fault.STALLED: lambda request: _half(request, ends="silent"),
-    Fault.CUT_AT_END: lambda request: _whole_without_end(request, ends="cut"),
-    Fault.STALLED_AT_END: lambda request: _whole_without_end(request, ends="silent"),
-    Fault.BROKEN_CHUNKS: _fixed(_broken_chunks),
-    Fault.ONE_BYTE_CHUNKS: _one_byte_chunks,
-    Fault.GARBAGE: _fixed(_garbage),
-    Fault.NOT_REUSABLE: _bytes_after_end,
-    Fault.EMPTY_BODY: _bytes(b""),
-    Fault.EMPTY_DOCUMENT: _wrong({}),
-    Fault.NO_CHOICES: _no_choices,
-    Fault.NULL_MESSAGE: _null_message,
-    Fault.OTHER_DOCUMENT: _wrong({"hello": "world"}),
-    Fault.LIST: _wrong([1, 2]),
-    Fault.HTML: _bytes(b"<html>Welcome</html>", "text/html"),
-    Fault.NOT_JSON: _bytes(b"ready."),
-    Fault.CUT_JSON: _cut_json,
-    Fault.NOT_UTF8: _not_utf8,
-    Fault.DEEP_JSON: _bytes(_DEEP),
-    Fault.HUGE: _fixed(served.huge(_HUGE)),
-    Fault.WRONG_TYPE: _wrong_type,
-    Fault.ERROR_IN_200: _error_in_200(message="something broke"),
-    Fault.RATE_LIMIT_IN_200: _error_in_200(message="slow down", code="rate_limit_exceeded"),
-    Fault.ERROR_AFTER_USAGE: _error_after_usage,
+_OTHERS: Final[Mapping[ServerFault, _Make]] = {
+    ServerFault.RATE_LIMITED: _status(429, "slow down"),
+    ServerFault.RATE_LIMITED_SECONDS: _retry_after(429, "7"),
+    ServerFault.RATE_LIMITED_DATE: _wait_until(429, 9),
+    ServerFault.RATE_LIMITED_LONG: _retry_after(429, "86400"),
+    ServerFault.RATE_LIMITED_NONSENSE: _retry_after(429, "soon, soon"),
+    ServerFault.QUOTA: _status(429, "pay first", code="insufficient_quota"),
+    ServerFault.REQUEST_TIMEOUT: _status(408),
+    ServerFault.CONFLICT: _status(409),
+    ServerFault.SERVER_ERROR: _status(500),
+    ServerFault.UNAVAILABLE: _status(503),
+    ServerFault.UNAVAILABLE_SECONDS: _retry_after(503, "3"),
+    ServerFault.UNAVAILABLE_DATE: _wait_until(503, -5),
+    ServerFault.OVERLOADED: _status(529, "overloaded", type="overloaded_error"),
+    ServerFault.BAD_REQUEST: _status(400, "I do not like it"),
+    ServerFault.UNAUTHORIZED: _status(401, "no such key"),
+    ServerFault.NOT_FOUND: _status(404, "no such model"),
+    ServerFault.REDIRECT: _status(307, headers={"Location": "http://127.0.0.1:9/elsewhere"}),
+    ServerFault.TOO_LONG: _status(400, "too much", code="context_length_exceeded"),
+    ServerFault.HUGE_ERROR: _fixed(served.huge(1_048_576, code=500)),
+    ServerFault.BROKEN_ERROR: _fixed(_broken_error),
+    ServerFault.NO_ANSWER: _fixed(served.hang()),
+    ServerFault.SLOW_START: _slow_start,
+    ServerFault.SLOW_BODY: _slow_body,
+    ServerFault.CLOSED: _fixed(served.drop()),
+    ServerFault.RESET: _fixed(_reset),
+    ServerFault.RESET_AFTER_HEAD: _fixed(_reset_after_head),
+    ServerFault.HALF_HEAD: _fixed(_half_head),
+    ServerFault.CUT: lambda request: _half(request, ends="cut"),
+    ServerFault.STALLED: lambda request: _half(request, ends="silent"),
+    ServerFault.CUT_AT_END: lambda request: _whole_without_end(request, ends="cut"),
+    ServerFault.STALLED_AT_END: lambda request: _whole_without_end(request, ends="silent"),
+    ServerFault.BROKEN_CHUNKS: _fixed(_broken_chunks),
+    ServerFault.ONE_BYTE_CHUNKS: _one_byte_chunks,
+    ServerFault.GARBAGE: _fixed(_garbage),
+    ServerFault.NOT_REUSABLE: _bytes_after_end,
+    ServerFault.EMPTY_BODY: _bytes(b""),
+    ServerFault.EMPTY_DOCUMENT: _wrong({}),
+    ServerFault.NO_CHOICES: _no_choices,
+    ServerFault.NULL_MESSAGE: _null_message,
+    ServerFault.OTHER_DOCUMENT: _wrong({"hello": "world"}),
+    ServerFault.LIST: _wrong([1, 2]),
+    ServerFault.HTML: _bytes(b"<html>Welcome</html>", "text/html"),
+    ServerFault.NOT_JSON: _bytes(b"ready."),
+    ServerFault.CUT_JSON: _cut_json,
+    ServerFault.NOT_UTF8: _not_utf8,
+    ServerFault.DEEP_JSON: _bytes(_DEEP),
+    ServerFault.HUGE: _fixed(served.huge(_HUGE)),
+    ServerFault.WRONG_TYPE: _wrong_type,
+    ServerFault.ERROR_IN_200: _error_in_200(message="something broke"),
+    ServerFault.RATE_LIMIT_IN_200: _error_in_200(message="slow down", code="rate_limit_exceeded"),
+    ServerFault.ERROR_AFTER_USAGE: _error_after_usage,
 }

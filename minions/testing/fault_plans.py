@@ -1,4 +1,4 @@
-"""Fault plans: what a server does wrong at each request, drawn from a seed. Pure data.
+"""ServerFault plans: what a server does wrong at each request, drawn from a seed. Pure data.
 
     plan = FaultPlan.from_seed(7)
     str(plan)                          # "- 429 cut-stream - no-answer", one word for each request
@@ -18,10 +18,10 @@ from attrs import frozen
 
 from minions.contracts.errors import UsageError, did_you_mean
 
-__all__ = ["NO_FAULT", "Fault", "FaultPlan"]
+__all__ = ["NO_FAULT", "FaultPlan", "ServerFault"]
 
 
-class Fault(StrEnum):
+class ServerFault(StrEnum):
     """One way in which a server fails a request. The value is its word in a plan."""
 
     # --- statuses
@@ -156,7 +156,7 @@ _LONGEST: Final = 60
 class FaultPlan:
     """What happens to each request, in order of arrival; after the plan nothing fails."""
 
-    faults: tuple[Fault | None, ...] = ()
+    faults: tuple[ServerFault | None, ...] = ()
     """None: answered as it should be."""
 
     @classmethod
@@ -164,7 +164,7 @@ class FaultPlan:
         cls,
         seed: int,
         *,
-        faults: Iterable[Fault] = tuple(Fault),
+        faults: Iterable[ServerFault] = tuple(ServerFault),
         share: float | None = None,
         length: int = _LONGEST,
     ) -> Self:
@@ -180,7 +180,7 @@ class FaultPlan:
         known = tuple(faults)
         if share is None:
             share = rng.choice((0.05, 0.15, 0.15, 0.3, 0.3, 0.5, 0.8))
-        drawn: list[Fault | None] = []
+        drawn: list[ServerFault | None] = []
         while len(drawn) < length:
             fault = rng.choice(known) if known and rng.random() < share else None
             drawn += [fault] * (rng.choice((2, 3, 4)) if fault and rng.random() < 0.15 else 1)
@@ -204,7 +204,7 @@ class FaultPlan:
         most = max((n for n, fault in enumerate(self.faults, 1) if fault), default=0)
         return type(self)(self.faults[:most])
 
-    def fault(self, index: int) -> Fault | None:
+    def fault(self, index: int) -> ServerFault | None:
         """What happens to the request with that index, from 0."""
         return self.faults[index] if index < len(self.faults) else None
 
@@ -235,13 +235,13 @@ class FaultPlan:
         return type(self)(tuple(kept))
 
 
-def _fault_of(word: str) -> Fault | None:
+def _fault_of(word: str) -> ServerFault | None:
     if word == NO_FAULT:
         return None
     try:
-        return Fault(word)
+        return ServerFault(word)
     except ValueError:
-        known = [fault.value for fault in Fault]
+        known = [fault.value for fault in ServerFault]
         raise UsageError(
             f"'{word}' is no fault of a plan.{did_you_mean(word, known)}", code="bad-value"
         ) from None

@@ -13,7 +13,7 @@ from minions import Message, OpenAIModel, Prompt
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
-from minions.testing import ChaosEndpoint, Fault, FaultPlan, Served, VirtualTime
+from minions.testing import ChaosEndpoint, FaultPlan, Served, ServerFault, VirtualTime
 from minions.testing.plausible_answers import plausible_value
 
 HELLO = Prompt((Message(role="user", content="hello"),))
@@ -48,9 +48,9 @@ def usage_of(outcome: Result[ModelCallResponse, ModelFailure]) -> TokenUsage:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", ServerFault)
 def test_of_every_fault_the_client_counts_what_the_server_reported(
-    fault: Fault, *, streams: bool
+    fault: ServerFault, *, streams: bool
 ) -> None:
     asked = ask(fault.value, streams=streams)
     (outcome,), served = asked.outcomes, asked.served

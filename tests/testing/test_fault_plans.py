@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minions.contracts.errors import UsageError
-from minions.testing import Fault, FaultPlan
+from minions.testing import FaultPlan, ServerFault
 
 
 def test_a_seed_always_gives_the_same_plan_and_others_give_others() -> None:
@@ -21,18 +21,18 @@ def test_some_plans_are_mild_and_some_are_harsh() -> None:
 
 def test_every_fault_comes_up_in_some_plan() -> None:
     drawn = {fault for seed in range(100) for fault in FaultPlan.from_seed(seed).faults}
-    assert drawn == {*Fault, None}
+    assert drawn == {*ServerFault, None}
 
 
 def test_a_plan_is_drawn_from_the_faults_and_the_share_that_are_given() -> None:
-    plan = FaultPlan.from_seed(1, faults=[Fault.RESET, Fault.CUT], share=1, length=9)
+    plan = FaultPlan.from_seed(1, faults=[ServerFault.RESET, ServerFault.CUT], share=1, length=9)
     assert len(plan.faults) == 9
-    assert set(plan.faults) == {Fault.RESET, Fault.CUT}
+    assert set(plan.faults) == {ServerFault.RESET, ServerFault.CUT}
     assert FaultPlan.from_seed(1, share=0).trimmed == FaultPlan()
 
 
 def test_a_plan_can_be_printed_and_read_back() -> None:
-    plan = FaultPlan((None, Fault.RATE_LIMITED, None, Fault.NO_ANSWER, None))
+    plan = FaultPlan((None, ServerFault.RATE_LIMITED, None, ServerFault.NO_ANSWER, None))
     assert str(plan) == "- 429 - no-answer"
     assert FaultPlan.parse(str(plan)) == plan.trimmed
     drawn = FaultPlan.from_seed(3)
@@ -46,7 +46,7 @@ def test_a_word_that_is_no_fault_is_refused_with_the_near_one() -> None:
 
 def test_after_the_plan_nothing_fails() -> None:
     plan = FaultPlan.parse("reset -")
-    assert [plan.fault(index) for index in range(3)] == [Fault.RESET, None, None]
+    assert [plan.fault(index) for index in range(3)] == [ServerFault.RESET, None, None]
 
 
 def test_a_plan_shrinks_to_the_faults_that_matter() -> None:
