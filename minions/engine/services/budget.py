@@ -188,15 +188,17 @@ class RunBudget:
         self.check(refuses=refuses)
         levels = self._levels
         limited = [level for level in levels if level.is_limited]
-        wanted = estimate() if limited else None
+        for level in levels:
+            level.calls += level not in limited
+        if not limited:
+            yield CallReservation(levels, 0)
+            return
+        wanted = estimate()
         async with AsyncExitStack() as held:
-            for level in levels:
-                if wanted is None or level not in limited:
-                    level.calls += 1
-                    continue
+            for level in limited:
                 await held.enter_async_context(level.reserve(wanted))
                 self.check(refuses=refuses)
-            yield CallReservation(levels, wanted.characters if wanted is not None else 0)
+            yield CallReservation(levels, wanted.characters)
 
     def last_call(self) -> CallReservation:
         """What one more call spends from, although the budget is spent."""

@@ -83,8 +83,6 @@ class EarlierUsage:
 
 
 _LIMITED: Final = ("max_model_calls", "max_tokens", "max_cost_usd")
-
-
 _ADVICE: Final = "raise the limit to resume the run. (It is set under `limits:` or by a flag.)"
 
 
