@@ -1,0 +1,209 @@
+"""A plan: the steps by which a task becomes a recipe, and what each of them needs and makes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.json_values import JsonValue
+
+__all__ = [
+    "FileForm",
+    "FileUse",
+    "Plan",
+    "PlanStep",
+    "PlanStepType",
+    "steps_before",
+    "steps_behind",
+]
+
+
+class PlanStepType(StrEnum):
+    """What a step of a plan does; decides its instructions, its tools and when it is complete."""
+
+    ANALYZE = "analyze"
+    """Examines code, requirements or the structure of a project; changes nothing."""
+    GENERATE = "generate"
+    """Creates files: all that it declares."""
+    MODIFY = "modify"
+    """Changes files that are there."""
+    VALIDATE = "validate"
+    """Tests or verifies, and gives a verdict."""
+    CLEANUP = "cleanup"
+    """Simplifies or documents what was made; may find nothing to do."""
+
+    @property
+    def changes_files(self) -> bool:
+        """Whether its answer is written to files."""
+        return self in (PlanStepType.GENERATE, PlanStepType.MODIFY, PlanStepType.CLEANUP)
+
+
+class FileForm(StrEnum):
+    """How much of a file a prompt shows."""
+
+    WHOLE = "whole"
+    OUTLINE = "outline"
+    """Signatures and declarations only."""
+    LINES = "lines"
+
+
+_OUTLINES: Final = (":outline", "(outline)")
+_LINES: Final = re.compile(
+    r"(?::(\d{1,9})-(\d{1,9})|\((?:lines? ?)?(\d{1,9}) ?- ?(\d{1,9})\))$", re.IGNORECASE
+)
+
+
+@frozen(kw_only=True)
+class FileUse:
+    """A file that a step reads: `models.py`, `models.py:outline` or `models.py:10-60`."""
+
+    path: str
+    """Relative to the workspace, with `/`."""
+    form: FileForm = FileForm.WHOLE
+    first: int | None = None
+    """First line that is shown, from 1; None unless the form is `lines`."""
+    last: int | None = None
+    """Last line that is shown."""
+
+    @classmethod
+    def of(cls, text: str) -> FileUse:
+        """The file that such a text names; `(outline)` and `(lines 10-60)` are understood, too."""
+        text = text.strip()
+        for ending in _OUTLINES:
+            if text.casefold().endswith(ending):
+                return cls(path=_plain_path(text[: -len(ending)]), form=FileForm.OUTLINE)
+        if (found := _LINES.search(text)) is not None:
+            first, last = int(found[1] or found[3]), int(found[2] or found[4])
+            path = _plain_path(text[: found.start()])
+            return cls(path=path, form=FileForm.LINES, first=first, last=last)
+        return cls(path=_plain_path(text))
+
+    def __str__(self) -> str:
+        """The text that `of` reads."""
+        if self.form is FileForm.LINES:
+            return f"{self.path}:{self.first}-{self.last}"
+        return f"{self.path}:outline" if self.form is FileForm.OUTLINE else self.path
+
+
+def _plain_path(path: str) -> str:
+    path = path.strip()
+    while path.startswith("./"):
+        path = path[2:]
+    return path
+
+
+@frozen(kw_only=True)
+class PlanStep:
+    """One step of a plan."""
+
+    id: str
+    """Letters, digits, `_` and `-`; unique in the plan."""
+    type: PlanStepType = field(default=PlanStepType.ANALYZE, converter=PlanStepType)
+    goal: str
+    name: str = ""
+    """The name shown to people; empty: the id is shown."""
+    description: str = ""
+    files: tuple[FileUse, ...] = ()
+    """Files whose content the step's prompt shows."""
+    dependencies: tuple[str, ...] = ()
+    """Ids of the steps whose artifacts it gets."""
+    artifacts: tuple[str, ...] = ()
+    """What it has to make: paths of files, or names."""
+    command: str | None = None
+    """A shell command by which a `validate` step tests; None: the model judges."""
+
+    @property
+    def made_files(self) -> tuple[str, ...]:
+        """Paths among the artifacts."""
+        return tuple(each for each in self.artifacts if is_path(each))
+
+
+def is_path(artifact: str) -> bool:
+    """Whether an artifact's name is that of a file: it has a folder or an extension."""
+    return "/" in artifact or re.fullmatch(r"[^\s/]*\.\w{1,10}", artifact) is not None
+
+
+@frozen(kw_only=True)
+class Plan:
+    """A task, decomposed into steps."""
+
+    id: str
+    name: str = ""
+    description: str = ""
+    steps: tuple[PlanStep, ...]
+
+    def step(self, step_id: str) -> PlanStep | None:
+        """The step with that id; None: there is none."""
+        return next((each for each in self.steps if each.id == step_id), None)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The plan as the structured output of a planner has it."""
+        shown: dict[str, JsonValue] = {"id": self.id, "name": self.name}
+        if self.description:
+            shown["description"] = self.description
+        return {**shown, "steps": [_step_json(each) for each in self.steps]}
+
+    def to_text(self) -> str:
+        """The plan in the text grammar: PLAN, STEP and the keys of each step."""
+        lines = [f"PLAN: {self.name or self.id}"]
+        lines += _line("DESCRIPTION", self.description)
+        for step in self.steps:
+            lines += ["", f"STEP: {step.id}"]
+            lines += _line("NAME", step.name if step.name != step.id else "")
+            lines.append(f"TYPE: {step.type.value}")
+            lines += _line("DEPENDENCIES", ", ".join(step.dependencies))
+            lines += _line("GOAL", step.goal)
+            lines += _line("DESCRIPTION", step.description)
+            lines += _line("FILES", ", ".join(str(each) for each in step.files))
+            lines += _line("ARTIFACTS", ", ".join(step.artifacts))
+            lines += _line("COMMAND", step.command or "")
+        return "\n".join([*lines, "", "END_PLAN", ""])
+
+
+def _line(key: str, value: str) -> list[str]:
+    if not value:
+        return []
+    first, *rest = value.splitlines()
+    return [f"{key}: {first}", *(f"  {each}" for each in rest)]
+
+
+def _step_json(step: PlanStep) -> Mapping[str, JsonValue]:
+    shown: dict[str, JsonValue] = {"id": step.id, "type": step.type.value, "goal": step.goal}
+    others: dict[str, JsonValue] = {
+        "name": step.name,
+        "description": step.description,
+        "files": [str(each) for each in step.files],
+        "dependencies": list(step.dependencies),
+        "artifacts": list(step.artifacts),
+        "command": step.command,
+    }
+    return {**shown, **{name: value for name, value in others.items() if value}}
+
+
+def steps_behind(steps: Sequence[PlanStep], ids: Iterable[str]) -> frozenset[str]:
+    """These ids, and those of all steps that depend on them, directly or not."""
+    found = set(ids)
+    while True:
+        more = {
+            each.id for each in steps if each.id not in found and found & set(each.dependencies)
+        }
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+def steps_before(steps: Collection[PlanStep], step_id: str) -> frozenset[str]:
+    """Ids of all steps that the step depends on, directly or not."""
+    by_id = {each.id: each for each in steps}
+    found: set[str] = set()
+    waiting = [step_id]
+    while waiting:
+        step = by_id.get(waiting.pop())
+        new = [each for each in step.dependencies if each not in found] if step else []
+        found.update(new)
+        waiting += new
+    return frozenset(found)

@@ -1,0 +1,184 @@
+"""The text grammar of plans, for models without structured output: `PLAN:`, `STEP:` and keys.
+
+Whatever models put around it is passed over: text before PLAN and after END_PLAN, code fences,
+headings, bullets, bold keys. A key stands at the start of a line, in capitals or in bold; lines
+without a key continue the value before them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from attrs import evolve, frozen
+
+from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
+
+__all__ = ["listed", "read_plan_text", "step_type", "tidy_id"]
+
+_KEYS: Final = (
+    "PLAN",
+    "DESCRIPTION",
+    "STEP",
+    "NAME",
+    "TYPE",
+    "GOAL",
+    "FILES",
+    "DEPENDENCIES",
+    "ARTIFACTS",
+    "COMMAND",
+    "END_PLAN",
+)
+_DECORATION: Final = re.compile(r"(?:#{1,6}\s+|[-*+]\s+|\d{1,4}[.)]\s+|>\s+)")
+_KEY: Final = re.compile(r"(\*\*|__)?([A-Za-z_ ]{4,13}?)(\*\*|__)?\s*:\s*(\*\*|__)?")
+_NOTHING: Final = frozenset({"", "none", "n/a", "na", "nil", "null", "-", "–", "—", "nothing"})
+_SEPARATORS: Final = re.compile(r"[,;\n]")
+_QUOTES: Final = "\"'`"
+
+
+@frozen
+class _Entry:
+    """A key with its value."""
+
+    key: str
+    value: str
+
+
+def read_plan_text(text: str, name: str = "plan") -> Plan | None:
+    """The plan in a model's text; None: there is none, or it has no steps.
+
+    Args:
+        name: The plan's name where the text gives none.
+    """
+    plan, description = "", ""
+    steps: list[PlanStep] = []
+    for entry in _entries(text):
+        if entry.key == "PLAN":
+            plan = plan or entry.value
+        elif entry.key == "STEP":
+            steps.append(_started(entry.value, len(steps)))
+        elif steps:
+            steps[-1] = _with(steps[-1], entry)
+        elif entry.key == "DESCRIPTION":
+            description = entry.value
+    if not steps:
+        return None
+    name = plan or name
+    return Plan(
+        id=tidy_id(name) or "plan",
+        name=name,
+        description=description,
+        steps=tuple(evolve(each, goal=each.goal or each.description or each.id) for each in steps),
+    )
+
+
+def _entries(text: str) -> Iterator[_Entry]:
+    """The keys and values, from PLAN (or the first STEP) to END_PLAN."""
+    key: str | None = None
+    value: list[str] = []
+    for line in text.splitlines():
+        if _is_fence(line):
+            continue
+        found = _key_of(line)
+        if found is None:
+            value.append(line)
+            continue
+        if key is not None:
+            yield _Entry(key, _joined(value))
+        if found.key == "END_PLAN":
+            return
+        if key is None and found.key not in ("PLAN", "STEP"):
+            continue
+        key, value = found.key, [found.value]
+    if key is not None:
+        yield _Entry(key, _joined(value))
+
+
+def _is_fence(line: str) -> bool:
+    return line.strip().startswith(("```", "~~~"))
+
+
+def _key_of(line: str) -> _Entry | None:
+    """The key at the start of a line, with the rest of the line."""
+    bare = line.strip()
+    if (mark := _DECORATION.match(bare)) is not None:
+        bare = bare[mark.end() :]
+    if bare.strip("*_# `") in ("END_PLAN", "END PLAN"):
+        return _Entry("END_PLAN", "")
+    found = _KEY.match(bare)
+    if found is None:
+        return None
+    word = found[2].strip().replace(" ", "_")
+    is_bold = found[1] is not None
+    if word.upper() not in _KEYS or (word != word.upper() and not is_bold):
+        return None
+    value = bare[found.end() :]
+    if is_bold and found[3] is None and found[4] is None:
+        value = value.removesuffix(found[1])  # the whole line is bold
+    return _Entry(word.upper(), value.strip())
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """The lines of a value; those that hold dots only stand for something left out."""
+    kept = [line.strip() for line in lines if line.strip().strip(".…") or not line.strip()]
+    return "\n".join(kept).strip()
+
+
+def _started(value: str, number: int) -> PlanStep:
+    name = value.strip(_QUOTES + "*[]() ")
+    step_id = tidy_id(name) or f"step_{number + 1}"
+    return PlanStep(id=step_id, name=name if name != step_id else "", goal="")
+
+
+def _with(step: PlanStep, entry: _Entry) -> PlanStep:
+    """The step with one more key; the first of a kind counts, but for NAME."""
+    value = entry.value
+    match entry.key:
+        case "NAME":
+            return evolve(step, name=value)
+        case "TYPE":
+            return evolve(step, type=step_type(value))
+        case "GOAL":
+            return evolve(step, goal=step.goal or value)
+        case "DESCRIPTION":
+            return evolve(step, description=step.description or value)
+        case "FILES":
+            files = tuple(FileUse.of(each) for each in listed(value))
+            return evolve(step, files=step.files or files)
+        case "DEPENDENCIES":
+            ids = tuple(tidy_id(each) for each in listed(value))
+            return evolve(step, dependencies=step.dependencies or ids)
+        case "ARTIFACTS":
+            return evolve(step, artifacts=step.artifacts or listed(value))
+        case "COMMAND":
+            command = value.strip("` \n")
+            return evolve(step, command=None if command.casefold() in _NOTHING else command)
+        case _:
+            return step
+
+
+def step_type(value: str) -> PlanStepType:
+    """The type that a text names; anything unknown is `analyze`."""
+    word = value.strip(_QUOTES + "*[]() .").casefold()
+    known = {each.value: each for each in PlanStepType}
+    return known.get(word, PlanStepType.ANALYZE)
+
+
+def listed(value: str) -> tuple[str, ...]:
+    """The items of a list: separated by commas or lines, in brackets or not; `none` is no item."""
+    items: list[str] = []
+    for piece in _SEPARATORS.split(value.strip().removeprefix("[").removesuffix("]")):
+        bare = piece.strip()
+        if (mark := _DECORATION.match(bare)) is not None:
+            bare = bare[mark.end() :]
+        bare = bare.strip(_QUOTES + "[]* ")
+        if bare.casefold() not in _NOTHING and bare not in items:
+            items.append(bare)
+    return tuple(items)
+
+
+def tidy_id(text: str) -> str:
+    """The text as the id of a step: letters, digits, `_` and `-`, at most 60 characters."""
+    bare = re.sub(r"[^A-Za-z0-9_-]+", "_", text.strip(_QUOTES + "*[]() ")).strip("_-")[:60]
+    return f"step_{bare}" if bare[:1].isdigit() else bare

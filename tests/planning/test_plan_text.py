@@ -1,0 +1,238 @@
+"""The text grammar of plans, and what models put around it: A-91, A-92."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.contracts.plans import FileForm, FileUse, Plan, PlanStep, PlanStepType
+from minions.planning.plan_text import read_plan_text
+
+DOCUMENTED: Final = """\
+PLAN: User Management System
+DESCRIPTION: Complete user authentication and management system
+
+STEP: analyze_requirements
+TYPE: analyze
+GOAL: Understand project structure and requirements
+...
+
+STEP: create_user_model
+TYPE: generate
+DEPENDENCIES: analyze_requirements
+GOAL: Create user data model
+...
+"""
+
+
+def read(text: str) -> Plan:
+    plan = read_plan_text(text)
+    assert plan is not None
+    return plan
+
+
+def test_the_documented_plan_is_read_exactly() -> None:
+    """A-91."""
+    assert read(DOCUMENTED) == Plan(
+        id="User_Management_System",
+        name="User Management System",
+        description="Complete user authentication and management system",
+        steps=(
+            PlanStep(
+                id="analyze_requirements",
+                type=PlanStepType.ANALYZE,
+                goal="Understand project structure and requirements",
+            ),
+            PlanStep(
+                id="create_user_model",
+                type=PlanStepType.GENERATE,
+                goal="Create user data model",
+                dependencies=("analyze_requirements",),
+            ),
+        ),
+    )
+
+
+FULL: Final = """\
+PLAN: Shop
+STEP: model
+NAME: The model
+TYPE: generate
+GOAL: Write it
+DESCRIPTION: With all fields
+FILES: README.md, shop/base.py:outline, shop/old.py:10-60
+DEPENDENCIES: none
+ARTIFACTS: shop/model.py, schema
+STEP: test
+TYPE: validate
+GOAL: Test it
+DEPENDENCIES: model
+COMMAND: python -m pytest -q
+END_PLAN
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(FULL, id="as it is"),
+        pytest.param(FULL.replace("END_PLAN\n", ""), id="without END_PLAN"),
+        pytest.param(f"Here is the plan:\n\n```\n{FULL}```\nTell me what you think.", id="fenced"),
+        pytest.param(f"{FULL}STEP: not a step\nGOAL: nothing\n", id="text after END_PLAN"),
+        pytest.param(
+            "\n".join(
+                f"**{key}:** {value}" if value else key
+                for key, _, value in (line.partition(": ") for line in FULL.splitlines())
+            ),
+            id="bold keys",
+        ),
+        pytest.param("\n".join(f"- {line}" for line in FULL.splitlines()), id="bullets"),
+        pytest.param(FULL.replace("STEP:", "### STEP:"), id="headings"),
+        pytest.param("\n".join(f"    {line}" for line in FULL.splitlines()), id="indented"),
+        pytest.param(FULL.replace("\n", "\r\n"), id="Windows line ends"),
+        pytest.param(
+            FULL.replace("shop/model.py, schema", '["shop/model.py", `schema`]')
+            .replace("DEPENDENCIES: none", "DEPENDENCIES: []")
+            .replace("DEPENDENCIES: model", "DEPENDENCIES: [model]"),
+            id="bracketed lists",
+        ),
+        pytest.param(
+            FULL.replace("shop/model.py, schema", "\n  - shop/model.py\n  - schema"),
+            id="lists on lines of their own",
+        ),
+        pytest.param(
+            FULL.replace("base.py:outline", "base.py (outline)").replace(
+                "old.py:10-60", "old.py (lines 10-60)"
+            ),
+            id="forms in words",
+        ),
+    ],
+)
+def test_a_plan_is_read_in_whatever_dress_it_comes(text: str) -> None:
+    """A-91."""
+    assert read(text) == Plan(
+        id="Shop",
+        name="Shop",
+        steps=(
+            PlanStep(
+                id="model",
+                name="The model",
+                type=PlanStepType.GENERATE,
+                goal="Write it",
+                description="With all fields",
+                files=(
+                    FileUse(path="README.md"),
+                    FileUse(path="shop/base.py", form=FileForm.OUTLINE),
+                    FileUse(path="shop/old.py", form=FileForm.LINES, first=10, last=60),
+                ),
+                artifacts=("shop/model.py", "schema"),
+            ),
+            PlanStep(
+                id="test",
+                type=PlanStepType.VALIDATE,
+                goal="Test it",
+                dependencies=("model",),
+                command="python -m pytest -q",
+            ),
+        ),
+    )
+
+
+def test_the_last_step_is_there_once() -> None:
+    assert [each.id for each in read(FULL).steps] == ["model", "test"]
+
+
+@pytest.mark.parametrize("word", ["none", "None", "n/a", "N/A", "-", "", "[]", "[none]", "nothing"])
+def test_words_for_nothing_are_no_dependency(word: str) -> None:
+    """A-91."""
+    plan = read(f"PLAN: a\nSTEP: b\nGOAL: c\nDEPENDENCIES: {word}\nARTIFACTS: {word}\n")
+    assert (plan.steps[0].dependencies, plan.steps[0].artifacts) == ((), ())
+
+
+@pytest.mark.parametrize("word", ["deploy", "", "Analysis", "generate or modify"])
+def test_an_unknown_type_is_analyze(word: str) -> None:
+    """A-92."""
+    assert read(f"PLAN: a\nSTEP: b\nTYPE: {word}\nGOAL: c\n").steps[0].type is PlanStepType.ANALYZE
+
+
+@pytest.mark.parametrize("word", ["GENERATE", "Generate", "[generate]", "`generate`."])
+def test_a_type_is_read_in_any_spelling(word: str) -> None:
+    assert read(f"PLAN: a\nSTEP: b\nTYPE: {word}\nGOAL: c\n").steps[0].type is PlanStepType.GENERATE
+
+
+@pytest.mark.parametrize("text", ["", "I cannot do that.", "PLAN: a\nDESCRIPTION: b\nEND_PLAN\n"])
+def test_a_text_without_steps_is_no_plan(text: str) -> None:
+    """A-92."""
+    assert read_plan_text(text) is None
+
+
+def test_values_go_on_until_the_next_key() -> None:
+    plan = read("PLAN: a\nDESCRIPTION: one\ntwo\nSTEP: b\nGOAL: three\n  four\n\nTYPE: modify\n")
+    assert plan.description == "one\ntwo"
+    assert plan.steps[0].goal == "three\nfour"
+
+
+def test_a_word_with_a_colon_in_a_value_is_no_key() -> None:
+    plan = read("PLAN: a\nSTEP: b\nGOAL: fields\nname: text\ntype: text\nTYPE: generate\n")
+    assert plan.steps[0].goal == "fields\nname: text\ntype: text"
+    assert plan.steps[0].type is PlanStepType.GENERATE
+
+
+def test_ids_that_are_names_are_made_ids_and_dependencies_follow() -> None:
+    plan = read(
+        "PLAN: a\nSTEP: Create User Model\nGOAL: c\nSTEP: 2nd\nDEPENDENCIES: Create User Model\n"
+    )
+    assert [(each.id, each.dependencies) for each in plan.steps] == [
+        ("Create_User_Model", ()),
+        ("step_2nd", ("Create_User_Model",)),
+    ]
+    assert plan.steps[0].name == "Create User Model"
+
+
+@given(st.text())
+def test_any_text_is_a_plan_or_none(text: str) -> None:
+    for each in (text, f"PLAN: {text}\nSTEP: {text}\nGOAL: {text}\nFILES: {text}\n"):
+        plan = read_plan_text(each)
+        assert plan is None or plan.steps
+
+
+words = st.text("abc xyz", min_size=1, max_size=20).map(str.strip).filter(bool)
+NOTHING: Final = ("none", "na", "nil", "null", "nothing")
+names = st.from_regex(r"[a-z][a-z_]{0,8}[a-z]", fullmatch=True).filter(
+    lambda each: each not in NOTHING
+)
+paths = st.builds("{}/{}.py".format, names, names)
+uses = st.one_of(
+    st.builds(FileUse, path=paths),
+    st.builds(FileUse, path=paths, form=st.just(FileForm.OUTLINE)),
+    st.builds(
+        FileUse,
+        path=paths,
+        form=st.just(FileForm.LINES),
+        first=st.integers(1, 99),
+        last=st.integers(100, 999),
+    ),
+)
+steps = st.builds(
+    PlanStep,
+    id=names,
+    type=st.sampled_from(PlanStepType),
+    goal=words,
+    name=words.filter(lambda each: " " in each) | st.just(""),
+    description=st.lists(words, min_size=1, max_size=3).map("\n".join) | st.just(""),
+    files=st.lists(uses, max_size=3, unique=True).map(tuple),
+    dependencies=st.lists(names, max_size=3, unique=True).map(tuple),
+    artifacts=st.lists(paths | names, max_size=3, unique=True).map(tuple),
+    command=st.none() | words,
+)
+
+
+@given(names, words | st.just(""), st.lists(steps, min_size=1, max_size=5))
+def test_what_a_plan_says_of_itself_is_read_as_the_same_plan(
+    name: str, description: str, made: list[PlanStep]
+) -> None:
+    plan = Plan(id=name, name=name, description=description, steps=tuple(made))
+    assert read(plan.to_text()) == plan
