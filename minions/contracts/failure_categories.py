@@ -60,7 +60,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.TOOL: """
         sandbox-code-failed git-failed tool-error tool-failed tool-unsuccessful
         tool-result-not-json no-such-file no-such-root not-a-file file-exists no-unique-match
-        not-text http-… too-many-redirects damaged-state decided-failed
+        not-text bad-changes http-… too-many-redirects damaged-state decided-failed
     """,
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text

@@ -72,6 +72,8 @@ class ToolSpec:
     """Whether a mapping result with `success: false` counts as a failure."""
     reads: Reads = Reads.UNDECLARED
     """Where the text in its results comes from."""
+    is_offered: bool = True
+    """Whether the name of its toolset offers it to a model; else only its own name does."""
     is_contained: bool = False
     """Whether what it writes stays where only untrusted reads bring it back, such as the state of
     Minions: untrusted text may then be written without approval.

@@ -8,12 +8,20 @@ from datetime import datetime
 from typing import Annotated, BinaryIO, Final, cast
 
 import attrs
-from attrs import Factory, field, frozen
+from attrs import frozen
 
 from minions.adapters.tools.confined_folder import ConfinedFolder, FolderEntry, Place
 from minions.adapters.tools.function_tool import tool
 from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.adapters.tools.line_matcher import LineMatcher
+from minions.adapters.tools.many_files import ManyFileTools
+from minions.adapters.tools.text_files import (
+    FileOptions,
+    TextFiles,
+    as_text,
+    line_count,
+    no_unique_match,
+)
 from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
@@ -23,38 +31,6 @@ from minions.contracts.tools import Effect, Reads, Tool, Toolset
 __all__ = ["built_in", "files_toolset"]
 
 _AT_LEAST_ONE: Final = {"minimum": 1}
-_SIZE: Final = {"type": "integer", "minimum": 1}
-
-
-def _excluded_by_default() -> list[str]:
-    return [".git", "node_modules", "__pycache__", ".venv"]
-
-
-@frozen(kw_only=True)
-class _Options:
-    """The options that a recipe may set."""
-
-    root: str = field(
-        default=".", metadata={"description": "The folder; nothing outside of it can be used."}
-    )
-    max_read_bytes: int = field(
-        default=256 * 1024,
-        metadata={"schema": _SIZE, "description": "The most that one read gives."},
-    )
-    max_write_bytes: int = field(
-        default=1024 * 1024,
-        metadata={"schema": _SIZE, "description": "The largest file that is written."},
-    )
-    create: bool = field(
-        default=False, metadata={"description": "Make the root where it is missing."}
-    )
-    exclude: list[str] = field(
-        default=Factory(_excluded_by_default),
-        metadata={
-            "schema": {"type": "array", "items": {"type": "string", "maxLength": 1_000}},
-            "description": "Glob patterns of names or paths that cannot be used.",
-        },
-    )
 
 
 def built_in(_now: Callable[[], datetime]) -> Toolset:
@@ -63,19 +39,21 @@ def built_in(_now: Callable[[], datetime]) -> Toolset:
 
 
 def files_toolset() -> Toolset:
-    """The tools `read`, `list`, `glob`, `search` (pure), `write` (idempotent), `edit` (once)."""
+    """The tools `read`, `list`, `glob`, `search` (pure), `write` (idempotent), `edit` (once), and
+    for several files `read_many`, `prepare_changes` (pure), `write_many` (idempotent).
+    """
     return Toolset(
         name="files",
         description="Read, find, write and edit text files below one folder.",
         options=_options_schema(),
-        specs=tuple(made.spec for made in _tools(_FileTools(_Options()), prefix="")),
+        specs=tuple(made.spec for made in _tools(TextFiles(FileOptions()), prefix="")),
         open=_open,
     )
 
 
 def _options_schema() -> dict[str, JsonValue]:
-    defaults = attrs.asdict(_Options())
-    fields = cast("Mapping[str, Mapping[str, JsonValue]]", schema_of(_Options)["properties"])
+    defaults = attrs.asdict(FileOptions())
+    fields = cast("Mapping[str, Mapping[str, JsonValue]]", schema_of(FileOptions)["properties"])
     return {
         "type": "object",
         "properties": {
@@ -86,10 +64,12 @@ def _options_schema() -> dict[str, JsonValue]:
 
 
 def _open(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
-    return _tools(_FileTools(decode(options, _Options)), prefix=f"{prefix}__" if prefix else "")
+    files = TextFiles(decode(options, FileOptions))
+    return _tools(files, prefix=f"{prefix}__" if prefix else "")
 
 
-def _tools(files: _FileTools, *, prefix: str) -> Sequence[Tool]:
+def _tools(text_files: TextFiles, *, prefix: str) -> Sequence[Tool]:
+    files, many = _FileTools(text_files), ManyFileTools(text_files)
     effects: tuple[tuple[str, Callable[..., object], Effect], ...] = (
         ("read", files.read, Effect.PURE),
         ("list", files.list_folder, Effect.PURE),
@@ -98,10 +78,16 @@ def _tools(files: _FileTools, *, prefix: str) -> Sequence[Tool]:
         ("write", files.write, Effect.IDEMPOTENT),
         ("edit", files.edit, Effect.ONCE),
     )
-    return [
+    by_name: tuple[tuple[str, Callable[..., object], Effect], ...] = (
+        ("read_many", many.read_many, Effect.PURE),
+        ("prepare_changes", many.prepare_changes, Effect.PURE),
+        ("write_many", many.write_many, Effect.IDEMPOTENT),
+    )
+    made = [
         tool(name=f"{prefix}{name}", effect=effect, reads=_READS[effect])(function)
-        for name, function, effect in effects
+        for name, function, effect in (*effects, *by_name)
     ]
+    return [*made[: len(effects)], *(each.by_name_only() for each in made[len(effects) :])]
 
 
 _READS: Final = {
@@ -190,13 +176,11 @@ _Glob = Annotated[str, "Such as '**/*.py'; '**' stands for any folders, also non
 class _FileTools:
     """The tools' functions. The first paragraph of each docstring is shown to the model."""
 
-    options: _Options
+    files: TextFiles
 
     @property
     def folder(self) -> ConfinedFolder:
-        options = self.options
-        exclude = tuple(options.exclude)
-        return ConfinedFolder(root=options.root, create=options.create, exclude=exclude)
+        return self.files.folder
 
     def read(
         self,
@@ -208,11 +192,11 @@ class _FileTools:
         place = self.folder.place(path)
         with self.folder.opened(place) as file:
             if start_line is None and end_line is None:
-                data = self._whole(place, file, self.options.max_read_bytes, "read")
+                data = self.files.whole(place, file, self.files.options.max_read_bytes, "read")
             else:
-                data = self._lines(place, file, start_line or 1, end_line)
-        text = _as_text(place, data)
-        return FileText(place.relative, text, _line_count(text))
+                data = self.files.lines(place, file, start_line or 1, end_line)
+        text = as_text(place, data)
+        return FileText(place.relative, text, line_count(text))
 
     def list_folder(self, path: _Path = ".") -> FolderListing:
         """List what is directly in a folder, with types and sizes."""
@@ -252,7 +236,7 @@ class _FileTools:
     ) -> FileWritten:
         """Write a text file; missing folders are made."""
         place = self.folder.place(path)
-        data = self._encoded(place, text)
+        data = self.files.encoded(place, text)
         self.folder.replace(place, data, overwrite=overwrite)
         return FileWritten(place.relative, len(data))
 
@@ -268,12 +252,12 @@ class _FileTools:
         """Replace a piece of a text file."""
         place = self.folder.place(path)
         with self.folder.changing(place) as (file, replace):
-            most = self.options.max_write_bytes
-            text = _as_text(place, self._whole(place, file, most, "edited"))
+            most = self.files.options.max_write_bytes
+            text = as_text(place, self.files.whole(place, file, most, "edited"))
             count = text.count(old) if old else 0
             if count != 1 and not (count and replace_all):
-                raise _no_unique_match(place, text, count)
-            data = self._encoded(place, text.replace(old, new))
+                raise no_unique_match(place, text, count)
+            data = self.files.encoded(place, text.replace(old, new))
             replace(data)
         return FileEdited(place.relative, count, len(data))
 
@@ -282,41 +266,6 @@ class _FileTools:
         root = self.folder.place(".")
         found = (place for place in self.folder.files(root) if glob.matches(place.parts))
         return sorted(found, key=lambda place: place.relative)
-
-    def _whole(self, place: Place, file: BinaryIO, most: int, what: str) -> bytes:
-        data = file.read(most + 1)
-        if len(data) > most:
-            size = file.seek(0, 2)
-            raise ToolError(
-                f"'{place.relative}' has {size} bytes; at most {most} can be {what} at once. "
-                f"{_OF_TOO_LARGE[what]}",
-                code="file-too-large",
-            )
-        return data
-
-    def _lines(self, place: Place, file: BinaryIO, first: int, last: int | None) -> bytes:
-        if last is not None and last < first:
-            raise ToolError(f"end_line {last} is before start_line {first}.", code="bad-range")
-        most = self.options.max_read_bytes
-        pieces: list[bytes] = []
-        size, line = 0, 1
-        while (last is None or line <= last) and (piece := file.readline(_PIECE)):
-            if line >= first:
-                pieces.append(piece)
-                size += len(piece)
-            if size > most:
-                raise ToolError(
-                    f"Lines {first} to {line} of '{place.relative}' have over {most} bytes, "
-                    "the most that can be read at once. Ask for fewer lines.",
-                    code="file-too-large",
-                )
-            line += piece.endswith(b"\n")
-        if not pieces and first > 1:
-            raise ToolError(
-                f"'{place.relative}' ends before line {first}; it has {line - 1} line ends.",
-                code="bad-range",
-            )
-        return b"".join(pieces)
 
     def _matching_lines(self, place: Place, find: _FindLines) -> Iterator[tuple[int, str]]:
         try:
@@ -330,30 +279,9 @@ class _FileTools:
             if error.error_code not in ("no-such-file", "file-refused", "not-a-file"):
                 raise
 
-    def _encoded(self, place: Place, text: str) -> bytes:
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            raise ToolError(
-                f"The text for '{place.relative}' has at {error.start} half a character "
-                "(a lone surrogate); a file cannot hold it.",
-                code="bad-text",
-            ) from error
-        if len(data) > self.options.max_write_bytes:
-            raise ToolError(
-                f"'{place.relative}' would have {len(data)} bytes; at most "
-                f"{self.options.max_write_bytes} are written.",
-                code="file-too-large",
-            )
-        return data
-
 
 # --- text and lines --------------------------------------------------------------------------
 
-_OF_TOO_LARGE: Final = {
-    "read": "Read a part of it with start_line and end_line, or use search.",
-    "edited": "The operator can raise the toolset's option `max_write_bytes`.",
-}
 _PIECE: Final = 64 * 1024
 _PROBE: Final = 8 * 1024
 _LONGEST_SEARCHED: Final = 10_000
@@ -365,36 +293,8 @@ _BATCH: Final = 2_000
 _FindLines = Callable[[Sequence[str]], Sequence[int]]
 
 
-def _as_text(place: Place, data: bytes) -> str:
-    try:
-        if b"\0" not in data:
-            return data.decode()
-        reason = "it holds NUL bytes"
-    except UnicodeDecodeError as error:
-        reason = f"byte {error.start} (0x{data[error.start]:02x}) is not UTF-8"
-    raise ToolError(f"'{place.relative}' is not a text file: {reason}.", code="not-text")
-
-
-def _line_count(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n") and text != "")
-
-
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
-
-
-def _no_unique_match(place: Place, text: str, count: int) -> ToolError:
-    if count:
-        advice = "Give more of the text around it, or set replace_all=true"
-    else:
-        advice = "Read the file and copy the text exactly, with its blanks"
-        if "\r\n" in text:
-            advice += " (its lines end with \\r\\n)"
-    return ToolError(
-        f"The text to replace occurs {count} times in '{place.relative}'; it must occur once. "
-        f"{advice}. Nothing was changed.",
-        code="no-unique-match",
-    )
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast, overload
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.codec import decode, encode
@@ -51,6 +51,11 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<tool {self._spec.name!r}>"
+
+    def by_name_only(self) -> FunctionTool[P, R]:
+        """The same tool, which the name of its toolset does not offer to a model."""
+        spec = evolve(self._spec, is_offered=False)
+        return FunctionTool(self.__wrapped__, spec, tuple(self._parameters.values()))
 
     @property
     def spec(self) -> ToolSpec:

@@ -73,7 +73,8 @@ def _goal_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[st
     names: list[str] = []
     for text in read_texts(step.section.items("tools"), "a tool's name", report):
         if text.text in draft.tools.prefixes:
-            names.extend(draft.tools.prefixes[text.text])
+            family = draft.tools.prefixes[text.text]
+            names.extend(name for name in family if draft.tools.specs[name].is_offered)
         elif text.text in draft.tools.specs:
             names.append(text.text)
         else:

@@ -61,7 +61,9 @@ def _allowed(entries: list[Entry], names: _Names, report: Report) -> dict[str, b
     for entry in entries:
         name = entry.key.removeprefix("allow_")
         tool = known.get(name.casefold())
-        if tool is None:
+        if tool is None and name in names.toolsets:
+            _report_toolset(entry, name, names, report)
+        elif tool is None:
             _report_unknown(entry.key_node.place, name, names, report)
         elif not isinstance(entry.value, ScalarNode) or not isinstance(entry.value.value, bool):
             message = f"'{entry.key}' takes true or false, but this is {type_of(entry.value)}"
@@ -85,6 +87,18 @@ def _split(node: Node, names: _Names) -> tuple[Node, list[Entry]]:
     single = [entry for entry in node.entries if is_single(entry.key)]
     others = tuple(entry for entry in node.entries if entry not in single)
     return structs.replace(node, entries=others), single
+
+
+def _report_toolset(entry: Entry, name: str, names: _Names, report: Report) -> None:
+    """A permission for a toolset: which of its tools may be called has to be said."""
+    keys_of_tools = ", ".join(f"allow_{tool}" for tool in names.toolsets[name])
+    report(
+        entry.key_node.place.fault(
+            "unknown-tool",
+            f"'{name:.60}' is a toolset, and '{entry.key}' takes one tool",
+            help=f"write one of: {keys_of_tools}",
+        )
+    )
 
 
 def _report_unknown(place: Place, name: str, names: _Names, report: Report) -> None:

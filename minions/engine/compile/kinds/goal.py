@@ -148,7 +148,11 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
 def _tool_names(spec: GoalSpec, tools: Toolbox) -> Iterable[str]:
     """The names of the tools; the prefix of a toolset means all its tools."""
     for name in spec.tools:
-        family = [other for other in tools.names if other.startswith(f"{name}__")]
+        family = [
+            each.spec.name
+            for each in tools
+            if each.spec.name.startswith(f"{name}__") and each.spec.is_offered
+        ]
         if family and name not in tools:
             yield from family
         else:

@@ -1,0 +1,318 @@
+"""Several files at once, for recipes that read and write themselves: their models need no tools."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Final
+
+from attrs import field, frozen
+
+from minions.adapters.tools.confined_folder import Place
+from minions.adapters.tools.file_outline import outline_of
+from minions.adapters.tools.glob_pattern import GlobPattern
+from minions.adapters.tools.text_files import TextFiles, as_text, no_unique_match
+from minions.contracts.errors import ToolError
+from minions.contracts.plans import FileForm, FileUse
+
+__all__ = ["ManyFileTools"]
+
+_MOST_DIFF: Final = 40_000
+"""Characters of a diff that are shown."""
+_MOST_COMPARED: Final = 5_000
+"""Lines of a file up to which its changes are shown: comparing takes their square at worst."""
+
+Uses = Annotated[
+    list[str],
+    "Paths below the root; `:outline` behind one shows what it declares, `:10-60` these lines.",
+    {"minItems": 1, "maxItems": 1_000},
+]
+_MaxCharacters = Annotated[int, "Of all files together.", {"minimum": 1}]
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class FileShown:
+    """A file in the result of `read_many`."""
+
+    path: str
+    form: str
+    """What is shown of it: `whole`, `outline`, `declaration lines`, `lines 10-60`."""
+    characters: int
+
+
+@frozen(kw_only=True)
+class FilesRead:
+    """The result of `read_many`."""
+
+    text: str
+    """All files for a prompt: a heading with the path, then the text."""
+    files: list[FileShown]
+    left_out: list[str]
+    """Those for which no room was left."""
+
+
+@frozen(kw_only=True)
+class FileContent:
+    """A file with its whole text."""
+
+    path: str = field(metadata={"description": "Relative to the root, with '/'."})
+    text: str = field(metadata={"description": "All that the file will hold."})
+
+
+@frozen(kw_only=True)
+class FileEdit:
+    """A piece of a file that is replaced."""
+
+    path: str = field(metadata={"description": "Relative to the root, with '/'."})
+    old: str = field(
+        metadata={
+            "schema": {"type": "string", "minLength": 1},
+            "description": "Text that is in the file once, exactly.",
+        }
+    )
+    new: str = field(metadata={"description": "What to put in its place."})
+
+
+@frozen(kw_only=True)
+class PreparedChanges:
+    """The result of `prepare_changes`."""
+
+    files: list[FileContent]
+    """The files with their new texts, which `write_many` takes."""
+    actions: dict[str, str]
+    """By path what writing does: `created`, `replaced`, `edited` or `unchanged`."""
+    diff: str
+    """The change as a unified diff; of a long one the beginning."""
+
+
+@frozen(kw_only=True)
+class WrittenFile:
+    """A file in the result of `write_many`."""
+
+    path: str
+    bytes: int
+
+
+@frozen(kw_only=True)
+class FilesWritten:
+    """The result of `write_many`."""
+
+    files: list[WrittenFile]
+
+
+# --- the tools --------------------------------------------------------------------------------
+
+
+@frozen
+class ManyFileTools:
+    """The tools' functions. The first paragraph of each docstring is shown to the model."""
+
+    files: TextFiles
+
+    def read_many(self, files: Uses, max_characters: _MaxCharacters = 40_000) -> FilesRead:
+        """Read several text files as one text; one without room is shown as its outline."""
+        pieces: list[str] = []
+        shown: list[FileShown] = []
+        left_out: list[str] = []
+        room = max_characters
+        for use in dict.fromkeys(FileUse.of(each) for each in files):
+            piece = next((each for each in self._pieces(use) if len(each.text) <= room), None)
+            if piece is None:
+                left_out.append(str(use))
+                continue
+            room -= len(piece.text)
+            pieces.append(piece.text)
+            shown.append(FileShown(path=use.path, form=piece.form, characters=len(piece.text)))
+        return FilesRead(text="\n".join(pieces), files=shown, left_out=left_out)
+
+    def prepare_changes(
+        self,
+        files: Annotated[list[FileContent] | None, "Files with their whole text."] = None,
+        edits: Annotated[list[FileEdit] | None, "Pieces to replace, in order."] = None,
+        allowed: Annotated[list[str] | None, "Paths or globs; others are refused."] = None,
+    ) -> PreparedChanges:
+        """Check changes of files and give the texts that result; nothing is written."""
+        drafts = _Drafts(self.files, tuple(allowed or ()))
+        for content in files or ():
+            drafts.set_text(content)
+        for edit in edits or ():
+            drafts.edit(edit)
+        if drafts.faults:
+            raise ToolError(
+                "These changes cannot be made, and nothing was changed:\n"
+                + "\n".join(f"- {each}" for each in drafts.faults),
+                code="bad-changes",
+            )
+        return drafts.prepared()
+
+    def write_many(self, files: Annotated[list[FileContent], {"minItems": 1}]) -> FilesWritten:
+        """Write several text files; all are checked before the first is written."""
+        made = [
+            (place, self.files.encoded(place, each.text))
+            for each in files
+            for place in [self.files.folder.place(each.path)]
+        ]
+        for place, data in made:
+            self.files.folder.replace(place, data, overwrite=True)
+        return FilesWritten(
+            files=[WrittenFile(path=place.relative, bytes=len(data)) for place, data in made]
+        )
+
+    def _pieces(self, use: FileUse) -> Iterator[_Piece]:
+        """What may be shown of a file, the fullest first."""
+        place = self.files.folder.place(use.path)
+        if use.form is FileForm.LINES and use.first is not None:
+            with self.files.folder.opened(place) as file:
+                data = self.files.lines(place, file, max(use.first, 1), use.last)
+            yield _piece(place, f"lines {use.first}-{use.last}", as_text(place, data))
+            return
+        text = self.files.text(place)
+        if use.form is FileForm.WHOLE:
+            yield _piece(place, "whole", text)
+        outline = outline_of(use.path, text)
+        yield _piece(place, outline.title, outline.text)
+
+
+@frozen
+class _Piece:
+    """A file as a prompt shows it."""
+
+    form: str
+    text: str
+
+
+def _piece(place: Place, form: str, text: str) -> _Piece:
+    title = place.relative if form == "whole" else f"{place.relative} ({form})"
+    body = text if text.endswith("\n") or not text else f"{text}\n"
+    return _Piece(form, f"### {title}\n{body}")
+
+
+@frozen
+class _Draft:
+    """The text of one file while changes are applied."""
+
+    before: str | None
+    """None: there is no such file."""
+    after: str
+    is_edited: bool = False
+
+
+@frozen
+class _Drafts:
+    """The changes of one call, before anything is written."""
+
+    files: TextFiles
+    allowed: tuple[str, ...]
+    """Paths and globs; empty: any file below the root."""
+    faults: list[str] = field(factory=list)
+    _made: dict[str, _Draft] = field(factory=dict)
+    """The drafts, by the path below the root."""
+
+    def set_text(self, content: FileContent) -> None:
+        """Give a file its whole text."""
+        place = self._place(content.path)
+        if place is None:
+            return
+        if place.relative in self._made:
+            self.faults.append(f"{place.relative}: it is given twice; give it once.")
+            return
+        draft = self._present(place)
+        try:
+            self.files.encoded(place, content.text)
+        except ToolError as error:
+            self.faults.append(f"{place.relative}: {error}")
+            return
+        self._made[place.relative] = _Draft(draft, content.text)
+
+    def edit(self, edit: FileEdit) -> None:
+        """Replace a piece of a file."""
+        place = self._place(edit.path)
+        if place is None:
+            return
+        draft = self._made.get(place.relative)
+        if draft is None:
+            before = self._present(place)
+            if before is None:
+                self.faults.append(
+                    f"{place.relative}: there is no such file; give its whole text instead."
+                )
+                return
+            draft = _Draft(before, before)
+        count = draft.after.count(edit.old)
+        if count != 1:
+            self.faults.append(f"{place.relative}: {no_unique_match(place, draft.after, count)}")
+            return
+        text = draft.after.replace(edit.old, edit.new)
+        try:
+            self.files.encoded(place, text)
+        except ToolError as error:
+            self.faults.append(f"{place.relative}: {error}")
+            return
+        self._made[place.relative] = _Draft(draft.before, text, is_edited=True)
+
+    def _place(self, path: str) -> Place | None:
+        try:
+            place = self.files.folder.place(path)
+        except ToolError as error:
+            self.faults.append(f"{path}: {error}")
+            return None
+        if self.allowed and not any(_allows(each, place) for each in self.allowed):
+            known = ", ".join(self.allowed)
+            self.faults.append(f"{place.relative}: only these may be changed: {known}.")
+            return None
+        return place
+
+    def _present(self, place: Place) -> str | None:
+        try:
+            return self.files.text(place)
+        except ToolError as error:
+            if error.error_code != "no-such-file":
+                self.faults.append(f"{place.relative}: {error}")
+            return None
+
+    def prepared(self) -> PreparedChanges:
+        """All files with their texts."""
+        made = self._made
+        return PreparedChanges(
+            files=[FileContent(path=path, text=draft.after) for path, draft in made.items()],
+            actions={path: _action(draft) for path, draft in made.items()},
+            diff=_diff(made),
+        )
+
+
+def _allows(allowed: str, place: Place) -> bool:
+    return allowed == place.relative or GlobPattern(allowed).matches(place.parts)
+
+
+def _action(draft: _Draft) -> str:
+    if draft.before is None:
+        return "created"
+    if draft.before == draft.after:
+        return "unchanged"
+    return "edited" if draft.is_edited else "replaced"
+
+
+def _diff(drafts: Mapping[str, _Draft]) -> str:
+    text = "".join(line for path, draft in drafts.items() for line in _file_diff(path, draft))
+    left_out = len(text) - _MOST_DIFF
+    if left_out <= 0:
+        return text
+    return f"{text[:_MOST_DIFF]}\n… ({left_out} more characters left out)\n"
+
+
+def _file_diff(path: str, draft: _Draft) -> Iterator[str]:
+    before, after = _lines(draft.before or ""), _lines(draft.after)
+    old = "/dev/null" if draft.before is None else f"a/{path}"
+    if max(len(before), len(after)) > _MOST_COMPARED:
+        yield f"--- {old}\n+++ b/{path}\n… ({len(before)} lines become {len(after)})\n"
+        return
+    yield from difflib.unified_diff(before, after, old, f"b/{path}")
+
+
+def _lines(text: str) -> Sequence[str]:
+    """The lines, each with a line end."""
+    lines = text.split("\n") if text else []
+    return [f"{line}\n" for line in lines[: -1 if text.endswith("\n") else None]]
