@@ -89,7 +89,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.CONTRACT: """
         bad-code bad-workspace sandbox-result duplicate-call invalid-output malformed-response
-        not-complete bad-arguments missing-param unknown-tool unknown-toolset duplicate-tool
+        not-complete missing-artifacts bad-arguments missing-param unknown-tool unknown-toolset
+        duplicate-tool
         bad-input assertion-failed missing-value template-failed loop-not-a-list repeated-step
         not-found usage secret-in-error bad-path bad-pattern bad-range bad-url bad-csv
         bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text

@@ -69,6 +69,7 @@ class GoalParts(Struct, frozen=True, kw_only=True):
     messages: tuple[MessageSpec, ...] = ()
     schema: JsonSchema | None = None
     """The declared output as a full JSON Schema."""
+    artifacts: tuple[str, ...] = ()
     completion: CompletionCriteria | None = None
     links: tuple[str, ...] = ()
     model: ModelConfig | None = None

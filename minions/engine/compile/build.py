@@ -78,6 +78,8 @@ class StepControl:
     """Chooses the next step: a template of its id, or a question to a model."""
     save_as: str | None = None
     model: ModelConfig | None = None
+    gives_artifacts: bool = False
+    """Whether templates read `steps.ID.artifacts` of the step."""
 
     @property
     def has_iterations(self) -> bool:
@@ -135,9 +137,11 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
     """
     built = _built(recipe, tools, extensions)
     is_read = recipe.document is not None  # a recipe made by code has texts, not templates
+    output = compile_template(recipe.output) if recipe.output is not None else None
     return evolve(
         built,
-        output=compile_template(recipe.output) if recipe.output is not None else None,
+        controls=_with_artifacts(built, output),
+        output=output,
         system_prompt=_text_template(recipe.system_prompt, is_read=is_read),
         goal=_text_template(recipe.goal, is_read=is_read),
         document=dumps(recipe.document).encode() if is_read else None,
@@ -224,6 +228,24 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
         reads={step.id: _steps_read(step, controls[step.id], sole) for step in steps},
     )
     return BuiltRecipe(graph=graph, controls=controls)
+
+
+def _with_artifacts(built: BuiltRecipe, output: Template | None) -> Mapping[str, StepControl]:
+    """The controls, with those marked whose step's artifacts a template reads."""
+    references = list(output.references if output is not None else ())
+    for step in built.graph.steps:
+        references += step.references if isinstance(step, WrittenStep) else ()
+    for control in built.controls.values():
+        references += (*control.references, *(control.route.references if control.route else ()))
+    read = {
+        str(path[1])
+        for path in (each.path for each in references)
+        if path[0] == "steps" and path[2:3] == ("artifacts",)
+    }
+    if not read:
+        return built.controls
+    marked = {each: evolve(built.control(each), gives_artifacts=True) for each in read}
+    return {**built.controls, **marked}
 
 
 def _transitions(recipe: AgentRecipe) -> StepGraph:

@@ -12,9 +12,11 @@ from minions.contracts.completion import CompletionLink, StepCompletionChain
 from minions.contracts.errors import MAX_MODEL_CALLS
 from minions.contracts.executions import StepExecution
 from minions.contracts.patterns import search
-from minions.contracts.verdicts import Completion, CompletionMode
+from minions.contracts.verdicts import Completion, CompletionMode, Verdict
+from minions.recipe.artifacts import artifacts_of, missing_artifacts
 
 __all__ = [
+    "ArtifactsLink",
     "CallBudgetLink",
     "DefaultStepCompletionChain",
     "FallbackLink",
@@ -140,6 +142,44 @@ def _on_plain_answer(execution: StepExecution[object], reason: str) -> Completio
     if instruction is not None and instruction.is_more_calls_needed:
         return Completion.UNDECIDED
     return Completion.complete(reason)
+
+
+@frozen
+class ArtifactsLink(CompletionLink):
+    """Completes on a plain answer that holds the declared artifacts, and fails one that does not.
+
+    Its evidence are the artifacts.
+    """
+
+    declared: tuple[str, ...]
+
+    def check(self, execution: StepExecution[object]) -> Completion:
+        """Looks at the newest answer; undecided while it calls tools."""
+        if _on_plain_answer(execution, "").verdict is Verdict.UNDECIDED:
+            return Completion.UNDECIDED
+        found = artifacts_of(execution.last_text or "")
+        missing = missing_artifacts(self.declared, found)
+        if not missing:
+            reason = "the answer holds the declared artifacts"
+            return Completion.complete(reason, evidence=", ".join(self.declared))
+        was_cut = " The answer was cut off." if found["is_cut"] else ""
+        forms = " ".join(dict.fromkeys(_FORMS.get(each, _FILE_FORM) for each in missing))
+        return Completion.failed(
+            f"The answer lacks {', '.join(missing)}.{was_cut} {forms}", code="missing-artifacts"
+        )
+
+
+_FILE_FORM: Final = "Give each file in a fenced code block, its path alone on the line before."
+_FORMS: Final = {
+    "files": _FILE_FORM,
+    "code_blocks": "Give code in fenced blocks.",
+    "edits": (
+        "Give each change as a line with the path, then `<<<<<<< SEARCH`, the old lines, "
+        "`=======`, the new lines, `>>>>>>> REPLACE`."
+    ),
+    "config": "Give the configuration in a fenced block of JSON, YAML or TOML.",
+    "validation": "End with one line `VERDICT: PASS` or `VERDICT: FAIL`.",
+}
 
 
 @frozen

@@ -9,6 +9,7 @@ from typing import Final
 from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue
 from minions.engine.compile.recipe_step import as_text
+from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.template import (
     MissingValueError,
     Reference,
@@ -47,7 +48,12 @@ class KnownValues:
 
     def know(self, step_id: str, output: JsonValue, save_as: str | None = None) -> None:
         """Add the output of a step."""
-        self._steps[step_id] = {"status": "completed", "output": output, "error": None}
+        self._steps[step_id] = {
+            "status": "completed",
+            "output": output,
+            "error": None,
+            "artifacts": artifacts_of(output),
+        }
         for name in (step_id, save_as):
             if name is not None:
                 self._values[name] = output

@@ -11,6 +11,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.context.iterations import Feedback
+from minions.recipe.artifacts import artifacts_of
 
 __all__ = ["RunValues"]
 
@@ -73,6 +74,8 @@ class RunValues:
         output: JsonValue,
         save_as: str | None = None,
         error: FailureInfo | None = None,
+        *,
+        with_artifacts: bool = False,
     ) -> None:
         """Let later steps read how a step ended.
 
@@ -80,6 +83,7 @@ class RunValues:
             output: Of a COMPLETED step, or of a FAILED loop whose results are readable; else None.
             save_as: A further name of the output; it may hide any other name.
             error: Why it FAILED.
+            with_artifacts: Whether templates read the artifacts in the output.
         """
         if status is StepStatus.SKIPPED or (status is not StepStatus.COMPLETED and output is None):
             self._publish_status(step.id, status, error)
@@ -87,7 +91,14 @@ class RunValues:
         if self._secrets and not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
         failure = dict(error.to_document()) if error is not None else None
-        self._steps[step.id] = {"status": status.value, "output": output, "error": failure}
+        record: dict[str, JsonValue] = {
+            "status": status.value,
+            "output": output,
+            "error": failure,
+        }
+        if with_artifacts:
+            record["artifacts"] = artifacts_of(output)
+        self._steps[step.id] = record
         if step.id not in _RESERVED:
             self._names[step.id] = output
         if save_as is not None:

@@ -218,7 +218,14 @@ class RunSteps:
         status = execution.status
         if status is StepStatus.FAILED and not self._leaves_results(step, execution, control):
             output = None
-        self._context.run_values.publish(step, status, output, control.save_as, execution.error)
+        self._context.run_values.publish(
+            step,
+            status,
+            output,
+            control.save_as,
+            execution.error,
+            with_artifacts=control.gives_artifacts,
+        )
         if status is StepStatus.FAILED and self.back_edges.plan(step, execution):
             return status
         self._context.run_values.end_feedback(step.id)
@@ -248,7 +255,9 @@ class RunSteps:
         await record_unexecuted(
             context, step, self._next_key(step), bound, output=output, mode=CompletionMode.TEXT
         )
-        context.run_values.publish(step, status, output, control.save_as)
+        context.run_values.publish(
+            step, status, output, control.save_as, with_artifacts=control.gives_artifacts
+        )
         context.scope.log_of(path, path).info("step_finished", status=status.value)
         context.scope.services.metrics.step_ended(status.value, None, 0.0)
         self._has_redone = True

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources
 from minions.recipe.checks.statuses import check_statuses
@@ -22,7 +23,7 @@ __all__ = ["AllReadings", "Readings", "RequiredOutput", "check_references"]
 RUN_KEYS: Final = ("id", "session_id")
 LOOP_KEYS: Final = ("item", "index")
 ATTEMPT_KEYS: Final = ("index", "last", "attempts")
-STEP_KEYS: Final = ("output", "status", "error")
+STEP_KEYS: Final = ("output", "status", "error", "artifacts")
 FEEDBACK_KEYS: Final = ("step", "code", "message", "attempt")
 _INDEX: Final = Shape.of({"type": "integer"})
 
@@ -206,15 +207,14 @@ class _Checker:
             self._unknown(use, reference, f"unknown step '{name:.60}'", tuple(self._ids), name)
             return
         member = reference.path[2] if len(reference.path) > 2 else None
-        if member == "artifacts":
-            self._report(later(use.place_of(reference), f"steps.{name}.artifacts"))
-            return
         if member is not None and member not in STEP_KEYS:
             message = f"a step has no '{member}'"
             self._unknown(use, reference, message, STEP_KEYS, str(member))
             return
         if member == "output":
             self._shape(use, reference, Shape.of(producer.output), 3)
+        if member == "artifacts":
+            self._shape(use, reference, Shape.of(ARTIFACTS_SCHEMA), 3)
         is_state = member in ("status", "error")
         self._read(use, reference, producer, reader, readings, is_state=is_state)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
+from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.filters import FILTERS, TYPES_GIVEN
@@ -78,7 +79,7 @@ class Sources:
             return self.item(reader, path[2:]) if path[1:2] == ("item",) else None
         if path[0] == "inputs":
             return self._input(path) if len(path) > 1 else None
-        if path[0] == "steps" and path[2:3] != ("output",):
+        if path[0] == "steps" and path[2:3] not in (("output",), ("artifacts",)):
             return None
         steps = self.named(reference.step_name)
         if path[0] == "steps":
@@ -86,9 +87,9 @@ class Sources:
         if len(steps) != 1:
             return None
         rest = path[3:] if path[0] == "steps" else path[1:]
-        return KnownShape(
-            shape=Shape(steps[0].output, steps[0].output).at(rest), place=_place(steps[0])
-        )
+        is_artifact = path[0] == "steps" and path[2] == "artifacts"
+        schema = ARTIFACTS_SCHEMA if is_artifact else steps[0].output
+        return KnownShape(shape=Shape(schema, schema).at(rest), place=_place(steps[0]))
 
     def shape_of(self, use: TemplateUse, reader: StepDraft | None = None) -> Shape:
         """The shape of a rendered template; `{{ 'text' }}` deliberately avoids the checks."""

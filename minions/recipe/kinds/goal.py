@@ -14,6 +14,7 @@ from minions.contracts.history import HistoryStrategy, HistoryWindow
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, check_schema
 from minions.contracts.verdicts import CompletionMode
+from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft, TemplateUse, read_templates
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
@@ -50,6 +51,8 @@ class GoalSpec(StepSpec):
     tools: tuple[str, ...] = ()
     """Full names of the tools that the model is offered."""
     output: JsonSchema | None = None
+    artifacts: tuple[str, ...] = ()
+    """What the answer has to hold: paths of files, or kinds of `ARTIFACT_KINDS`."""
     completion: CompletionCriteria | None = None
     """When the step is complete; None: `structured` where `output` is declared, else `text`."""
     completion_links: tuple[str, ...] = ()
@@ -159,6 +162,14 @@ class _Goal(StepKind):
                 shape=TEXTS,
             ),
             mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
+            Key(
+                name="artifacts",
+                description="What the answer, a text, has to hold: paths of files, each in a "
+                "fenced block with its path, or `code_blocks`, `files`, `edits`, `config`, "
+                "`validation`. The step fails where one is missing.",
+                types=("array",),
+                shape=TEXTS,
+            ),
             choice_key(
                 "memory",
                 "`isolated`: the prompt holds what templates read, and the bounded outputs of the "
@@ -219,6 +230,7 @@ class _Goal(StepKind):
             messages=step.goal.messages,
             tools=step.tools,
             output=step.goal.schema,
+            artifacts=step.goal.artifacts,
             completion=step.goal.completion,
             completion_links=step.goal.links,
             tool_failure=section.text("tool_failure") or _usual_policy(section),
@@ -274,9 +286,29 @@ def _parts(section: Section, reader: KindReader) -> GoalParts:
         messages=_messages(section.items("messages"), reader.report, reader.templates),
         # A faulty schema allows everything, so that references to the output are not reported too.
         schema={} if schema is None and is_declared else schema,
+        artifacts=_artifacts(section, reader.report, is_declared=is_declared),
         model=reader.read_model(model) if model is not None else None,
     )
     return _with_completion(parts, section, reader.catalog, reader.report)
+
+
+def _artifacts(section: Section, report: Report, *, is_declared: bool) -> tuple[str, ...]:
+    """The declared artifacts: kinds, or paths below a folder."""
+    texts = read_texts(section.items("artifacts"), "an artifact", report)
+    for text in texts:
+        if text.text not in ARTIFACT_KINDS and as_path(text.text) is None:
+            report(
+                text.node.place.fault(
+                    "bad-value",
+                    f"'{text.text:.60}' is no artifact",
+                    label=suggestion(text.text, ARTIFACT_KINDS),
+                    help=f"write the path of a file, or one of: {', '.join(ARTIFACT_KINDS)}",
+                )
+            )
+    if texts and is_declared:
+        message = "artifacts are found in an answer of free text, and 'output' declares another"
+        report(section.place_of("artifacts").fault("bad-value", message, help="leave one out"))
+    return tuple(text.text for text in texts)
 
 
 def _history(section: Section, report: Report) -> HistoryWindow | None:

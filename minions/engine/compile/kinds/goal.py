@@ -21,7 +21,11 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.borders import as_data, border_of, border_words, within
-from minions.engine.compile.completion import DefaultStepCompletionChain
+from minions.engine.compile.completion import (
+    ArtifactsLink,
+    DefaultStepCompletionChain,
+    ToolOutcomeLink,
+)
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
 from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts, plain_texts
 from minions.engine.compile.planned_step import PlannedStep
@@ -160,7 +164,7 @@ def _tool_names(spec: GoalSpec, tools: Toolbox) -> Iterable[str]:
 
 
 def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletionChain | None:
-    if not spec.completion_links:
+    if not spec.completion_links and not spec.artifacts:
         return None
     for name in spec.completion_links:
         if name not in links:
@@ -170,7 +174,10 @@ def _chain(spec: GoalSpec, links: Mapping[str, CompletionLink]) -> StepCompletio
                 code="unknown-link",
                 suggestions=near_names(name, links),
             )
-    return DefaultStepCompletionChain().prepend(*(links[name] for name in spec.completion_links))
+    chain: StepCompletionChain = DefaultStepCompletionChain()
+    if spec.artifacts:  # a tool's word is none for them
+        chain = chain.replace(ToolOutcomeLink).prepend(ArtifactsLink(spec.artifacts))
+    return chain.prepend(*(links[name] for name in spec.completion_links))
 
 
 def _shown(step_ids: Sequence[str], view: RunContext) -> dict[str, str]:
