@@ -101,7 +101,7 @@ class PlanStep:
     """One step of a plan."""
 
     id: str
-    """Letters, digits, `_` and `-`; unique in the plan."""
+    """Letters, digits and `_`; unique in the plan."""
     type: PlanStepType = field(default=PlanStepType.ANALYZE, converter=PlanStepType)
     goal: str
     name: str = ""

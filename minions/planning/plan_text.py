@@ -34,6 +34,8 @@ _DECORATION: Final = re.compile(r"(?:#{1,6}\s+|[-*+]\s+|\d{1,4}[.)]\s+|>\s+)")
 _KEY: Final = re.compile(r"(\*\*|__)?([A-Za-z_ ]{4,13}?)(\*\*|__)?\s*:\s*(\*\*|__)?")
 _NOTHING: Final = frozenset({"", "none", "n/a", "na", "nil", "null", "-", "–", "—", "nothing"})
 _SEPARATORS: Final = re.compile(r"[,;\n]")
+_RESERVED: Final = frozenset({"inputs", "steps", "run", "feedback", "loop", "env"})
+"""Names that templates read as something else."""
 _QUOTES: Final = "\"'`"
 
 
@@ -179,6 +181,6 @@ def listed(value: str) -> tuple[str, ...]:
 
 
 def tidy_id(text: str) -> str:
-    """The text as the id of a step: letters, digits, `_` and `-`, at most 60 characters."""
-    bare = re.sub(r"[^A-Za-z0-9_-]+", "_", text.strip(_QUOTES + "*[]() ")).strip("_-")[:60]
-    return f"step_{bare}" if bare[:1].isdigit() else bare
+    """The text as the id of a step: letters, digits and `_`, at most 60 characters."""
+    bare = re.sub(r"[^A-Za-z0-9]+", "_", text.strip(_QUOTES + "*[]() ")).strip("_")[:60]
+    return f"step_{bare}" if bare[:1].isdigit() or bare in _RESERVED else bare

@@ -22,8 +22,9 @@ from minions.recipe.text.yaml_reader import read_document
 
 __all__ = ["ARTIFACTS_SCHEMA", "ARTIFACT_KINDS", "artifacts_of", "as_path", "missing_artifacts"]
 
-ARTIFACT_KINDS: Final = ("code_blocks", "files", "edits", "config", "validation")
-"""Artifacts that a step may declare by their kind; any other is the path of a file."""
+ARTIFACT_KINDS: Final = ("code_blocks", "files", "edits", "changes", "config", "validation")
+"""Artifacts that a step may declare by their kind (`changes`: files or edits); any other is the
+path of a file."""
 _MOST_CHARACTERS: Final = 250_000
 """Characters of an answer that are looked through: 100 ms at most; a longer one counts as cut."""
 _MOST_ITEMS: Final = 2_000
@@ -98,11 +99,9 @@ def missing_artifacts(declared: Sequence[str], artifacts: Mapping[str, JsonValue
     given = {
         str(each["path"]) for kind in ("files", "edits") for each in _mappings(artifacts.get(kind))
     }
-    return [
-        each
-        for each in declared
-        if (not artifacts.get(each) if each in ARTIFACT_KINDS else each not in given)
-    ]
+    there = {each for each in ARTIFACT_KINDS if artifacts.get(each)}
+    there |= {"changes"} if given else set()
+    return [each for each in declared if each not in (there if each in ARTIFACT_KINDS else given)]
 
 
 def _mappings(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:

@@ -1,0 +1,395 @@
+"""A plan as a recipe: reading, writing and testing are `tool` steps, and models get text.
+
+That form is what makes a plan cheap: a model step is one call with the files that it needs, no tool
+schemas and no history. The recipe is plain YAML: it is checked, shown, saved and run as any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.plans import (
+    FileForm,
+    FileUse,
+    Plan,
+    PlanStep,
+    PlanStepType,
+    steps_before,
+)
+
+__all__ = ["PlanForm", "Sharing", "recipe_document"]
+
+SYSTEM: Final = (
+    "You carry out one step of a plan as a careful software engineer. Do what the step says and no "
+    "more. Keep to the names, the style and the interfaces of the files that you are shown."
+)
+_CHANGES: Final = """\
+Answer with changes only. For each change write the path alone on a line, then
+<<<<<<< SEARCH
+lines of the file, copied exactly and long enough to be found once
+=======
+the lines to put in their place
+>>>>>>> REPLACE
+A new file stands whole in a fenced code block, its path alone on the line before."""
+INSTRUCTIONS: Final[Mapping[PlanStepType, str]] = {
+    PlanStepType.ANALYZE: (
+        "Answer in at most 150 words with what later steps have to know: exact names, signatures, "
+        "paths. No code."
+    ),
+    PlanStepType.GENERATE: (
+        "Answer with the whole text of each file in a fenced code block, its path alone on the "
+        "line before the fence. Write nothing else."
+    ),
+    PlanStepType.MODIFY: _CHANGES,
+    PlanStepType.CLEANUP: f"{_CHANGES}\nIf there is nothing to do, write: nothing to change.",
+    PlanStepType.VALIDATE: (
+        "Judge whether the work does what is asked. Name what is wrong, one line each. End with "
+        "one line `VERDICT: PASS` or `VERDICT: FAIL`."
+    ),
+}
+"""What the model of a step of each type is told."""
+
+_SIGNS: Final = re.compile(r"\{\{|\}\}")
+_MOST_RESULT: Final = 2_000
+"""Characters of an analysis that the steps after it get."""
+_MOST_OUTPUT: Final = 6_000
+"""Characters of a failed command's output that the repair gets."""
+
+
+class Sharing(StrEnum):
+    """How a step sees the files that its dependencies made."""
+
+    NAMES = "names"
+    """Their paths only: fewest tokens."""
+    OUTLINE = "outline"
+    """Their signatures: a step that calls the code knows how."""
+    WHOLE = "whole"
+    """Their whole text."""
+
+
+@frozen(kw_only=True)
+class PlanForm:
+    """How a plan is made a recipe."""
+
+    workspace: str = "."
+    """The folder that the recipe works in, as the default of its input `workspace`."""
+    context: str = ""
+    """What every step is told besides its own; the system context of the seed's planner."""
+    share: Sharing = Sharing.OUTLINE
+    max_file_characters: int = 24_000
+    """Characters of files that one prompt shows."""
+    max_repairs: int = 2
+    """How often a failed validation goes back to a repair."""
+    max_parallel: int = 4
+    results: Mapping[str, JsonValue] = {}
+    """Results of steps of an earlier plan that steps of this one depend on, by their ids."""
+
+
+def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
+    """The recipe of a plan without faults, as a YAML file would hold it."""
+    made = _Steps(plan, form)
+    uses_shell = any(each.command for each in plan.steps)
+    root: JsonValue = {"root": "{{ inputs.workspace }}"}
+    tools: list[JsonValue] = [{"files": {"root": "{{ inputs.workspace }}", "create": True}}]
+    system = f"{SYSTEM}\n\n{_literal(form.context)}" if form.context.strip() else SYSTEM
+    return {
+        "id": plan.id,
+        **({"name": plan.name} if plan.name and plan.name != plan.id else {}),
+        **({"description": plan.description} if plan.description else {}),
+        "inputs": {
+            "workspace": {
+                "type": "string",
+                "format": "path",
+                "default": form.workspace,
+                "description": "The folder to work in.",
+            }
+        },
+        "system_prompt": system,
+        "tools": [*tools, *([{"shell": root}] if uses_shell else [])],
+        "permissions": {"allow_write": True},
+        "limits": {"max_model_calls_per_step": 2},
+        "execution_mode": "parallel",
+        "max_parallel": form.max_parallel,
+        "on_failure": "continue",
+        "steps": [
+            *made.results(),
+            *(each for step in plan.steps for each in made.of(step)),
+        ],
+        "output": {step.id: f"{{{{ steps.{made.last(step)}.status }}}}" for step in plan.steps},
+    }
+
+
+@frozen
+class _Steps:
+    """The steps of the recipe of one plan."""
+
+    plan: Plan
+    form: PlanForm
+
+    def results(self) -> Iterator[dict[str, JsonValue]]:
+        """What steps of an earlier plan gave, for those of this one that depend on them."""
+        known = {each.id for each in self.plan.steps}
+        wanted = dict.fromkeys(
+            each for step in self.plan.steps for each in step.dependencies if each not in known
+        )
+        for each in wanted:
+            text = str(self.form.results.get(each, ""))
+            yield {"id": each, "set": {"result": _literal(text)}}
+
+    def of(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
+        """The recipe's steps for one step of the plan."""
+        match step.type:
+            case PlanStepType.VALIDATE:
+                yield from self._validation(step)
+            case PlanStepType.ANALYZE:
+                yield from self._read(step)
+                yield self._model(step, step.id, self._texts(step))
+            case _:
+                yield from self._read(step)
+                yield self._change(step)
+                yield from _written(step, step.id, _allowed(step))
+
+    def last(self, step: PlanStep) -> str:
+        """The id of the recipe's step after which the plan's step is done."""
+        return f"{step.id}__written" if step.type.changes_files else step.id
+
+    # --- what a model is shown ------------------------------------------------------------------
+
+    def _read(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
+        """Reads the step's files, or waits for what it depends on and does not show."""
+        files = self._files(step)
+        unread = [self._wait(each) for each in step.dependencies if not self._is_shown(each)]
+        if files:
+            yield {
+                "id": f"{step.id}__files",
+                **({"depends_on": self._waits(step)} if step.dependencies else {}),
+                "tool": "files__read_many",
+                "params": {
+                    "files": [str(each) for each in files],
+                    "max_characters": self.form.max_file_characters,
+                },
+            }
+        elif unread:
+            yield {"id": f"{step.id}__ready", "depends_on": unread, "set": {"ready": True}}
+
+    def _files(self, step: PlanStep) -> list[FileUse]:
+        """Those that the step names, then those that its dependencies made."""
+        named = {each.path: each for each in step.files}
+        if self.form.share is not Sharing.NAMES:
+            for each in self._dependencies(step):
+                for path in each.made_files:
+                    named.setdefault(path, _shared(path, self.form.share))
+        changed = step.made_files if step.type is not PlanStepType.GENERATE else ()
+        for path in changed:
+            if any(path in each.made_files for each in self._earlier(step)) or path in named:
+                named[path] = FileUse(path=path)
+        return list(named.values())
+
+    def _texts(self, step: PlanStep) -> list[str]:
+        """The parts of the prompt of a model step."""
+        parts: list[str] = []
+        if self._files(step):
+            parts.append(f"{{{{ {step.id}__files.text }}}}")
+        for each in step.dependencies:
+            parts += self._result(each)
+        parts.append(_literal(step.goal))
+        if step.description:
+            parts.append(_literal(step.description))
+        names = [each for each in step.artifacts if each not in step.made_files]
+        if step.made_files:
+            verb = "Write" if step.type is PlanStepType.GENERATE else "Change"
+            parts.append(f"{verb}: {_literal(', '.join(step.made_files))}")
+        if names:
+            parts.append(f"Give: {_literal(', '.join(names))}")
+        return parts
+
+    def _result(self, dependency: str) -> list[str]:
+        """What a step shows of one that it depends on, besides its files."""
+        step = self.plan.step(dependency)
+        if step is None:
+            return [f"From step {dependency}:\n{{{{ {dependency}.result }}}}"]
+        if step.type is PlanStepType.ANALYZE:
+            shown = f"{step.id} | truncate({_MOST_RESULT})"
+            return [f"From step {dependency}:\n{{{{ {shown} }}}}"]
+        if step.type.changes_files and (self.form.share is Sharing.NAMES or not step.made_files):
+            written = f"{self.last(step)}.files | map(attribute='path') | join(', ')"
+            return [f"Step {dependency} wrote: {{{{ {written} }}}}"]
+        return []
+
+    def _is_shown(self, dependency: str) -> bool:
+        return bool(self._result(dependency))
+
+    # --- steps of a model -----------------------------------------------------------------------
+
+    def _model(
+        self, step: PlanStep, step_id: str, texts: Sequence[str], **keys: JsonValue
+    ) -> dict[str, JsonValue]:
+        waits = not self._files(step) and not all(map(self._is_shown, step.dependencies))
+        ready = {"when": f"{{{{ {step.id}__ready.ready }}}}"} if waits else {}
+        return {
+            "id": step_id,
+            "description": step.name or _first_line(step.goal),
+            **ready,
+            "system_prompt": INSTRUCTIONS[step.type],
+            "goal": "\n\n".join(texts),
+            "cache": True,
+            **keys,
+        }
+
+    def _change(self, step: PlanStep) -> dict[str, JsonValue]:
+        """The model step whose answer is written to files."""
+        artifacts: list[JsonValue] = list(step.made_files)
+        if not artifacts:
+            artifacts = ["files"] if step.type is PlanStepType.GENERATE else ["changes"]
+        declared = {"artifacts": artifacts} if step.type is not PlanStepType.CLEANUP else {}
+        again = {"on_error": {"goto": step.id, "max": 1}} if declared else {}
+        return self._model(step, step.id, self._texts(step), **declared, **again)
+
+    # --- validation -----------------------------------------------------------------------------
+
+    def _validation(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
+        if step.command is None:
+            yield from self._judgement(step)
+            return
+        repaired = self._repaired_files(step)
+        has_repair = bool(repaired) and self.form.max_repairs > 0
+        if has_repair:
+            yield from self._repair(step, repaired)
+        waits = self._waits(step)
+        run, written = f"{step.id}__run", f"steps.{step.id}__written"
+        yield {
+            "id": run,
+            **({"depends_on": waits} if waits else {}),
+            **({"when": f"{{{{ {written}.status != 'failed' }}}}"} if has_repair else {}),
+            "tool": "shell__run",
+            "params": {"command": _literal(step.command)},
+        }
+        back: JsonValue = {"goto": f"{step.id}__files", "max": self.form.max_repairs}
+        yield {
+            "id": step.id,
+            "depends_on": [run],
+            "description": step.name or _first_line(step.goal),
+            "assert": f"{{{{ {run}.exit_code == 0 }}}}",
+            "message": (
+                f"{_literal(step.command)} ended with {{{{ {run}.exit_code }}}}:\n"
+                f"{{{{ {run}.output | truncate({_MOST_OUTPUT}) }}}}"
+            ),
+            **({"on_error": back} if has_repair else {}),
+        }
+
+    def _repair(self, step: PlanStep, files: Sequence[FileUse]) -> Iterator[dict[str, JsonValue]]:
+        """Steps that run only when the command has failed: read, change, write."""
+        waits = self._waits(step)
+        yield {
+            "id": f"{step.id}__files",
+            **({"depends_on": waits} if waits else {}),
+            "when": "{{ feedback }}",
+            "tool": "files__read_many",
+            "params": {
+                "files": [str(each) for each in files],
+                "max_characters": self.form.max_file_characters,
+            },
+        }
+        repair = f"{step.id}__repair"
+        texts = [
+            f"{{{{ {step.id}__files.text }}}}",
+            f"{_literal(step.goal)}\n\nIt failed:\n{{{{ feedback.message }}}}",
+            "Repair the cause. Never weaken a test.",
+        ]
+        yield {
+            "id": repair,
+            "depends_on": [f"{step.id}__files"],
+            "description": f"Repairs what {step.id} found.",
+            "system_prompt": INSTRUCTIONS[PlanStepType.MODIFY],
+            "goal": "\n\n".join(texts),
+            "artifacts": ["changes"],
+        }
+        yield from _written(step, repair, [each.path for each in files])
+
+    def _judgement(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
+        """A validation without a command: the model's verdict."""
+        verdict = f"{step.id}__verdict"
+        yield from self._read(step)
+        yield self._model(step, verdict, self._texts(step), artifacts=["validation"])
+        changed = [each.id for each in self._earlier(step) if each.type.changes_files]
+        back: JsonValue = {"goto": changed[-1] if changed else "", "max": self.form.max_repairs}
+        yield {
+            "id": step.id,
+            "description": step.name or _first_line(step.goal),
+            "assert": f"{{{{ steps.{verdict}.artifacts.validation.passed }}}}",
+            "message": f"{{{{ {verdict} | truncate({_MOST_RESULT}) }}}}",
+            **({"on_error": back} if changed and self.form.max_repairs else {}),
+        }
+
+    def _repaired_files(self, step: PlanStep) -> list[FileUse]:
+        """What a repair may change: the step's own files, and what earlier steps made."""
+        made = [path for each in self._earlier(step) for path in each.made_files]
+        paths = dict.fromkeys((*(each.path for each in step.files), *made))
+        return [FileUse(path=path) for path in paths]
+
+    # --- order ----------------------------------------------------------------------------------
+
+    def _dependencies(self, step: PlanStep) -> list[PlanStep]:
+        found = (self.plan.step(each) for each in step.dependencies)
+        return [each for each in found if each is not None]
+
+    def _earlier(self, step: PlanStep) -> list[PlanStep]:
+        """All steps that it depends on, in the order of the plan."""
+        before = steps_before(self.plan.steps, step.id)
+        return [each for each in self.plan.steps if each.id in before]
+
+    def _wait(self, dependency: str) -> str:
+        step = self.plan.step(dependency)
+        return dependency if step is None else self.last(step)
+
+    def _waits(self, step: PlanStep) -> list[JsonValue]:
+        return [self._wait(each) for each in step.dependencies]
+
+
+def _written(
+    step: PlanStep, answered: str, allowed: Sequence[str]
+) -> Iterator[dict[str, JsonValue]]:
+    """Checks and writes the files and edits in an answer."""
+    changes = f"{step.id}__changes"
+    yield {
+        "id": changes,
+        "tool": "files__prepare_changes",
+        "params": {
+            "files": f"{{{{ steps.{answered}.artifacts.files }}}}",
+            "edits": f"{{{{ steps.{answered}.artifacts.edits }}}}",
+            "allowed": list(allowed),
+        },
+        "on_error": {"goto": answered},
+    }
+    yield {
+        "id": f"{step.id}__written",
+        "tool": "files__write_many",
+        "params": {"files": f"{{{{ {changes}.files }}}}"},
+    }
+
+
+def _allowed(step: PlanStep) -> list[str]:
+    """The files that a step may change; empty: any in the workspace."""
+    if step.type is PlanStepType.GENERATE:
+        return list(step.made_files)
+    return list(dict.fromkeys((*step.made_files, *(each.path for each in step.files))))
+
+
+def _shared(path: str, share: Sharing) -> FileUse:
+    form = FileForm.OUTLINE if share is Sharing.OUTLINE else FileForm.WHOLE
+    return FileUse(path=path, form=form)
+
+
+def _literal(text: str) -> str:
+    """The text for a template that gives just this text: a planner's words are no templates."""
+    return _SIGNS.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0][:100]

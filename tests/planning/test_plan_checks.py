@@ -1,0 +1,161 @@
+"""What is wrong with a plan is said before it runs: A-92."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.contracts.plans import FileUse, Plan, PlanStep, steps_before
+from minions.planning.plan_checks import check_plan
+
+
+def step(
+    step_id: str,
+    kind: str = "generate",
+    *,
+    needs: str = "",
+    reads: str = "",
+    makes: str = "",
+    command: str | None = None,
+    goal: str = "do it",
+) -> PlanStep:
+    return PlanStep(
+        id=step_id,
+        type=kind,
+        goal=goal,
+        dependencies=tuple(needs.split()),
+        files=tuple(FileUse.of(each) for each in reads.split()),
+        artifacts=tuple(makes.split()),
+        command=command,
+    )
+
+
+def faults(*steps: PlanStep, files: frozenset[str] | None = None) -> tuple[str, ...]:
+    return check_plan(Plan(id="plan", steps=steps), files=files).faults
+
+
+def test_a_plan_without_faults() -> None:
+    plan = Plan(id="p", steps=(step("a", makes="a.py"), step("b", needs="a", reads="a.py")))
+    checked = check_plan(plan, files=frozenset())
+    assert (checked.plan, checked.faults, checked.notes) == (plan, (), ())
+
+
+def test_an_unknown_dependency_is_named_with_what_is_near() -> None:
+    """A-92."""
+    [fault] = faults(step("model"), step("test", needs="modell"))
+    assert fault == "Step 'test' depends on 'modell', which is no step. Did you mean 'model'?"
+
+
+def test_a_step_of_an_earlier_plan_is_known() -> None:
+    checked = check_plan(Plan(id="p", steps=(step("b", needs="a"),)), done=["a"])
+    assert checked.faults == ()
+
+
+def test_a_step_that_depends_on_itself() -> None:
+    """A-92."""
+    assert faults(step("a", needs="a")) == ("Step 'a' depends on itself.",)
+
+
+def test_steps_that_wait_for_each_other() -> None:
+    """A-92."""
+    [fault] = faults(step("a", needs="c"), step("b", needs="a"), step("c", needs="b"), step("d"))
+    assert fault in {
+        "The steps a -> c -> b -> a wait for each other.",
+        "The steps b -> a -> c -> b wait for each other.",
+        "The steps c -> b -> a -> c wait for each other.",
+    }
+
+
+def test_an_id_that_occurs_twice() -> None:
+    assert faults(step("a"), step("A")) == ("Step 'a' occurs 2 times; ids are unique.",)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd.txt", "../up.py", "a/../../b.py", "~/x.py", "C:/x.py", "a\\b.py", ".git/a.py"],
+)
+def test_a_path_that_is_not_of_the_workspace(path: str) -> None:
+    [fault] = faults(step("a", makes=path))
+    assert fault.startswith(f"Step 'a': '{path}' ")
+    [fault] = faults(step("a", reads=path))
+    assert fault.startswith(f"Step 'a': '{path}' ")
+
+
+def test_a_file_that_is_nowhere_is_named() -> None:
+    present = frozenset({"shop/models.py"})
+    assert faults(step("a", "modify", reads="shop/models.py"), files=present) == ()
+    [fault] = faults(step("a", "modify", reads="shop/model.py"), files=present)
+    assert fault == (
+        "Step 'a' reads 'shop/model.py', which is not in the workspace and which no step before "
+        "it makes. Did you mean 'shop/models.py'?"
+    )
+    assert faults(step("a", "modify", reads="anything.py"), files=None) == ()
+
+
+def test_a_plan_that_is_too_large() -> None:
+    [fault] = faults(*(step(f"s{number}") for number in range(51)))
+    assert fault == "The plan has 51 steps; 50 are the most."
+    [fault] = faults(step("a", goal="x" * 9_000))
+    assert fault == "Step 'a': GOAL has 9000 characters; at most 8000."
+    [fault] = faults(step("a", makes=" ".join(f"{number}.py" for number in range(101))))
+    assert fault == "Step 'a': ARTIFACTS has 101 items; at most 100."
+
+
+def test_a_command_belongs_to_a_validation() -> None:
+    assert faults(step("a", "validate", command="true")) == ()
+    [fault] = faults(step("a", command="true"))
+    assert fault == "Step 'a' has a COMMAND, which only a step of type validate may have."
+
+
+# --- files of several steps ---------------------------------------------------------------------
+
+CONFLICTS: Final = [
+    pytest.param(step("a", makes="x.py"), step("b", makes="x.py"), id="both make it"),
+    pytest.param(step("a", makes="x.py"), step("b", "analyze", reads="x.py"), id="one reads it"),
+    pytest.param(step("a", "analyze", reads="x.py"), step("b", makes="x.py"), id="read before"),
+    pytest.param(
+        step("a", "modify", reads="x.py"), step("b", "modify", reads="x.py:1-2"), id="edit"
+    ),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), CONFLICTS)
+def test_steps_that_use_one_file_are_put_in_order(first: PlanStep, second: PlanStep) -> None:
+    checked = check_plan(Plan(id="p", steps=(first, second)))
+    assert checked.plan.steps[1].dependencies == ("a",)
+    assert checked.notes == ("Step 'b' waits for 'a': both use x.py.",)
+
+
+def test_steps_that_are_in_order_stay_as_they_are() -> None:
+    steps = (step("a", makes="x.py"), step("m", needs="a"), step("b", needs="m", makes="x.py"))
+    checked = check_plan(Plan(id="p", steps=steps))
+    assert (checked.plan.steps, checked.notes) == (steps, ())
+
+
+def test_steps_that_only_read_a_file_run_side_by_side() -> None:
+    steps = (step("a", "analyze", reads="x.py"), step("b", "analyze", reads="x.py"))
+    assert check_plan(Plan(id="p", steps=steps)).plan.steps == steps
+
+
+ids = st.sampled_from("abcdef")
+any_steps = st.builds(
+    step,
+    ids,
+    st.sampled_from(["analyze", "generate", "modify", "validate", "cleanup"]),
+    needs=st.lists(ids, max_size=3).map(" ".join),
+    reads=st.lists(st.sampled_from(["x.py", "y.py"]), max_size=2).map(" ".join),
+    makes=st.lists(st.sampled_from(["x.py", "y.py", "z.py"]), max_size=2).map(" ".join),
+)
+
+
+@given(st.lists(any_steps, min_size=1, max_size=6))
+def test_whatever_has_no_fault_is_in_order_and_free_of_circles(steps: list[PlanStep]) -> None:
+    checked = check_plan(Plan(id="p", steps=tuple(steps)))
+    if checked.faults:
+        return
+    for each in checked.plan.steps:
+        assert each.id not in steps_before(checked.plan.steps, each.id)
+    assert check_plan(checked.plan).plan == checked.plan
