@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import (
@@ -87,7 +87,9 @@ class PlanForm:
     max_repairs: int = 2
     """How often a failed validation goes back to a repair."""
     max_parallel: int = 4
-    results: Mapping[str, JsonValue] = {}
+    is_trusted: bool = False
+    """Whether nobody but the user writes into the workspace: what is read there is then trusted."""
+    results: Mapping[str, JsonValue] = field(factory=dict)
     """Results of steps of an earlier plan that steps of this one depend on, by their ids."""
 
 
@@ -96,7 +98,10 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
     made = _Steps(plan, form)
     uses_shell = any(each.command for each in plan.steps)
     root: JsonValue = {"root": "{{ inputs.workspace }}"}
-    tools: list[JsonValue] = [{"files": {"root": "{{ inputs.workspace }}", "create": True}}]
+    trust = {"reads": "trusted"} if form.is_trusted else {}
+    tools: list[JsonValue] = [
+        {"files": {"root": "{{ inputs.workspace }}", "create": True}, **trust},
+    ]
     system = f"{SYSTEM}\n\n{_literal(form.context)}" if form.context.strip() else SYSTEM
     return {
         "id": plan.id,
@@ -111,7 +116,7 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
             }
         },
         "system_prompt": system,
-        "tools": [*tools, *([{"shell": root}] if uses_shell else [])],
+        "tools": [*tools, *([{"shell": root, **trust}] if uses_shell else [])],
         "permissions": {"allow_write": True},
         "limits": {"max_model_calls_per_step": 2},
         "execution_mode": "parallel",
@@ -248,8 +253,8 @@ class _Steps:
         if not artifacts:
             artifacts = ["files"] if step.type is PlanStepType.GENERATE else ["changes"]
         declared = {"artifacts": artifacts} if step.type is not PlanStepType.CLEANUP else {}
-        again = {"on_error": {"goto": step.id, "max": 1}} if declared else {}
-        return self._model(step, step.id, self._texts(step), **declared, **again)
+        again: dict[str, JsonValue] = {"on_error": {"goto": step.id, "max": 1}} if declared else {}
+        return {**self._model(step, step.id, self._texts(step)), **declared, **again}
 
     # --- validation -----------------------------------------------------------------------------
 

@@ -1,0 +1,171 @@
+"""`plan:` — a task becomes a plan, the plan a recipe, and the recipe is run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from attrs import frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.recipe.drafts import GoalParts, StepDraft
+from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
+from minions.recipe.model import ModelConfig, PersonQuestion, StepSpec
+from minions.recipe.text.key_types import (
+    MODEL_KEY,
+    Table,
+    choice_key,
+    count_key,
+    flag_key,
+    text_key,
+)
+
+__all__ = ["APPROVAL_FORM", "PLAN", "PlanSpec"]
+
+APPROVAL_FORM: JsonSchema = {
+    "type": "object",
+    "properties": {
+        "run": {"type": "boolean", "description": "Whether the plan is carried out."},
+        "change": {"type": "string", "description": "What the planner is to do differently."},
+        "plan": {"type": "string", "description": "The plan as edited, in place of the shown one."},
+    },
+    "required": ["run"],
+    "additionalProperties": False,
+}
+"""JSON Schema of the answer to the question whether a plan is carried out."""
+
+
+@frozen(kw_only=True)
+class PlanSpec(StepSpec):
+    """A task that is planned, approved and carried out."""
+
+    kind: ClassVar[str] = "plan"
+    asks_model: ClassVar[bool] = True
+    calls_tools: ClassVar[bool] = True
+    asks_person: ClassVar[bool] = True
+
+    plan: str
+    """The task; a template."""
+    workspace: str = "."
+    """The folder to work in; a template."""
+    context: str = ""
+    """What every step of the plan is told besides its own; a template."""
+    command: str | None = None
+    """The shell command that tests the work; a template. None: the planner chooses."""
+    form: str = "structured"
+    """How the model writes the plan: `structured` or `text`."""
+    share: str = "outline"
+    """How steps see the files that earlier ones made: `names`, `outline` or `whole`."""
+    needs_approval: bool = True
+    """Whether a person approves each plan before it is carried out."""
+    max_replans: int = 1
+    """How often what is left is planned again after a failure."""
+    max_repairs: int = 2
+    """How often a failed validation is repaired."""
+    is_trusted: bool = False
+    """Whether the text of the workspace is trusted."""
+    is_run: bool = True
+    """Whether the plan is carried out; else the step's output is the plan with its recipe."""
+    model: ModelConfig | None = None
+
+    @property
+    def own_model(self) -> ModelConfig | None:
+        return self.model
+
+    @property
+    def question(self) -> PersonQuestion | None:
+        if not self.needs_approval:
+            return None
+        return PersonQuestion(text="Carry out the plan?", form=APPROVAL_FORM, timeout_s=None)
+
+    @property
+    def sources(self) -> Sequence[JsonValue]:
+        return (self.plan, self.workspace, self.context, self.command)
+
+    @property
+    def content(self) -> str:
+        return self.plan
+
+
+class _Plan(StepKind):
+    name = "plan"
+    spec = PlanSpec
+    table = Table(
+        "a plan step",
+        (
+            text_key("plan", "The task; a template.", is_required=True),
+            text_key("workspace", "The folder to work in; a template. Default: the current one."),
+            text_key("context", "What every step of the plan is told; a template."),
+            text_key("command", "The shell command that tests the work; a template."),
+            choice_key(
+                "form",
+                "How the model writes the plan: `structured`, or as `text` for weak models.",
+                ("structured", "text"),
+            ),
+            choice_key(
+                "share",
+                "How steps see the files that earlier steps made: their names, their outline "
+                "(default), or whole.",
+                ("names", "outline", "whole"),
+            ),
+            choice_key(
+                "approval",
+                "Whether a person approves each plan before it is carried out (default).",
+                ("required", "none"),
+            ),
+            count_key(
+                "max_replans",
+                "How often what is left is planned again after a failure; default 1.",
+                minimum=0,
+                maximum=20,
+            ),
+            count_key(
+                "max_repairs",
+                "How often a failed validation goes back to a repair; default 2.",
+                minimum=0,
+                maximum=20,
+            ),
+            flag_key("trusted", "Whether the text of the workspace is trusted."),
+            flag_key("run", "Whether the plan is carried out (default); else it is the output."),
+            MODEL_KEY,
+        ),
+    )
+    templates = ("plan", "workspace", "context", "command")
+    look = Look(light="#b45309", dark="#fbbf24", outline="#d97706", brackets=("[[", "]]"))
+
+    def read(self, step: StepDraft, reader: KindReader) -> None:
+        """Check the task and read the model."""
+        section = step.section
+        if not (section.text("plan") or "?").strip():
+            message = "'plan' is empty: there is no task"
+            fault = section.place_of("plan").fault("bad-value", message, help="write the task")
+            reader.report(fault)
+        node = section.node("model")
+        step.goal = GoalParts(model=reader.read_model(node) if node is not None else None)
+        step.output = {"type": "object"}
+
+    def build(self, step: StepDraft, common: CommonKeys) -> PlanSpec:
+        section = step.section
+        return PlanSpec(
+            **common,
+            plan=section.text("plan") or "",
+            workspace=section.text("workspace") or ".",
+            context=section.text("context") or "",
+            command=section.text("command"),
+            form=section.text("form") or "structured",
+            share=section.text("share") or "outline",
+            needs_approval=section.text("approval") != "none",
+            max_replans=_count(section.plain("max_replans"), 1),
+            max_repairs=_count(section.plain("max_repairs"), 2),
+            is_trusted=section.plain("trusted") is True,
+            is_run=section.plain("run") is not False,
+            model=step.goal.model,
+        )
+
+
+def _count(value: JsonValue, default: int) -> int:
+    return value if isinstance(value, int) else default
+
+
+PLAN = _Plan()

@@ -1,0 +1,30 @@
+"""The contract of planners, which `plan:` steps use."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["RecipePlanner"]
+
+
+class RecipePlanner(ABC):
+    """Turns tasks into recipes, for `plan:` steps."""
+
+    @property
+    @abstractmethod
+    def drafting(self) -> AgentRecipe:
+        """The recipe that writes a plan; the same at every access.
+
+        Its inputs are those of the `plan:` step, and `earlier`, `done`, `wish`, `given`; its output
+        has `ok`, `plan`, `text`, `recipe`, `faults` and `notes`.
+        """
+
+    @abstractmethod
+    def recipe(self, text: str) -> AgentRecipe:
+        """The recipe of a plan, of the text that `drafting` gave.
+
+        Raises:
+            RecipeError: It has faults.
+        """
