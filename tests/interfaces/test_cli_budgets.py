@@ -50,6 +50,16 @@ def test_a_label_of_a_user_names_whose_budget_a_run_spends(cli: Cli, write: Writ
     assert (bad.code, "error[bad-user]" in bad.err) == (2, True)
 
 
+def test_a_run_at_a_budget_of_many_runs_is_told_to_resume(cli: Cli, write: Write) -> None:
+    """No edit of its recipe would help: the limit stands in the configuration."""
+    write("minions.toml", "[budgets]\nuser_tokens_per_day = 100\n")
+    assert cli("run", "asks.yaml", *MODEL, "--user", "ann").code == 0
+    stopped = cli("run", "asks.yaml", *MODEL, "--user", "ann")
+    last = stopped.err.splitlines()[-1]
+    assert "resume: minions resume run_" in last
+    assert "EDITED" not in last
+
+
 def test_turns_of_a_chat_spend_of_the_users_budget(
     cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
