@@ -86,6 +86,21 @@ def test_a_batch_stops_where_the_days_budget_is_spent_and_continues_later(
     assert (again.code, again.out.count("completed")) == (0, 4)
 
 
+def test_budgets_of_a_wrong_type_are_refused_where_they_are_given() -> None:
+    with pytest.raises(UsageError, match=r"Write budgets=Budgets\(usd_per_day=5\)"):
+        Minions(budgets={"usd_per_day": 5})  # type: ignore[arg-type]  # what a caller may try
+    with pytest.raises(TypeError, match="tokens_per_day"):
+        Budgets(tokens_per_day=1.5)  # type: ignore[arg-type]  # what a caller may try
+    with pytest.raises(TypeError, match="usd_per_day"):
+        Budgets(usd_per_day="5")  # type: ignore[arg-type]  # what a caller may try
+
+
+async def test_a_label_that_is_no_text_is_refused() -> None:
+    async with Minions(model=ScriptedModel(["fine"])) as app:
+        with pytest.raises(UsageError, match="'3' has not"):
+            await app.arun(ASKS, user=3)  # type: ignore[call-overload]  # what a caller may try
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
