@@ -105,7 +105,7 @@ class RunBudget:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the limit that was reached bounds many runs together, so that no edit of a recipe raises it."""
+        """Whether the reached limit bounds many runs: no edit of a recipe raises it."""
         if self._own_reached is None:
             return self._parent is not None and self._parent.is_shared
         is_own = self._stopped_at not in (None, "max_steps") or self._own.reached is not None
