@@ -57,11 +57,14 @@ def checked_user(label: object) -> str:
     Raises:
         UsageError: `bad-user`; it is no text, is empty or too long, or cannot be shown.
     """
-    if isinstance(label, str) and 0 < len(label) <= LONGEST_USER:
-        if label.isprintable() and label == label.strip():
-            return label
+    if isinstance(label, str) and 0 < len(label) <= LONGEST_USER and _is_shown_whole(label):
+        return label
     raise UsageError(
         f"The label of a user has 1 to {LONGEST_USER} printable characters, with no blanks around "
         f"them; {str(label)[:LONGEST_USER]!r} has not.",
         code="bad-user",
     )
+
+
+def _is_shown_whole(label: str) -> bool:
+    return label.isprintable() and label == label.strip()
