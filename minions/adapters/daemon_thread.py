@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
-from minions.contracts.thread_results import settle_with
+from minions.contracts.blocking_results import settle_with
 
 __all__ = ["IMPORTING", "import_in_daemon_thread", "run_in_daemon_thread"]
 

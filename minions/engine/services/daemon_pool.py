@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 from attrs import field, mutable
 
+from minions.contracts.blocking_results import settle_with
 from minions.contracts.runtime import BlockingCalls
-from minions.contracts.thread_results import settle_with
 
 __all__ = ["DaemonPool"]
 
