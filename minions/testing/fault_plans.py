@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, Self
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean
 
@@ -152,11 +152,15 @@ NO_FAULT: Final = "-"
 _LONGEST: Final = 60
 
 
+def _faults_of(words: Iterable[str | None]) -> tuple[ServerFault | None, ...]:
+    return tuple(map(_fault_of, words))
+
+
 @frozen
 class FaultPlan:
     """What happens to each request, in order of arrival; after the plan nothing fails."""
 
-    faults: tuple[ServerFault | None, ...] = ()
+    faults: tuple[ServerFault | None, ...] = field(default=(), converter=_faults_of)
     """None: answered as it should be."""
 
     @classmethod
@@ -175,7 +179,11 @@ class FaultPlan:
             share: How many of the requests fail, from 0 to 1; None: drawn, too. Many plans are
                 mild, and some have phases in which one fault comes again and again.
             length: Requests of the plan.
+        Raises:
+            UsageError: One of the faults is none, or `share` is not from 0 to 1.
         """
+        if share is not None and not 0 <= share <= 1:
+            raise UsageError(f"share={share} is not from 0 to 1.", code="bad-value")
         rng = random.Random(f"fault plan {seed}")  # noqa: S311  # a test
         known = tuple(faults)
         if share is None:
@@ -193,7 +201,7 @@ class FaultPlan:
         Raises:
             UsageError: A word is not that of a fault.
         """
-        return cls(tuple(map(_fault_of, text.split())))
+        return cls(_faults_of(text.split()))
 
     def __str__(self) -> str:
         return " ".join(fault.value if fault else NO_FAULT for fault in self.trimmed.faults)
@@ -235,8 +243,8 @@ class FaultPlan:
         return type(self)(tuple(kept))
 
 
-def _fault_of(word: str) -> ServerFault | None:
-    if word == NO_FAULT:
+def _fault_of(word: str | None) -> ServerFault | None:
+    if word is None or word == NO_FAULT:
         return None
     try:
         return ServerFault(word)
