@@ -41,7 +41,6 @@ def built_in_extensions(state: StateStore | None = None) -> Extensions:
         state: As for `built_in_tools`.
     """
     from minions.engine.compile.extensions import Extensions
-
     from minions.planning.plan_generator import PlanGenerator
 
     toolsets = built_in_toolsets()
