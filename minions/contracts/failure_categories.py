@@ -70,7 +70,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         secret-refused secret-shown model-refused recipe-text-refused unauthorized wrong-host
         wrong-origin open-token-file not-permitted not-writable read-only real-model not-faked
     """,
-    FailureCategory.REFUSAL: "refused content-filtered non-recoverable",
+    FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
         sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
@@ -89,8 +89,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.CONTRACT: """
         bad-code bad-workspace sandbox-result duplicate-call invalid-output malformed-response
-        not-complete missing-artifacts bad-arguments missing-param unknown-tool unknown-toolset
-        duplicate-tool
+        not-complete missing-artifacts bad-plan plan-failed no-planner bad-arguments
+        missing-param unknown-tool unknown-toolset duplicate-tool
         bad-input assertion-failed missing-value template-failed loop-not-a-list repeated-step
         not-found usage secret-in-error bad-path bad-pattern bad-range bad-url bad-csv
         bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text

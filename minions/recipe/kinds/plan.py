@@ -127,7 +127,7 @@ class _Plan(StepKind):
                 maximum=20,
             ),
             flag_key("trusted", "Whether the text of the workspace is trusted."),
-            flag_key("run", "Whether the plan is carried out (default); else it is the output."),
+            flag_key("execute", "Whether the plan is carried out (default), or only written."),
             MODEL_KEY,
         ),
     )
@@ -159,7 +159,7 @@ class _Plan(StepKind):
             max_replans=_count(section.plain("max_replans"), 1),
             max_repairs=_count(section.plain("max_repairs"), 2),
             is_trusted=section.plain("trusted") is True,
-            is_run=section.plain("run") is not False,
+            is_run=section.plain("execute") is not False,
             model=step.goal.model,
         )
 
