@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from attrs import frozen
 
@@ -12,7 +12,7 @@ from minions.contracts.errors import LIMIT_REACHED, FailureInfo, StepFailedError
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.messages import TokenUsage
 from minions.contracts.run_rows import Spent
-from minions.engine.services.spending import CallEstimate, EarlierUsage, Spending
+from minions.engine.services.spending import CallEstimate, CallHold, EarlierUsage, Spending
 
 __all__ = ["CallReservation", "RunBudget"]
 
@@ -194,11 +194,16 @@ class RunBudget:
             yield CallReservation(levels, 0)
             return
         wanted = estimate()
-        async with AsyncExitStack() as held:
+        held: list[tuple[Spending, CallHold]] = []
+        try:
             for level in limited:
-                await held.enter_async_context(level.reserve(wanted))
+                if (hold := await level.reserve(wanted)) is not None:
+                    held.append((level, hold))
                 self.check(refuses=refuses)
             yield CallReservation(levels, wanted.characters)
+        finally:
+            for level, hold in reversed(held):
+                level.release(hold)
 
     def last_call(self) -> CallReservation:
         """What one more call spends from, although the budget is spent."""

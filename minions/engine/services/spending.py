@@ -13,8 +13,7 @@ from the answers; before the first one, a character counts as a token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from attrs import frozen
@@ -22,7 +21,7 @@ from attrs import frozen
 from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
 
-__all__ = ["ASSUMED_OUTPUT_TOKENS", "CallEstimate", "EarlierUsage", "Spending"]
+__all__ = ["ASSUMED_OUTPUT_TOKENS", "CallEstimate", "CallHold", "EarlierUsage", "Spending"]
 
 ASSUMED_OUTPUT_TOKENS: Final = 16_384
 """Tokens that an answer may have, as long as nothing is known about the answers."""
@@ -46,6 +45,27 @@ class CallEstimate:
     """What the request allows; None: the server decides."""
     cost_usd: Callable[[TokenUsage], float | None]
     """The price of a usage in US dollars; None: not known."""
+
+
+class CallHold:
+    """A call in flight, with what is held for it."""
+
+    __slots__ = ("amount", "estimate")
+
+    def __init__(self, estimate: CallEstimate) -> None:
+        self.estimate = estimate
+        self.amount: _Held | None = None
+        """None: nobody needed to know it yet."""
+
+
+class _Held(NamedTuple):
+    """What calls in flight may still use: tokens, and US dollars."""
+
+    tokens: int
+    cost_usd: float
+
+    def plus(self, other: _Held, sign: int = 1) -> _Held:
+        return _Held(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
 
 
 class EarlierUsage:
@@ -119,6 +139,9 @@ class Spending:
         """The limit that was reached, by its name; it stays so."""
         self._in_flight = 0
         self._held = _Held(0, 0.0)
+        """What the calls in flight may still use, without the one that is not sized."""
+        self._unsized: CallHold | None = None
+        """The call that began alone; it is sized when another one wants to begin beside it."""
         self._longest_output = 0
         self._tokens_per_character: float | None = None
         self._dollars_per_token = 0.0
@@ -130,7 +153,11 @@ class Spending:
     def is_limited(self) -> bool:
         """Whether any limit on model calls is set."""
         limits = self.limits()
-        return any(getattr(limits, name) is not None for name in _LIMITED)
+        return not (
+            limits.max_model_calls is None
+            and limits.max_tokens is None
+            and limits.max_cost_usd is None
+        )
 
     def add(self, usage: TokenUsage, characters: int = 0) -> None:
         """Count what a call used.
@@ -204,36 +231,39 @@ class Spending:
             return None
         return f"${cost:.6g} was spent, and {self.names['max_cost_usd']}={most:g}"
 
-    @asynccontextmanager
-    async def reserve(self, estimate: CallEstimate) -> AsyncIterator[None]:
+    async def reserve(self, estimate: CallEstimate) -> CallHold | None:
         """Hold what the call may use, as soon as there is room for it.
 
-        The caller adds what the call used before it leaves. Once a limit is reached nothing is
-        held and nobody waits: the caller checks `reached`.
+        Returns:
+            What is held; the caller adds what the call used, and then releases it. None: a limit is
+            reached, and no call may begin.
         """
-        held = await self._held_for(estimate)
-        if self.reached is None:
-            self.calls += 1
-        try:
-            yield
-        finally:
-            if held is not None:
-                self._in_flight -= 1
-                self._held = self._held.plus(held, -1)
-                self._room.set()
-
-    async def _held_for(self, estimate: CallEstimate) -> _Held | None:
-        """What is held for the call; None: a limit is reached."""
         async with self._turn:  # in the order of arrival, so that none is overtaken for ever
             while self._may_begin():
-                wanted = self._at_most(estimate)
-                if self._has_room(wanted):
-                    self._in_flight += 1
-                    self._held = self._held.plus(wanted)
-                    return wanted
+                hold = CallHold(estimate)
+                if self._has_room(hold):
+                    self._begin(hold)
+                    return hold
                 self._room.clear()
                 await self._room.wait()
         return None
+
+    def release(self, hold: CallHold) -> None:
+        """Give back what was held for a call that has ended; who waits looks again."""
+        self._in_flight -= 1
+        if hold.amount is None:
+            self._unsized = None
+        else:
+            self._held = self._held.plus(hold.amount, -1)
+        self._room.set()
+
+    def _begin(self, hold: CallHold) -> None:
+        self.calls += 1
+        self._in_flight += 1
+        if hold.amount is None:
+            self._unsized = hold
+        else:
+            self._held = self._held.plus(hold.amount)
 
     def _may_begin(self) -> bool:
         """Whether no limit is reached; the limit on calls is reached by the next one."""
@@ -266,10 +296,16 @@ class Spending:
             return max(characters, _ASSUMED_INPUT_TOKENS)
         return _OVERHEAD_TOKENS + int(characters * ratio * _MARGIN)
 
-    def _has_room(self, wanted: _Held) -> bool:
+    def _has_room(self, hold: CallHold) -> bool:
+        """Whether there is room beside the calls in flight. One that is alone is not sized."""
         if not self._in_flight:
             return True
-        limits, held = self.limits(), self._held.plus(wanted)
+        if (first := self._unsized) is not None:
+            self._unsized = None
+            first.amount = self._at_most(first.estimate)
+            self._held = self._held.plus(first.amount)
+        hold.amount = self._at_most(hold.estimate)
+        limits, held = self.limits(), self._held.plus(hold.amount)
         if limits.max_tokens is not None and self.tokens + held.tokens > limits.max_tokens:
             return False
         most = limits.max_cost_usd
@@ -279,13 +315,3 @@ class Spending:
 def _known_cost(usage: TokenUsage) -> float | None:
     """US dollars; of no tokens 0, though their price is not known. None: not known."""
     return usage.cost_usd if usage.cost_usd is not None or usage.total_tokens else 0.0
-
-
-class _Held(NamedTuple):
-    """What calls in flight may still use: tokens, and US dollars."""
-
-    tokens: int
-    cost_usd: float
-
-    def plus(self, other: _Held, sign: int = 1) -> _Held:
-        return _Held(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
