@@ -239,6 +239,16 @@ async def test_pages_follow_each_other_whatever_comes_meanwhile(
     assert found == [f"run_{n}" for n in (5, 6, 4, 3, 2, 1, 0)]
 
 
+async def test_a_start_is_ambiguous_if_the_ids_of_several_runs_have_it(
+    journal: Journal, clock: FakeClock
+) -> None:
+    await some_runs(journal, clock)
+    await store(journal, "s", "run_66", begun())
+    starts = ("", "run_", "run_6", "run_66", "run_5", "run_7", "r%", "run_6\U0010ffff")
+    ambiguous = {start for start in starts if await journal.is_ambiguous(start)}
+    assert ambiguous == {"", "run_", "run_6"}
+
+
 FILTERS: dict[str, tuple[RunFilter, list[int]]] = {
     "an id": (RunFilter(run_ids=["run_3"]), [3]),
     "some ids": (RunFilter(run_ids=["run_0", "run_5", "no", "run_0"]), [5, 0]),
