@@ -583,6 +583,8 @@ class ModelCalls:
         context = self.view.context
         context.scope.services.metrics.retried("model")
         self.view.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        if not context.scope.events.is_watched:
+            return
         context.scope.events.publish(
             AttemptFailed(
                 run_id=context.run_id,
