@@ -68,7 +68,7 @@ class ChaosRun:
     entries: Sequence[JournalEntry] = field(factory=list, init=False)
 
     is_retried: bool = field(default=False, init=False)
-    """Whether a part was run again: what it used before stays spent, and is not the result's."""
+    """Whether a part was run again on request."""
 
     @journal.default
     def _mortal(self) -> MortalJournal:

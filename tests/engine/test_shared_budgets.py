@@ -212,7 +212,8 @@ async def test_calls_that_a_retry_makes_again_stay_spent(place: Place) -> None:
     assert place.asked == 3
     assert await place.journal.spent(Spender(day=place.today)) == Spent(45, 45.0)
     (row,) = await place.journal.runs(RunFilter(run_ids=[first.run_id]))
-    assert row.usage["cost_usd"] == 30.0
+    assert row.usage["cost_usd"] == 45.0
+    assert row.usage["discarded_cost_usd"] == 15.0
     why(await ran(process))
     why(await ran(place.process(usd_per_day=3 * CALL_USD)))
 

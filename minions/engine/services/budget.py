@@ -63,8 +63,13 @@ class RunBudget:
 
     @property
     def usage(self) -> TokenUsage:
-        """What the calls of this execution of the run used, with those that were replayed."""
-        return self._own.usage
+        """What the calls of all executions of the run used."""
+        return self._own.usage + self._own.earlier.usage
+
+    @property
+    def discarded(self) -> TokenUsage:
+        """The part of `usage` that earlier executions used and this one did not replay."""
+        return self._own.earlier.usage
 
     @property
     def spent(self) -> Spent:
@@ -72,11 +77,6 @@ class RunBudget:
         own = self._own
         known = (own.usage.cost_usd or 0.0) + own.earlier.cost_usd
         return Spent(own.tokens, known)
-
-    @property
-    def has_lost_calls(self) -> bool:
-        """Whether earlier executions made calls that this one did not replay."""
-        return self._own.earlier.tokens > 0
 
     @property
     def _levels(self) -> tuple[Spending, ...]:

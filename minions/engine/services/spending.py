@@ -60,6 +60,7 @@ class EarlierUsage:
         self.cost_usd = 0.0
         self.unpriced = 0
         """Calls that used tokens and whose cost is not known."""
+        self._output_tokens = self._cached_tokens = 0
         self._keys: set[str] = set()
         for key, usage in calls:
             self._keys.add(key)
@@ -70,6 +71,18 @@ class EarlierUsage:
         """How many calls were not replayed yet."""
         return len(self._keys)
 
+    @property
+    def usage(self) -> TokenUsage:
+        """What they used in all; nothing where they used no tokens."""
+        if not self.tokens:
+            return TokenUsage()
+        return TokenUsage(
+            input_tokens=self.tokens - self._output_tokens,
+            output_tokens=self._output_tokens,
+            cached_tokens=self._cached_tokens,
+            cost_usd=None if self.unpriced else self.cost_usd,
+        )
+
     def replayed(self, key: str, usage: TokenUsage) -> None:
         """Leave that call out: from now on it counts with the others."""
         if key in self._keys:
@@ -78,6 +91,8 @@ class EarlierUsage:
 
     def _count(self, usage: TokenUsage, sign: int) -> None:
         self.tokens += sign * usage.total_tokens
+        self._output_tokens += sign * usage.output_tokens
+        self._cached_tokens += sign * usage.cached_tokens
         self.cost_usd += sign * (usage.cost_usd or 0.0)
         self.unpriced += sign * (usage.cost_usd is None and usage.total_tokens > 0)
 
