@@ -210,7 +210,8 @@ async def some_runs(journal: Journal, clock: FakeClock) -> None:
         ]
     ):
         clock.advance(1 if number < 6 else 0)
-        drafts = [begun(recipe), ended(status)] if status else [begun(recipe)]
+        user: dict[str, JsonValue] = {"user": f"Jörg {number % 2}"} if number > 2 else {}
+        drafts = [begun(recipe, **user), *([ended(status)] if status else [])]
         await store(journal, session, f"run_{number}", *drafts)
 
 
@@ -260,6 +261,9 @@ FILTERS: dict[str, tuple[RunFilter, list[int]]] = {
     ),
     "a recipe": (RunFilter(recipe="Prüfung"), [2]),
     "a recipe and a status": (RunFilter(recipe="talk", statuses={"completed"}), [0]),
+    "a user": (RunFilter(user="Jörg 1"), [5, 3]),
+    "a user and a session": (RunFilter(user="Jörg 1", session_id="t3"), [3]),
+    "nobody": (RunFilter(user="Jörg"), []),
     "words": (RunFilter(text="PRÜFUNG any"), [2]),
     "words of a state": (RunFilter(text="running", running={"run_6"}), [6]),
     "blanks": (RunFilter(text="  "), [5, 6, 4, 3, 2, 1, 0]),
