@@ -12,7 +12,7 @@ from the answers; before the first one, a character counts as a token.
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
@@ -21,6 +21,7 @@ from attrs import frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
+from minions.engine.services.loop_lock import LoopLock, Waiter
 
 __all__ = ["ASSUMED_OUTPUT_TOKENS", "CallEstimate", "EarlierUsage", "Spending"]
 
@@ -138,8 +139,12 @@ class Spending:
         self._tokens_per_character: float | None = None
         self._dollars_per_token = 0.0
         """The most that an answer cost: a server may take more than the listed price."""
-        self._turn = asyncio.Lock()
-        self._room = asyncio.Event()
+        # Runs of several threads may share it, each thread with an event loop of its own.
+        self.guard = threading.RLock()
+        """Of all numbers here; never held while something is waited for."""
+        self._turn = LoopLock()
+        self._waits_for_room: Waiter | None = None
+        """The call whose turn it is, while others hold too much."""
 
     @property
     def is_limited(self) -> bool:
@@ -153,9 +158,10 @@ class Spending:
         Args:
             characters: Of its prompt; 0: not known.
         """
-        self._count(usage, characters)
-        if self.reached is None:
-            self.reached = self.used_up()
+        with self.guard:
+            self._count(usage, characters)
+            if self.reached is None:
+                self.reached = self.used_up()
 
     def _count(self, usage: TokenUsage, characters: int = 0) -> None:
         self.usage += usage
@@ -173,11 +179,12 @@ class Spending:
         What is still to be replayed reaches no limit here: else the steps whose answers are
         recorded would not start, and the answers would be lost.
         """
-        self.calls += 1
-        self.earlier.replayed(key, usage)
-        self._count(usage)
-        if self.reached is None:
-            self.reached = self._used_up_by(self.usage.total_tokens, _known_cost(self.usage))
+        with self.guard:
+            self.calls += 1
+            self.earlier.replayed(key, usage)
+            self._count(usage)
+            if self.reached is None:
+                self.reached = self._used_up_by(self.usage.total_tokens, _known_cost(self.usage))
 
     def used_up(self) -> str | None:
         """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
@@ -227,28 +234,37 @@ class Spending:
         held and nobody waits: the caller checks `reached`.
         """
         held = await self._held_for(estimate)
-        if self.reached is None:
-            self.calls += 1
+        with self.guard:
+            if self.reached is None:
+                self.calls += 1
         try:
             yield
         finally:
             if held is not None:
-                self._in_flight -= 1
-                self._held = self._held.plus(held, -1)
-                self._room.set()
+                self._release(held)
+
+    def _release(self, held: _Held) -> None:
+        with self.guard:
+            self._in_flight -= 1
+            self._held = self._held.plus(held, -1)
+            if self._waits_for_room is not None:
+                self._waits_for_room.wake()
 
     async def _held_for(self, estimate: CallEstimate) -> _Held | None:
         """What is held for the call; None: a limit is reached."""
         async with self._turn:  # in the order of arrival, so that none is overtaken for ever
-            while self._may_begin():
-                wanted = self._at_most(estimate)
-                if self._has_room(wanted):
-                    self._in_flight += 1
-                    self._held = self._held.plus(wanted)
-                    return wanted
-                self._room.clear()
-                await self._room.wait()
-        return None
+            while True:
+                with self.guard:
+                    self._waits_for_room = None
+                    if not self._may_begin():
+                        return None
+                    wanted = self._at_most(estimate)
+                    if self._has_room(wanted):
+                        self._in_flight += 1
+                        self._held = self._held.plus(wanted)
+                        return wanted
+                    self._waits_for_room = waiter = Waiter()
+                await waiter.wait()
 
     def _may_begin(self) -> bool:
         """Whether no limit is reached; the limit on calls is reached by the next one."""
