@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, Self
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean
 
@@ -160,11 +160,15 @@ _OUTAGE: Final = (
 """How a server fails that is down: each counts for a circuit breaker."""
 
 
+def _faults_of(words: Iterable[str | None]) -> tuple[ServerFault | None, ...]:
+    return tuple(map(_fault_of, words))
+
+
 @frozen
 class FaultPlan:
     """What happens to each request, in order of arrival; after the plan nothing fails."""
 
-    faults: tuple[ServerFault | None, ...] = ()
+    faults: tuple[ServerFault | None, ...] = field(default=(), converter=_faults_of)
     """None: answered as it should be."""
 
     @classmethod
@@ -187,7 +191,11 @@ class FaultPlan:
             outage: Requests in a row that find the server down, from one of the first three on:
                 enough of them open a circuit breaker. The others are those of the plan without an
                 outage.
+        Raises:
+            UsageError: One of the faults is none, or `share` is not from 0 to 1.
         """
+        if share is not None and not 0 <= share <= 1:
+            raise UsageError(f"share={share} is not from 0 to 1.", code="bad-value")
         rng = random.Random(f"fault plan {seed}")  # noqa: S311  # a test
         known = tuple(faults)
         if share is None:
@@ -207,7 +215,7 @@ class FaultPlan:
         Raises:
             UsageError: A word is not that of a fault.
         """
-        return cls(tuple(map(_fault_of, text.split())))
+        return cls(_faults_of(text.split()))
 
     def __str__(self) -> str:
         return " ".join(fault.value if fault else NO_FAULT for fault in self.trimmed.faults)
@@ -249,8 +257,8 @@ class FaultPlan:
         return type(self)(tuple(kept))
 
 
-def _fault_of(word: str) -> ServerFault | None:
-    if word == NO_FAULT:
+def _fault_of(word: str | None) -> ServerFault | None:
+    if word is None or word == NO_FAULT:
         return None
     try:
         return ServerFault(word)

@@ -21,7 +21,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
-from minions.engine.calls.model_calls import ModelCallExecutors
+from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.kinds.tool import ToolSpecStep

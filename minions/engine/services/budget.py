@@ -104,6 +104,14 @@ class RunBudget:
         return self._own_reached or (self._parent.reached if self._parent is not None else None)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether the reached limit bounds many runs: no edit of a recipe raises it."""
+        if self._own_reached is None:
+            return self._parent is not None and self._parent.is_shared
+        is_own = self._stopped_at not in (None, "max_steps") or self._own.reached is not None
+        return not is_own and any(each.reached for each in self._shared)
+
+    @property
     def whose(self) -> str:
         """Whose limit was reached, for a message: such as `recipe's` or `batch's`."""
         return next((each.whose for each in self._levels if each.reached), self._own_whose)

@@ -305,12 +305,13 @@ def _refusal(account: _Account, now: datetime) -> BudgetSpentError:
     name = spending.reached or spending.used_up() or ""
     most = getattr(spending.limits(), name)
     spent = account.spent
-    amount = f"${spent.cost_usd:.6g}" if name == "max_cost_usd" else f"{spent.tokens} tokens"
+    is_cost = name == "max_cost_usd"
+    used = f"${spent.cost_usd:.6g} was spent" if is_cost else f"{spent.tokens} tokens were used"
     free_at = account.free_at
     when = f"There is a new budget from {free_at:%Y-%m-%d %H:%M} UTC on." if free_at else ""
     return BudgetSpentError(
-        f"The {spending.whose} limit {spending.names[name]}={most:g} is reached: {amount} were "
-        f"spent. Nothing was started. {when or 'Start another session.'}",
+        f"The {spending.whose} limit {spending.names[name]}={most:g} is reached: {used}. "
+        f"Nothing new was started. {when or 'Start another session.'}",
         limit=spending.names[name],
         retry_after_s=_seconds_until(free_at, now) if free_at is not None else None,
     )

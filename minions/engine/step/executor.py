@@ -26,7 +26,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.verdicts import Completion
-from minions.engine.calls.model_calls import recall
+from minions.engine.calls.model_executors import recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt, Iteration
@@ -37,8 +37,9 @@ from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.cache import StepCaching
 from minions.engine.step.code_work import CodeWork
-from minions.engine.step.model_loop import Ending, Opening
+from minions.engine.step.ending import Ending
 from minions.engine.step.model_work import ModelWork
+from minions.engine.step.opening import Opening
 from minions.engine.step.outcome import StepCourse, cut_off, end_status, step_over
 from minions.engine.step.work import StepWork, WorkParts
 

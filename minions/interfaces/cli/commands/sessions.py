@@ -158,12 +158,21 @@ def _prompt_lines(prompts: Sequence[SentPrompt]) -> Iterator[str]:
         steps.setdefault(each.step_id, []).append(each)
     if steps:
         yield "prompts:"
-    for step_id, sent in steps.items():
-        sections: Counter[str] = Counter()
-        for each in sent:
-            sections.update({name: int(cast("int", n)) for name, n in each.sections.items()})
-        calls = f" in {len(sent)} calls" if len(sent) > 1 else ""
-        yield hanging(f"  {step_id}{calls}: {section_words(sections)}")
+    for step_id, calls in steps.items():
+        for each in calls:
+            if each.cached_from is not None:
+                yield f"  {step_id}: answer from the cache, of {each.cached_from}"
+        sent = [each.sections for each in calls if each.cached_from is None]
+        if sent:
+            yield hanging(f"  {step_id}{_sent_words(sent)}")
+
+
+def _sent_words(sent: Sequence[Mapping[str, JsonValue]]) -> str:
+    sections: Counter[str] = Counter()
+    for each in sent:
+        sections.update({name: int(cast("int", n)) for name, n in each.items()})
+    calls = f" in {len(sent)} calls" if len(sent) > 1 else ""
+    return f"{calls}: {section_words(sections)}"
 
 
 def _depth(one: StepSummary | RunNote) -> int:
