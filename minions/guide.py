@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from minions.engine.agents.result_cache import LRUCache
     from minions.engine.agents.steps import ExecutionStep, JoinPolicy, ParallelResults, StepType
     from minions.engine.agents.tool_calls import validate_against_schema
-    from minions.engine.calls.model_calls import ModelCallExecutors
+    from minions.engine.calls.model_executors import ModelCallExecutors
     from minions.engine.calls.tool_calls import tool_call_executors
     from minions.engine.compile.completion import DefaultStepCompletionChain
     from minions.engine.compile.graph import DefaultStepGraph
@@ -211,7 +211,7 @@ _HOMES: Final = {
         "Toolbox",
         "Toolset",
     ),
-    "minions.engine.calls.model_calls": ("ModelCallExecutors",),
+    "minions.engine.calls.model_executors": ("ModelCallExecutors",),
     "minions.engine.calls.tool_calls": ("tool_call_executors",),
     "minions.engine.compile.completion": ("DefaultStepCompletionChain",),
     "minions.engine.compile.graph": ("DefaultStepGraph",),

@@ -58,3 +58,16 @@ async def test_a_link_to_python_in_the_workspace_is_put_back(
     )
     assert result.restored == ("environment",)
     assert link.readlink() == Path(sys.base_prefix)
+
+
+async def test_python_below_tmp_is_there(
+    sandbox: CommandSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = tmp_path / "environment"
+    environment.mkdir()
+    (environment / "made.txt").write_text("x")
+    (workspace := tmp_path / "workspace").mkdir()
+    monkeypatch.setattr(sys, "prefix", str(environment))
+    command = Command(argv=("cat", str(environment / "made.txt")), workspace=str(workspace))
+    result = await sandbox.run(command, LIMITS)
+    assert (result.exit_code, result.stdout) == (0, "x")

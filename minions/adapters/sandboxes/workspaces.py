@@ -137,14 +137,14 @@ def _bubblewrap_job(command: Command, limits: SandboxLimits) -> Job:
     argv = [_bubblewrap() or "bwrap", *_namespaces(command)]
     for path in _SYSTEM:
         argv += _shown(path)
-    for path in _interpreter():
-        if not _lies_in(path, "/usr"):
-            argv += ["--ro-bind", path, path]
     for path in (*_OF_ETC, *(_OF_NETWORK if command.network else ())):
         argv += ["--ro-bind-try", path, path]
     argv += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
     for place, size in (("/dev/shm", temporary // 4), ("/tmp", temporary - temporary // 4)):  # noqa: S108
         argv += ["--size", str(size), "--tmpfs", place]
+    for path in _interpreter():  # after the folders that are new: it may lie in one
+        if not _lies_in(path, "/usr"):
+            argv += ["--ro-bind", path, path]
     argv += ["--bind", workspace, workspace]
     for path in _interpreter():
         # What Minions itself runs with stays as it is.

@@ -133,6 +133,8 @@ def runs_question(
         is_few = is_few or _RARE.issuperset(wanted.statuses)
     if wanted.recipe is not None:
         where.add("recipe = {}", search_key(wanted.recipe))
+    if wanted.user is not None:
+        where.add("user_name = {}", search_key(wanted.user))
     if wanted.since is not None:
         where.add("started_at >= {}", dialect.time(wanted.since))
     if after is not None:

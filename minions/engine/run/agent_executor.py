@@ -271,7 +271,7 @@ class AgentExecutor:
         found = self._find(recipe)
         checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())
         known: dict[str, JsonValue] = {"inputs": checked, "run": {"id": "", "session_id": ""}}
-        tools = self._preparation.open_tools(found, known, Secrets())
+        tools = self._preparation.open_tools(found, known, Secrets(), are_called=False)
         chosen = _chosen(found, part)
         return planned_steps(found, checked, tools, self._extensions, self._models, chosen)
 

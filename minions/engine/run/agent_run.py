@@ -302,6 +302,7 @@ class AgentRun(Generic[T_co]):
             executions=executions,
             output=cast("T_co | None", output),
             usage=context.progress.budget.usage,
+            discarded_usage=context.progress.budget.discarded,
             error=end.error,
             model_name=self.model_name,
             warnings=tuple(context.progress.warnings),

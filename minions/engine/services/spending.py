@@ -12,7 +12,7 @@ from the answers; before the first one, a character counts as a token.
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ from attrs import frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
+from minions.engine.services.loop_lock import LoopLock, Waiter
 
 __all__ = ["ASSUMED_OUTPUT_TOKENS", "CallEstimate", "CallHold", "EarlierUsage", "Spending"]
 
@@ -80,6 +81,7 @@ class EarlierUsage:
         self.cost_usd = 0.0
         self.unpriced = 0
         """Calls that used tokens and whose cost is not known."""
+        self._output_tokens = self._cached_tokens = 0
         self._keys: set[str] = set()
         for key, usage in calls:
             self._keys.add(key)
@@ -90,6 +92,18 @@ class EarlierUsage:
         """How many calls were not replayed yet."""
         return len(self._keys)
 
+    @property
+    def usage(self) -> TokenUsage:
+        """What they used in all; nothing where they used no tokens."""
+        if not self.tokens:
+            return TokenUsage()
+        return TokenUsage(
+            input_tokens=self.tokens - self._output_tokens,
+            output_tokens=self._output_tokens,
+            cached_tokens=self._cached_tokens,
+            cost_usd=None if self.unpriced else self.cost_usd,
+        )
+
     def replayed(self, key: str, usage: TokenUsage) -> None:
         """Leave that call out: from now on it counts with the others."""
         if key in self._keys:
@@ -98,6 +112,8 @@ class EarlierUsage:
 
     def _count(self, usage: TokenUsage, sign: int) -> None:
         self.tokens += sign * usage.total_tokens
+        self._output_tokens += sign * usage.output_tokens
+        self._cached_tokens += sign * usage.cached_tokens
         self.cost_usd += sign * (usage.cost_usd or 0.0)
         self.unpriced += sign * (usage.cost_usd is None and usage.total_tokens > 0)
 
@@ -146,8 +162,12 @@ class Spending:
         self._tokens_per_character: float | None = None
         self._dollars_per_token = 0.0
         """The most that an answer cost: a server may take more than the listed price."""
-        self._turn = asyncio.Lock()
-        self._room = asyncio.Event()
+        # Runs of several threads may share it, each thread with an event loop of its own.
+        self.guard = threading.RLock()
+        """Of all numbers here; never held while something is waited for."""
+        self._turn = LoopLock()
+        self._waits_for_room: Waiter | None = None
+        """The call whose turn it is, while others hold too much."""
 
     @property
     def is_limited(self) -> bool:
@@ -165,9 +185,10 @@ class Spending:
         Args:
             characters: Of its prompt; 0: not known.
         """
-        self._count(usage, characters)
-        if self.reached is None:
-            self.reached = self.used_up()
+        with self.guard:
+            self._count(usage, characters)
+            if self.reached is None:
+                self.reached = self.used_up()
 
     def _count(self, usage: TokenUsage, characters: int = 0) -> None:
         self.usage += usage
@@ -185,11 +206,12 @@ class Spending:
         What is still to be replayed reaches no limit here: else the steps whose answers are
         recorded would not start, and the answers would be lost.
         """
-        self.calls += 1
-        self.earlier.replayed(key, usage)
-        self._count(usage)
-        if self.reached is None:
-            self.reached = self._used_up_by(self.usage.total_tokens, _known_cost(self.usage))
+        with self.guard:
+            self.calls += 1
+            self.earlier.replayed(key, usage)
+            self._count(usage)
+            if self.reached is None:
+                self.reached = self._used_up_by(self.usage.total_tokens, _known_cost(self.usage))
 
     def used_up(self) -> str | None:
         """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
@@ -239,23 +261,28 @@ class Spending:
             reached, and no call may begin.
         """
         async with self._turn:  # in the order of arrival, so that none is overtaken for ever
-            while self._may_begin():
-                hold = CallHold(estimate)
-                if self._has_room(hold):
-                    self._begin(hold)
-                    return hold
-                self._room.clear()
-                await self._room.wait()
-        return None
+            while True:
+                with self.guard:
+                    self._waits_for_room = None
+                    if not self._may_begin():
+                        return None
+                    hold = CallHold(estimate)
+                    if self._has_room(hold):
+                        self._begin(hold)
+                        return hold
+                    self._waits_for_room = waiter = Waiter()
+                await waiter.wait()
 
     def release(self, hold: CallHold) -> None:
         """Give back what was held for a call that has ended; who waits looks again."""
-        self._in_flight -= 1
-        if hold.amount is None:
-            self._unsized = None
-        else:
-            self._held = self._held.plus(hold.amount, -1)
-        self._room.set()
+        with self.guard:
+            self._in_flight -= 1
+            if hold.amount is None:
+                self._unsized = None
+            else:
+                self._held = self._held.plus(hold.amount, -1)
+            if self._waits_for_room is not None:
+                self._waits_for_room.wake()
 
     def _begin(self, hold: CallHold) -> None:
         self.calls += 1

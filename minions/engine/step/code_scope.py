@@ -18,7 +18,7 @@ from minions.contracts.messages import Message, ToolCallRequest, message_to_json
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import DefaultStep
 from minions.contracts.verdicts import CompletionMode
-from minions.engine.calls.model_calls import capabilities_of
+from minions.engine.calls.model_executors import capabilities_of
 from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
@@ -26,7 +26,8 @@ from minions.engine.compile.completion import budget_spent
 from minions.engine.compile.engine_scope import Default, EngineScope
 from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
-from minions.engine.step.model_loop import ModelLoop, open_conversation, opening_messages
+from minions.engine.step.model_loop import ModelLoop
+from minions.engine.step.opening import open_conversation, opening_messages
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["JournalledScope"]

@@ -131,11 +131,19 @@ def make_cache(settings: Settings, folder: Path) -> StepCache:
     if settings.no_cache:
         return NoStepCache()
     if settings.no_store:
-        return MemoryStepCache()
+        return MemoryStepCache(
+            max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
+        )
     if (url := postgres_of(settings)) is not None:
         from minions.adapters.stores.postgres_step_cache import PostgresStepCache
 
-        return PostgresStepCache(url)
+        return PostgresStepCache(
+            url, max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
+        )
     from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
 
-    return SqliteStepCache(database_of(settings, folder))
+    return SqliteStepCache(
+        database_of(settings, folder),
+        max_entries=settings.max_cache_entries,
+        max_bytes=settings.max_cache_bytes,
+    )
