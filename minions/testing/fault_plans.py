@@ -151,6 +151,14 @@ NO_FAULT: Final = "-"
 
 _LONGEST: Final = 60
 
+_OUTAGE: Final = (
+    ServerFault.CLOSED,
+    ServerFault.RESET,
+    ServerFault.SERVER_ERROR,
+    ServerFault.UNAVAILABLE,
+)
+"""How a server fails that is down: each counts for a circuit breaker."""
+
 
 def _faults_of(words: Iterable[str | None]) -> tuple[ServerFault | None, ...]:
     return tuple(map(_fault_of, words))
@@ -171,6 +179,7 @@ class FaultPlan:
         faults: Iterable[ServerFault] = tuple(ServerFault),
         share: float | None = None,
         length: int = _LONGEST,
+        outage: int = 0,
     ) -> Self:
         """Draw a plan; the same seed always gives the same one.
 
@@ -179,6 +188,9 @@ class FaultPlan:
             share: How many of the requests fail, from 0 to 1; None: drawn, too. Many plans are
                 mild, and some have phases in which one fault comes again and again.
             length: Requests of the plan.
+            outage: Requests in a row that find the server down, from one of the first three on:
+                enough of them open a circuit breaker. The others are those of the plan without an
+                outage.
         Raises:
             UsageError: One of the faults is none, or `share` is not from 0 to 1.
         """
@@ -192,6 +204,8 @@ class FaultPlan:
         while len(drawn) < length:
             fault = rng.choice(known) if known and rng.random() < share else None
             drawn += [fault] * (rng.choice((2, 3, 4)) if fault and rng.random() < 0.15 else 1)
+        begin = rng.randrange(3)
+        drawn[begin : begin + outage] = [rng.choice(_OUTAGE) for _ in range(outage)]
         return cls(tuple(drawn[:length]))
 
     @classmethod

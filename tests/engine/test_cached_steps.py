@@ -605,10 +605,10 @@ async def test_a_recorded_end_wins_over_the_cache() -> None:
     recipe = house.recipe(ASK, {"id": "b", "goal": "B {{ a }}"}, inputs=INPUTS)
     assert await killed(house, recipe, 6, loses_last=True)  # `a` has ended, `b` has begun
     other = MemoryStepCache()
-    other._entries = {
-        key: evolve(entry, output="something else")
-        for key, entry in house.cache._entries.items()  # type: ignore[union-attr]  # in memory
-    }
+    for key in list(house.cache._entries):  # type: ignore[union-attr]  # in memory
+        entry = await house.cache.get(key)  # type: ignore[union-attr]  # likewise
+        assert entry is not None
+        await other.put(key, evolve(entry, output="something else"))
     assert other._entries
     house.cache = other
     result = await house.executor().resume("run_1")

@@ -50,6 +50,16 @@ def test_a_label_of_a_user_names_whose_budget_a_run_spends(cli: Cli, write: Writ
     assert (bad.code, "error[bad-user]" in bad.err) == (2, True)
 
 
+def test_runs_are_listed_by_the_label_of_their_user(cli: Cli) -> None:
+    ids = {}
+    for user in ("ann", "bob"):
+        ids[user] = cli("run", "asks.yaml", *MODEL, "--user", user, "--json").json["run_id"]
+    cli("run", "asks.yaml", *MODEL)
+    listed = json.loads(cli("sessions", "list", "--user", "ann", "--db", "j.sqlite", "--json").out)
+    assert [run["run_id"] for run in listed] == [ids["ann"]]
+    assert "No run fits." in cli("sessions", "list", "--user", "eve", "--db", "j.sqlite").err
+
+
 def test_a_run_at_a_budget_of_many_runs_is_told_to_resume(cli: Cli, write: Write) -> None:
     """No edit of its recipe would help: the limit stands in the configuration."""
     write("minions.toml", "[budgets]\nuser_tokens_per_day = 100\n")

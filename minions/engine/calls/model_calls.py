@@ -177,7 +177,7 @@ class ModelCalls:
         """What the call may use at most."""
         services = self.view.context.scope.services
         return CallEstimate(
-            characters=prompt_characters(call.prompt, call.layout),
+            characters=prompt_characters(call.prompt),
             max_output_tokens=call.prompt.options.max_output_tokens,
             cost_usd=lambda usage: with_cost(usage, model, services).cost_usd,
         )
@@ -323,7 +323,7 @@ class ModelCalls:
         if is_short and prompt.options.context_tokens is None and own is None:
             return None
         most = context_tokens_of(model, prompt.options, services)
-        tokens = -(-prompt_characters(prompt, call.layout) // CHARACTERS_PER_TOKEN)
+        tokens = -(-prompt_characters(prompt) // CHARACTERS_PER_TOKEN)
         if most is None or tokens <= most:
             return None
         name = model.name if model is not None else "the model"
@@ -415,6 +415,8 @@ class ModelCalls:
         context = self.view.context
         context.scope.services.metrics.retried("model")
         self.view.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        if not context.scope.events.is_watched:
+            return
         context.scope.events.publish(
             AttemptFailed(
                 run_id=context.run_id,

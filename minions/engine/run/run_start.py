@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
@@ -18,11 +19,12 @@ from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.recorded import earlier_usage
 from minions.engine.history.replay import OpenCall, Replay
 from minions.engine.run.recipe_changes import check_outputs, steps_from
-from minions.engine.run.recorded_run import RecordedRun, edited_inputs
-from minions.engine.run.retry_from import is_address, reruns_from
 from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
+
+if TYPE_CHECKING:
+    from minions.engine.run.recorded_run import RecordedRun
 
 __all__ = ["ResumePlan", "RunStart", "own_recipe", "resume_start", "retry_start"]
 
@@ -139,6 +141,9 @@ def retry_start(
             do not fit.
         NotFoundError: There is no such step or execution.
     """
+    from minions.engine.run.recorded_run import edited_inputs
+    from minions.engine.run.retry_from import is_address, reruns_from
+
     given = recipe if is_edited else None
     is_whole = recorded.summary.status == RunStatus.COMPLETED
     if is_whole and given is None and from_step is None and not inputs:

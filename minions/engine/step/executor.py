@@ -145,10 +145,14 @@ class StepExecutor(Generic[T]):
     def has_recorded_end(self) -> bool:
         """Whether an earlier execution of the run brought this execution to its end.
 
-        A step that tells itself is entered again all the same, unless it did nothing.
+        A step that tells itself is entered again all the same, unless it did nothing, or failed
+        while work in it was cut off: that would be continued, and might come to another end.
         """
+        rows = self._recorded
+        if rows is None or rows.ended is None:
+            return False
         is_entered = isinstance(self.step, RecordedInParts) and not self.was_cached
-        return self.has_ended_before and not is_entered
+        return rows.was_cut_off or not is_entered
 
     @property
     def has_ended_before(self) -> bool:

@@ -25,7 +25,6 @@ from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.services import Services
-from minions.engine.services.shared_budgets import SharedBudgets
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
@@ -215,6 +214,8 @@ def make_runtime(
         services = make_services(journal, log, make_prices(settings), cache, warn)
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
     if services.budgets is None and settings.budgets != Budgets():
+        from minions.engine.services.shared_budgets import SharedBudgets
+
         services = attrs.evolve(services, budgets=SharedBudgets(settings.budgets))
     return Runtime(
         models=models.source,

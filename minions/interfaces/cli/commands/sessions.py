@@ -31,7 +31,7 @@ from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_se
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.item_totals import item_lines
 from minions.interfaces.cli.console.render import faults_lines, painter
-from minions.interfaces.cli.console.results import output_text
+from minions.interfaces.cli.console.results import output_text, recorded_usage_text
 from minions.interfaces.cli.options import (
     CommandContext,
     command_context,
@@ -125,6 +125,8 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
     yield f"{run.run_id} · session {run.session_id}"
     yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
+    if used := recorded_usage_text(run.usage):
+        yield f"used {used}"
     if detail.inputs:
         yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
     shown: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
