@@ -384,19 +384,19 @@ async def test_a_person_sees_the_plan_before_anything_is_done(work: Work) -> Non
     assert result.status is RunStatus.NEEDS_DECISION
     [question] = decider.questions
     assert question.startswith("PLAN: Shop\n\nSTEP: model\nTYPE: generate\nGOAL: Write Item\n")
-    assert question.endswith("Carry out this plan?")
+    assert question.endswith("or the plan as you edited it.")
     assert work.files() == {}
 
 
 async def test_an_approved_plan_is_carried_out(work: Work) -> None:
-    work.services = evolve(work.services, decider=Decides({"run": True}))
+    work.services = evolve(work.services, decider=Decides("yes"))
     result = await work.run(worker(), approval="required")
     assert result.error is None
     assert work.files() == FILES
 
 
 async def test_a_rejected_plan_is_not_carried_out(work: Work) -> None:
-    work.services = evolve(work.services, decider=Decides({"run": False}))
+    work.services = evolve(work.services, decider=Decides("no"))
     result = await work.run(worker(), approval="required")
     assert result.error is not None
     assert result.error.code == "plan-rejected"
@@ -405,7 +405,7 @@ async def test_a_rejected_plan_is_not_carried_out(work: Work) -> None:
 
 async def test_a_person_may_edit_the_plan(work: Work) -> None:
     edited = "PLAN: Less\nSTEP: model\nTYPE: generate\nGOAL: Only this\nARTIFACTS: shop/items.py\n"
-    work.services = evolve(work.services, decider=Decides({"run": True, "plan": edited}))
+    work.services = evolve(work.services, decider=Decides(edited))
     result = await work.run(worker(), approval="required")
     assert result.error is None
     assert list(work.files()) == ["shop/items.py"]
@@ -414,7 +414,7 @@ async def test_a_person_may_edit_the_plan(work: Work) -> None:
 
 async def test_an_edited_plan_with_faults_is_shown_with_them(work: Work) -> None:
     edited = "PLAN: Less\nSTEP: a\nTYPE: generate\nGOAL: b\nDEPENDENCIES: c\n"
-    decider = Decides({"run": True, "plan": edited}, {"run": False})
+    decider = Decides(edited, "no")
     work.services = evolve(work.services, decider=decider)
     result = await work.run(worker(), approval="required")
     assert result.error is not None
@@ -423,7 +423,7 @@ async def test_an_edited_plan_with_faults_is_shown_with_them(work: Work) -> None
 
 
 async def test_what_a_person_wants_goes_to_the_planner(work: Work) -> None:
-    decider = Decides({"run": False, "change": "No second file"}, {"run": True})
+    decider = Decides("No second file", "yes")
     work.services = evolve(work.services, decider=decider)
     await work.run(worker(), approval="required")
     assert "A person read the plan and wants: No second file" in text_of(work.prompts[1])

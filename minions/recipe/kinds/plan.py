@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.recipe.drafts import GoalParts, StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import ModelConfig, PersonQuestion, StepSpec
@@ -21,19 +20,12 @@ from minions.recipe.text.key_types import (
     text_key,
 )
 
-__all__ = ["APPROVAL_FORM", "PLAN", "PlanSpec"]
+__all__ = ["PLAN", "QUESTION", "PlanSpec"]
 
-APPROVAL_FORM: JsonSchema = {
-    "type": "object",
-    "properties": {
-        "run": {"type": "boolean", "description": "Whether the plan is carried out."},
-        "change": {"type": "string", "description": "What the planner is to do differently."},
-        "plan": {"type": "string", "description": "The plan as edited, in place of the shown one."},
-    },
-    "required": ["run"],
-    "additionalProperties": False,
-}
-"""JSON Schema of the answer to the question whether a plan is carried out."""
+QUESTION: Final = (
+    "Carry out this plan? Answer yes, no, what to do differently, or the plan as you edited it."
+)
+"""The last line of the question whether a plan is carried out; its answer is any text."""
 
 
 @frozen(kw_only=True)
@@ -77,7 +69,7 @@ class PlanSpec(StepSpec):
     def question(self) -> PersonQuestion | None:
         if not self.needs_approval:
             return None
-        return PersonQuestion(text="Carry out the plan?", form=APPROVAL_FORM, timeout_s=None)
+        return PersonQuestion(text=QUESTION, form=None, timeout_s=None)
 
     @property
     def sources(self) -> Sequence[JsonValue]:

@@ -18,11 +18,13 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import WrittenStep, as_text, bounded
 from minions.engine.history.replay import RecordedInParts
 from minions.recipe.expressions.template import Template, compile_template
-from minions.recipe.kinds.plan import APPROVAL_FORM, PlanSpec
+from minions.recipe.kinds.plan import QUESTION, PlanSpec
 from minions.recipe.planner import RecipePlanner
 
 __all__ = ["COMPILER", "PlanningStep", "plan_report"]
 
+_YES: Final = ("yes", "y", "ok", "run", "true")
+_NO: Final = ("no", "n", "stop", "false", "")
 _MOST_CHANGES: Final = 20
 """How often a person may have one plan changed."""
 _HOPELESS: Final = frozenset(
@@ -121,26 +123,31 @@ class _Planning:
         for _ in range(_MOST_CHANGES):
             answer = await self._scope.ask_person(
                 _question(plan),
-                form=APPROVAL_FORM,
+                form=None,
                 default=Default(),
                 timeout_s=None,
                 place=f"approval-{self._drafts}",
             )
-            said = answer if isinstance(answer, Mapping) else {}
-            edited = str(said.get("plan") or "").strip()
-            wish = str(said.get("change") or "").strip()
-            if edited:
-                plan = await self._drafted(earlier=earlier, given=edited)
-                if said.get("run") is True and plan["ok"] is True:
-                    return plan
-            elif said.get("run") is True:
-                return _right(plan)
-            elif wish:
-                plan = await self._drafted(earlier=_joined(earlier, plan), wish=wish)
-            else:
+            said = str(answer).strip()
+            if said.casefold() in _YES and plan["ok"] is True:
+                return plan
+            if said.casefold() in _NO:
                 break
+            plan = await self._changed(said, plan, earlier)
+            if plan["ok"] is True and _is_plan(said):
+                return plan
         message = "The plan was rejected. Nothing of it was carried out."
         raise StepFailedError(FailureInfo(code="plan-rejected", message=message))
+
+    async def _changed(
+        self, said: str, plan: Mapping[str, JsonValue], earlier: str
+    ) -> Mapping[str, JsonValue]:
+        """The plan as a person edited it, or as the planner changed it."""
+        if said.casefold() in _YES:  # it has faults: the planner has to mend them
+            said = "A plan without these faults: " + _faults_of(plan)
+        if _is_plan(said):
+            return await self._drafted(earlier=earlier, given=said)
+        return await self._drafted(earlier=_joined(earlier, plan), wish=said)
 
     async def _drafted(
         self, *, earlier: str, wish: str = "", given: str = ""
@@ -184,9 +191,9 @@ def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """
     if plan["ok"] is True:
         return plan
-    faults = "\n".join(f"- {each}" for each in cast("Sequence[JsonValue]", plan["faults"]))
     message = (
-        f"The planner's plan has faults, also after it was told them:\n{faults}\nTry a larger "
+        "The planner's plan has faults, also after it was told them:\n"
+        f"{_faults_of(plan)}\nTry a larger "
         "model, say more exactly what is to be done, or write the plan yourself."
     )
     raise StepFailedError(FailureInfo(code="bad-plan", message=message))
@@ -196,11 +203,18 @@ def _question(plan: Mapping[str, JsonValue]) -> str:
     """The plan as a person is asked about it."""
     parts = [str(plan["text"]).strip()]
     parts += [f"Note: {each}" for each in cast("Sequence[JsonValue]", plan["notes"])]
-    faults = cast("Sequence[JsonValue]", plan["faults"])
-    if faults:
-        parts.append("It has faults and cannot be carried out as it is:")
-        parts += [f"- {each}" for each in faults]
-    return "\n".join([*parts, "Carry out this plan?"])
+    if plan["ok"] is not True:
+        parts += ["It has faults and cannot be carried out as it is:", _faults_of(plan)]
+    return "\n".join([*parts, QUESTION])
+
+
+def _faults_of(plan: Mapping[str, JsonValue]) -> str:
+    return "\n".join(f"- {each}" for each in cast("Sequence[JsonValue]", plan["faults"]))
+
+
+def _is_plan(said: str) -> bool:
+    """Whether an answer is a plan rather than a wish."""
+    return any(line.strip(" *#`").startswith(("PLAN:", "STEP:")) for line in said.splitlines())
 
 
 def _joined(earlier: str, plan: Mapping[str, JsonValue]) -> str:
