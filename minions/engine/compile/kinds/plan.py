@@ -173,7 +173,12 @@ class _Planning:
 
     def _keep(self, steps: Sequence[dict[str, JsonValue]], outcome: NestedOutcome) -> None:
         """Keep what is done: its results are there for a plan of the rest."""
-        earlier = [each for each in self._report if each["status"] == "completed"]
+        again = {each["id"] for each in steps}
+        earlier = [
+            each
+            for each in self._report
+            if each["status"] == "completed" and each["id"] not in again
+        ]
         self._report = [*earlier, *steps]
         outputs = {each.step_id: each.output for each in outcome.executions if each.is_complete}
         for each in steps:
