@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from importlib.resources import files
 
-from minions.contracts.tools import Toolset
+from attrs import evolve
+
+from minions.contracts.tools import Toolset, ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.planner import RecipePlanner
@@ -28,6 +30,6 @@ class PlanGenerator(RecipePlanner):
         text = files("minions.planning").joinpath("plan.yaml").read_text("utf-8")
         return load_recipe_text(text, "planner.yaml", self._catalog)
 
-    def recipe(self, text: str) -> AgentRecipe:
+    def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
         """The recipe of a plan."""
-        return load_recipe_text(text, "plan.yaml", self._catalog)
+        return load_recipe_text(text, "plan.yaml", evolve(self._catalog, tools=tools))

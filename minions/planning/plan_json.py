@@ -27,6 +27,7 @@ PLAN_SCHEMA: Final[Mapping[str, JsonValue]] = {
                     "files": _TEXTS,
                     "dependencies": _TEXTS,
                     "artifacts": _TEXTS,
+                    "tools": _TEXTS,
                     "command": {"type": "string"},
                 },
                 "required": ["id", "type", "goal"],
@@ -77,6 +78,7 @@ def _steps(value: JsonValue) -> Iterator[PlanStep]:
             files=tuple(FileUse.of(path) for path in _items(each, "files")),
             dependencies=tuple(dict.fromkeys(map(tidy_id, _items(each, "dependencies")))),
             artifacts=_items(each, "artifacts"),
+            tools=_items(each, "tools"),
             command=_text(each, "command") or None,
         )
 

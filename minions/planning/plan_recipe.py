@@ -55,6 +55,10 @@ INSTRUCTIONS: Final[Mapping[PlanStepType, str]] = {
 }
 """What the model of a step of each type is told."""
 
+_OPENED: Final = ("files__", "shell__")
+"""Tools of the toolsets that every recipe of a plan opens."""
+_WITH_TOOLS: Final[JsonValue] = {"max_model_calls_per_step": 10}
+_CACHED: Final[Mapping[str, JsonValue]] = {"cache": True}
 _SIGNS: Final = re.compile(r"\{\{|\}\}")
 _MOST_RESULT: Final = 2_000
 """Characters of an analysis that the steps after it get."""
@@ -96,7 +100,9 @@ class PlanForm:
 def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
     """The recipe of a plan without faults, as a YAML file would hold it."""
     made = _Steps(plan, form)
+    named = [name for each in plan.steps for name in each.tools]
     uses_shell = any(each.command for each in plan.steps)
+    uses_shell |= any(name.startswith("shell__") for name in named)
     root: JsonValue = {"root": "{{ inputs.workspace }}"}
     trust = {"reads": "trusted"} if form.is_trusted else {}
     tools: list[JsonValue] = [
@@ -116,7 +122,11 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
             }
         },
         "system_prompt": system,
-        "tools": [*tools, *([{"shell": root, **trust}] if uses_shell else [])],
+        "tools": [
+            *tools,
+            *([{"shell": root, **trust}] if uses_shell else []),
+            *dict.fromkeys(name for name in named if not name.startswith(_OPENED)),
+        ],
         "permissions": {"allow_write": True},
         "limits": {"max_model_calls_per_step": 2},
         "execution_mode": "parallel",
@@ -243,7 +253,7 @@ class _Steps:
             **ready,
             "system_prompt": INSTRUCTIONS[step.type],
             "goal": "\n\n".join(texts),
-            "cache": True,
+            **({"tools": list(step.tools), "limits": _WITH_TOOLS} if step.tools else _CACHED),
             **keys,
         }
 

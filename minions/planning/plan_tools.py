@@ -36,6 +36,7 @@ _PARAMETERS: Final[Mapping[str, JsonValue]] = {
         "repairs": {"type": "integer", "minimum": 0, "maximum": 20},
         "trusted": {"type": "boolean", "description": "Whether the workspace's text is trusted."},
         "done": {"type": "object", "description": "Results of done steps, by id."},
+        "tools": {"type": "object", "description": "Tools that steps may use, by name."},
     },
     "required": ["answer", "task"],
     "additionalProperties": False,
@@ -92,11 +93,14 @@ class _CheckPlan(Tool):
             plan,
             files=[str(each) for each in files] if isinstance(files, list | tuple) else None,
             done=form.results,
+            tools=_tools(arguments),
         )
         text, faults = "", list(checked.faults)
         if not faults:
             text = _recipe_text(checked, form)
-            loaded = check_recipe_text(text, "plan.yaml", self.catalog())
+            specs = {name: ToolSpec(name=name) for name in _tools(arguments)}
+            known = evolve(self.catalog(), tools=specs)
+            loaded = check_recipe_text(text, "plan.yaml", known)
             faults = [f"{fault.where}: {fault.message}" for fault in loaded.errors]
         return {
             "ok": not faults,
@@ -120,6 +124,11 @@ def _recipe_text(checked: CheckedPlan, form: PlanForm) -> str:
 
 def _commented(text: str) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in text.strip().splitlines())
+
+
+def _tools(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    tools = arguments.get("tools")
+    return tools if isinstance(tools, Mapping) else {}
 
 
 def _form(arguments: Mapping[str, JsonValue]) -> PlanForm:

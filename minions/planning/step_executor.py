@@ -37,6 +37,8 @@ class PlanChoices:
     """What every step is told besides its own."""
     is_trusted: bool = False
     """Whether the text of the workspace is trusted."""
+    tools: tuple[str, ...] = ()
+    """Registered tools that the planner may give to steps."""
 
 
 def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
@@ -55,6 +57,8 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
         "trusted": choices.is_trusted,
         "execute": choices.is_run,
     }
+    if choices.tools:
+        step["tools"] = list(choices.tools)
     if choices.command is not None:
         step["command"] = "{{ inputs.command }}"
     texts: dict[str, tuple[JsonValue, str]] = {
@@ -72,6 +76,7 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
                 for name, (default, words) in texts.items()
             },
         },
+        "tools": list(choices.tools),
         "permissions": {"allow_write": True},
         "steps": [step],
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
+from minions.contracts.tools import ToolSpec
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["RecipePlanner"]
@@ -22,9 +24,11 @@ class RecipePlanner(ABC):
         """
 
     @abstractmethod
-    def recipe(self, text: str) -> AgentRecipe:
+    def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
         """The recipe of a plan, of the text that `drafting` gave.
 
+        Args:
+            tools: Registered tools that its steps may be offered, by name.
         Raises:
             RecipeError: It has faults.
         """

@@ -13,6 +13,8 @@ from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import ModelConfig, PersonQuestion, StepSpec
 from minions.recipe.text.key_types import (
     MODEL_KEY,
+    TEXTS,
+    Key,
     Table,
     choice_key,
     count_key,
@@ -57,6 +59,8 @@ class PlanSpec(StepSpec):
     """How often a failed validation is repaired."""
     is_trusted: bool = False
     """Whether the text of the workspace is trusted."""
+    tools: tuple[str, ...] = ()
+    """Registered tools that steps of the plan may be offered."""
     is_run: bool = True
     """Whether the plan is carried out; else the step's output is the plan with its recipe."""
     model: ModelConfig | None = None
@@ -70,6 +74,10 @@ class PlanSpec(StepSpec):
         if not self.needs_approval:
             return None
         return PersonQuestion(text=QUESTION, form=None, timeout_s=None)
+
+    @property
+    def offered_tools(self) -> tuple[str, ...]:
+        return self.tools
 
     @property
     def sources(self) -> Sequence[JsonValue]:
@@ -118,6 +126,12 @@ class _Plan(StepKind):
                 minimum=0,
                 maximum=20,
             ),
+            Key(
+                name="tools",
+                description="Registered tools that the planner may give to steps.",
+                types=("array",),
+                shape=TEXTS,
+            ),
             flag_key("trusted", "Whether the text of the workspace is trusted."),
             flag_key("execute", "Whether the plan is carried out (default), or only written."),
             MODEL_KEY,
@@ -151,6 +165,7 @@ class _Plan(StepKind):
             max_replans=_count(section.plain("max_replans"), 1),
             max_repairs=_count(section.plain("max_repairs"), 2),
             is_trusted=section.plain("trusted") is True,
+            tools=step.tools,
             is_run=section.plain("execute") is not False,
             model=step.goal.model,
         )

@@ -12,6 +12,7 @@ from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.contracts.tools import ToolSpec
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
@@ -48,6 +49,8 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
     texts: Mapping[str, Template]
     """Templates of the task, the workspace, the context and the command."""
     planner: RecipePlanner
+    tools: Mapping[str, ToolSpec]
+    """Tools that steps of the plan may be offered, by name."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -73,6 +76,7 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
             "share": spec.share,
             "repairs": spec.max_repairs,
             "trusted": spec.is_trusted,
+            "tools": {name: tool.description for name, tool in self.tools.items()},
         }
         return await _Planning(self, cast(EngineScope, scope), inputs).run()
 
@@ -107,7 +111,7 @@ class _Planning:
         raise AssertionError  # the last round returns or raises
 
     async def _carried_out(self, plan: Mapping[str, JsonValue], number: int) -> NestedOutcome:
-        recipe = self._step.planner.recipe(str(plan["recipe"]))
+        recipe = self._step.planner.recipe(str(plan["recipe"]), self._step.tools)
         inputs = {"workspace": self._inputs["workspace"]}
         return await self._scope.try_recipe(
             recipe, inputs, f"work-{number}", model=self._step.spec.model
@@ -312,7 +316,8 @@ class _PlanCompiler(StepCompiler[PlanSpec]):
             "context": compile_template(spec.context),
             "command": compile_template(spec.command),
         }
-        return PlanningStep(id=spec.id, spec=spec, texts=texts, planner=planner)
+        tools = {name: parts.tools.get(name).spec for name in spec.tools}
+        return PlanningStep(id=spec.id, spec=spec, texts=texts, planner=planner, tools=tools)
 
     def plan(self, spec: PlanSpec, step: Step[object], planner: Planner) -> PlannedStep:
         shown: dict[str, JsonValue] = {
