@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from minions.contracts.tools import ToolSpec
+from minions.contracts.tools import Effect, ToolSpec
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["RecipePlanner"]
@@ -13,6 +13,13 @@ __all__ = ["RecipePlanner"]
 
 class RecipePlanner(ABC):
     """Turns tasks into recipes, for `plan:` steps."""
+
+    @property
+    @abstractmethod
+    def effects(self) -> Mapping[str, Effect]:
+        """The effects of the tools of the toolsets that its recipes open, by full name: whether a
+        call that a crash interrupted may simply be repeated.
+        """
 
     @property
     @abstractmethod

@@ -23,6 +23,7 @@ from minions.engine.services.services import Services
 from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
+from mortal import World
 
 PLAN: Final[dict[str, JsonValue]] = {
     "name": "Shop",
@@ -440,3 +441,34 @@ async def test_a_plan_that_is_not_to_be_carried_out_is_the_output(work: Work) ->
     assert result.output["ok"] is True
     assert "files__write_many" in result.output["recipe"]
     assert work.files() == {}
+
+
+# --- crashes ------------------------------------------------------------------------------------
+
+
+async def test_a_plan_that_is_killed_anywhere_is_resumed_without_asking_twice(
+    tmp_path: Path,
+) -> None:
+    """A-106."""
+    at = 0
+    while True:
+        at += 3
+        (tmp_path / str(at)).mkdir()
+        work, world = Work(tmp_path / str(at)), World()
+        work.services = deterministic_services(world.journal)
+        work.services = evolve(work.services, decider=Decides(*["yes"] * 2))
+        recipe = work.recipe(approval="required")
+
+        def fresh(work: Work = work, world: World = world) -> AgentExecutor:
+            return AgentExecutor(
+                world.model(worker()), extensions=built_in_extensions(), services=work.services
+            )
+
+        if not await world.killed(fresh(), recipe, at):
+            break
+        result = await fresh().resume("run_1")
+        assert result.error is None, at
+        assert work.files() == FILES
+        assert len(world.asked) == 3
+        assert sum(world.asked.values()) <= 4  # at most the call that was in flight
+    assert at > 30

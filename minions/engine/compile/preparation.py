@@ -12,13 +12,15 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import SchemaValidator, check_schema, schema_of
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
-from minions.contracts.tools import Tool, Toolbox, Toolset
+from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.kinds.plan import PlanSpec
 from minions.recipe.model import AgentRecipe
+from minions.recipe.steps_within import steps_within
 
 __all__ = ["Preparation", "rendered"]
 
@@ -44,6 +46,16 @@ class Preparation:
         if check is None:
             check = self._output_checks[output_class] = SchemaValidator(schema_of(output_class))
         return check
+
+    def planned_effects(self, recipe: AgentRecipe) -> Mapping[str, Effect]:
+        """Effects of the tools of recipes that `plan:` steps make, by full name; empty without
+        such steps.
+        """
+        planner = self._extensions.planner
+        steps = (step for _, _, step in steps_within(recipe))
+        if planner is None or not any(isinstance(step, PlanSpec) for step in steps):
+            return {}
+        return planner.effects
 
     def built(
         self, recipe: AgentRecipe, tools: Toolbox, runs: Collection[str] | None = None

@@ -12,7 +12,7 @@ from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
-from minions.contracts.tools import Toolbox
+from minions.contracts.tools import Effect, Toolbox
 from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
@@ -71,16 +71,19 @@ class RunStart:
     live_conversation: ConversationStart | None = field(factory=ConversationStart)
     """Where it continues the conversation of its session; None: the recorded run had none."""
 
-    def with_doubt(self, tools: Toolbox) -> RunStart:
+    def with_doubt(self, tools: Toolbox, effects: Mapping[str, Effect]) -> RunStart:
         """With the calls that began, whose end is unknown, and that may not simply be repeated.
 
+        Args:
+            tools: The tools of the recipe and of the recipes that its steps name.
+            effects: Effects of tools of recipes that are made in the run, by full name.
         Raises:
             UsageError: `bad-arguments`; edited arguments of an approval do not fit their tool.
         """
         if self.resume_plan is None or self.replay is None:
             return self
         check_edits(self.replay, self.resume_plan.decisions, tools)
-        plan = evolve(self.resume_plan, doubt=calls_in_doubt(self.replay, tools))
+        plan = evolve(self.resume_plan, doubt=calls_in_doubt(self.replay, tools, effects))
         return evolve(self, resume_plan=plan)
 
 
