@@ -40,7 +40,7 @@ class ExecutionResult:
     token_usage: TokenUsage = field(factory=TokenUsage)
     """The sum over all steps, planning included."""
     execution_time: float = 0.0
-    """Seconds."""
+    """How long the plan took, in seconds."""
     steps: tuple[Mapping[str, JsonValue], ...] = ()
     """Id, type and status of each step, in the order of the plan."""
     result: AgentResult[JsonValue] | None = field(default=None, repr=False)
