@@ -9,6 +9,8 @@ from typing import Final
 import pytest
 
 from command_line import Cli, Write
+from minions.contracts.decisions import Question
+from minions.interfaces.deciders import TerminalDecider
 
 MODEL: Final = """\
 import json
@@ -118,3 +120,37 @@ def test_a_command_line_that_means_nothing_is_refused(
 ) -> None:
     done = cli(*arguments, *OPTIONS)
     assert (done.code, words in done.err) == (2, True), done.err
+
+
+# --- at the terminal ----------------------------------------------------------------------------
+
+QUESTION: Final = Question(
+    key="k",
+    run_id="run_1",
+    step_id="work",
+    text="PLAN: a\nSTEP: b\nEND_PLAN\nCarry out this plan?",
+    form=None,
+)
+
+
+async def _answered(edited: str | None, *lines: str) -> tuple[object, list[str]]:
+    waiting, shown = iter(lines), list[str]()
+
+    def edit(text: str) -> str | None:
+        shown.append(text)
+        return edited
+
+    decider = TerminalDecider(
+        lambda _: None, lambda: f"{next(waiting, '')}\n", approvals=None, edit=edit
+    )
+    return await decider.answer(QUESTION), shown
+
+
+async def test_the_editor_gets_the_plan_and_gives_the_answer() -> None:
+    answer, shown = await _answered("PLAN: a\nSTEP: c\n", "edit")
+    assert (answer, shown) == ("PLAN: a\nSTEP: c\n", ["PLAN: a\nSTEP: b\nEND_PLAN\n"])
+
+
+async def test_an_editor_that_saved_nothing_asks_again() -> None:
+    answer, shown = await _answered(None, "e", "yes")
+    assert (answer, len(shown)) == ("yes", 1)
