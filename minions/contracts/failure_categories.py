@@ -68,7 +68,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         not-agreed auth-rejected key-not-allowed insecure-base-url host-refused address-refused
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
         secret-refused secret-shown model-refused recipe-text-refused plans-refused
-        workspace-refused unauthorized wrong-host wrong-origin open-token-file not-permitted not-writable read-only real-model not-faked
+        workspace-refused unauthorized wrong-host wrong-origin
+        open-token-file not-permitted not-writable read-only real-model not-faked
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
