@@ -103,11 +103,10 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
     named = [name for each in plan.steps for name in each.tools]
     uses_shell = any(each.command for each in plan.steps)
     uses_shell |= any(name.startswith("shell__") for name in named)
-    root: JsonValue = {"root": "{{ inputs.workspace }}"}
-    trust = {"reads": "trusted"} if form.is_trusted else {}
-    tools: list[JsonValue] = [
-        {"files": {"root": "{{ inputs.workspace }}", "create": True}, **trust},
-    ]
+    folder: dict[str, JsonValue] = {"root": "{{ inputs.workspace }}"}
+    if form.is_trusted:
+        folder["reads"] = "trusted"
+    tools: list[JsonValue] = [{"files": {**folder, "create": True}}]
     system = f"{SYSTEM}\n\n{_literal(form.context)}" if form.context.strip() else SYSTEM
     return {
         "id": plan.id,
@@ -124,7 +123,7 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
         "system_prompt": system,
         "tools": [
             *tools,
-            *([{"shell": root, **trust}] if uses_shell else []),
+            *([{"shell": folder}] if uses_shell else []),
             *dict.fromkeys(name for name in named if not name.startswith(_OPENED)),
         ],
         "permissions": {"allow_write": True},

@@ -32,17 +32,22 @@ MODELS: Final = {
     "questions_over_documents": "documents_model.py",
     "classify_tickets": "tickets_model.py",
     "write_function": "function_model.py",
+    "build_package": "package_model.py",
 }
 WRITES: Final = {"sales_report": ["report"], "write_function": ["check"]}
 """The steps of a recipe whose tools write."""
-FOLDERS: Final = {"sales_report": "out", "write_function": "workspace"}
+FOLDERS: Final = {
+    "sales_report": "out",
+    "write_function": "workspace",
+    "build_package": "workspace",
+}
 """The input that names the folder where a recipe writes."""
 
 
 @pytest.fixture(autouse=True)
 def needs_sandbox(request: pytest.FixtureRequest) -> None:
     """Skip what runs commands where no sandbox holds; that this ends with exit code 4 is tested."""
-    if "write_function" in request.node.name:
+    if any(name in request.node.name for name in ("write_function", "build_package")):
         try:
             command_sandbox()
         except EnvironmentRefusedError as error:
@@ -90,6 +95,7 @@ def test_in_its_checkout_it_runs_by_its_name_alone(
 
 LARGEST_PROMPTS: Final = {
     "activity_monitor": ("activity_service.py", 863),
+    "build_package": ("package_model.py", 0),
     "classify_tickets": ("tickets_model.py", 803),
     "handbook_chat": ("handbook_model.py", 1104),
     "label_ticket": ("tickets_model.py", 762),
@@ -104,6 +110,7 @@ INPUTS: Final = {
     "quickstart": ("out",),
     "sales_report": ("out",),
     "write_function": ("workspace",),
+    "build_package": ("workspace",),
     "handbook_chat": ("message",),
     "label_ticket": ("id", "text"),
 }
@@ -452,6 +459,22 @@ def test_every_row_of_a_table_gets_a_result_line(
     lines = [json.loads(line) for line in Path(out).read_text("utf-8").splitlines()]
     assert [line["output"]["id"] for line in lines] == [f"T{n:03}" for n in range(1, 101)]
     assert lines[3]["output"] == {"id": "T004", "class": "billing"}
+
+
+# --- build_package ---------------------------------------------------------------------------
+
+
+def test_build_package_is_planned_written_tested_and_repaired(cli: Cli, here: Path) -> None:
+    name = "build_package"
+    done = cli("run", recipe(name), *offline(name), "--json", "-p", "workspace=made")
+    assert done.code == 0, done.err
+    output = cast("dict[str, JsonValue]", done.json["output"])
+    steps = cast("list[dict[str, JsonValue]]", output["steps"])
+    assert [(each["id"], each["status"]) for each in steps] == [
+        (name, "completed") for name in ("convert", "command", "tests", "check", "readme")
+    ]
+    assert "below absolute zero" in (here / "made" / "temperature" / "convert.py").read_text()
+    assert (here / "made" / "README.md").exists()
 
 
 # --- write_function --------------------------------------------------------------------------

@@ -1,0 +1,95 @@
+"""The recipe of a plan: it has no fault, whatever the plan, and does what the plan says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
+from minions.contracts.tools import ToolSpec
+from minions.interfaces.wiring.extensions import built_in_toolsets
+from minions.planning.plan_checks import check_plan
+from minions.planning.plan_recipe import INSTRUCTIONS, SYSTEM, PlanForm, Sharing, recipe_document
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import LoadedRecipe, check_recipe_text
+
+CATALOG: Final = Catalog(
+    toolsets=built_in_toolsets(), tools={"look": ToolSpec(name="look"), "ask": ToolSpec(name="ask")}
+)
+
+
+def loaded(plan: Plan, form: PlanForm) -> LoadedRecipe:
+    return check_recipe_text(yaml.safe_dump(recipe_document(plan, form)), "plan.yaml", CATALOG)
+
+
+def step(step_id: str, kind: PlanStepType = PlanStepType.GENERATE, **more: object) -> PlanStep:
+    return PlanStep(id=step_id, type=kind, goal=f"Do {step_id}", **more)  # type: ignore[arg-type]  # fields
+
+
+WHOLE: Final = Plan(
+    id="shop",
+    steps=(
+        step("look", PlanStepType.ANALYZE, files=(FileUse(path="README.md"),)),
+        step("model", dependencies=("look",), artifacts=("shop/model.py",)),
+        step("use", PlanStepType.MODIFY, dependencies=("model",), files=(FileUse(path="a.py"),)),
+        step("test", PlanStepType.VALIDATE, dependencies=("use",), command="make test"),
+        step("judge", PlanStepType.VALIDATE, dependencies=("model",)),
+        step("tidy", PlanStepType.CLEANUP, dependencies=("test",), files=(FileUse(path="a.py"),)),
+    ),
+)
+
+
+@pytest.mark.parametrize("share", Sharing)
+def test_the_recipe_of_a_plan_has_no_fault(share: Sharing) -> None:
+    checked = loaded(WHOLE, PlanForm(share=share))
+    assert {fault.code for fault in checked.faults} == {"untrusted-flow"}
+    assert checked.recipe is not None
+
+
+def test_in_a_trusted_workspace_there_is_no_warning_either() -> None:
+    assert loaded(WHOLE, PlanForm(is_trusted=True)).faults == ()
+
+
+def test_a_plan_without_a_command_opens_no_shell() -> None:
+    plan = Plan(id="p", steps=(step("a", artifacts=("a.py",)),))
+    document = recipe_document(plan, PlanForm())
+    assert [list(each) for each in document["tools"]] == [["files"]]  # type: ignore[union-attr, arg-type]  # a list of mappings
+
+
+def test_the_instructions_of_a_step_are_short() -> None:
+    """They are paid on every call: four characters are about a token."""
+    assert all(len(SYSTEM) + len(text) < 4 * 250 for text in INSTRUCTIONS.values())
+
+
+ids = st.sampled_from(["a", "b", "c", "d", "e"])
+texts = st.text(min_size=1, max_size=30).filter(str.strip)
+paths = st.sampled_from(["x.py", "y/z.md", "b.txt"])
+steps = st.builds(
+    PlanStep,
+    id=ids,
+    type=st.sampled_from(PlanStepType),
+    goal=texts,
+    name=st.just("") | texts,
+    description=st.just("") | texts,
+    dependencies=st.lists(ids, max_size=3, unique=True).map(tuple),
+    files=st.lists(st.builds(FileUse, path=paths), max_size=2, unique=True).map(tuple),
+    artifacts=st.lists(paths | texts, max_size=3, unique=True).map(tuple),
+    tools=st.lists(st.sampled_from(["look", "ask", "files__search"]), max_size=2).map(tuple),
+)
+
+
+@given(st.lists(steps, min_size=1, max_size=5), st.sampled_from(Sharing), texts, st.booleans())
+def test_whatever_plan_has_no_fault_makes_a_recipe_without_one(
+    made: list[PlanStep], share: Sharing, context: str, is_trusted: bool  # noqa: FBT001  # drawn
+) -> None:
+    tools = ["look", "ask", "files__search"]
+    checked = check_plan(Plan(id="plan", steps=tuple(made)), tools=tools)
+    if checked.faults:
+        return
+    form = PlanForm(share=share, context=context, is_trusted=is_trusted)
+    found = loaded(checked.plan, form)
+    assert found.errors == ()
