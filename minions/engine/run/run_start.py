@@ -15,6 +15,7 @@ from minions.contracts.tools import Toolbox
 from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
+from minions.engine.history.file_rollback import is_rolled_back, rolled_back_within
 from minions.engine.history.recorded import earlier_usage
 from minions.engine.history.replay import OpenCall, Replay
 from minions.engine.run.recipe_changes import check_outputs, steps_from
@@ -105,6 +106,8 @@ def resume_start(
             f"`minions retry {recorded.run_id}` runs what failed again.",
             code="run-failed",
         )
+    if not recorded.is_over:
+        _refuse_rolled_back(recorded, recipe or own_recipe(recorded, catalog))
     recipe = recipe or recorded.recipe(catalog)
     recorded.check_code(recipe)
     replay = Replay(recorded.entries, recorded.generation + 1)
@@ -152,18 +155,43 @@ def retry_start(
     own = own_recipe(recorded, catalog) if given is not None else after
     anew = recorded.changed(own, after)
     replay = Replay(recorded.entries, recorded.generation + 1)
-    anew_at: frozenset[str] = frozenset()
+    anew_at = frozenset(f"{each}/" for each in rolled_back_within(recorded.entries))
     if from_step is not None and is_address(from_step, after):
-        anew_at = reruns_from(after, replay, from_step)
+        anew_at |= reruns_from(after, replay, from_step)
     elif from_step is not None:
         found = steps_from(after, from_step)
         anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
         recorded.check_asked_for(from_step)
+    if not anew >= {f"{step.id}/" for step in after.steps}:
+        _refuse_rolled_back(recorded, after)
     replay.retry(anew, anew_at)
     known = recorded.inputs if given is None and not inputs else None
     taken = edited_inputs(recorded, own, after, inputs or {}) if known is None else known
     plan = ResumePlan(retries=True, anew=anew, anew_at=anew_at)
     return _start_of(recorded, after, taken, replay, plan, note)
+
+
+def _refuse_rolled_back(recorded: RecordedRun, recipe: AgentRecipe | None) -> None:
+    """Refuse to keep work of a run whose changes of files were undone.
+
+    Raises:
+        UsageError: `rolled-back`.
+    """
+    if not is_rolled_back(recorded.entries):
+        return
+    ids = [step.id for step in recipe.steps] if recipe is not None else []
+    whole = (each for each in ids if recipe and len(steps_from(recipe, each)) == len(ids))
+    first = next(whole, None)
+    advice = (
+        f"Retry it from its start: minions retry {recorded.run_id} --from {first}"
+        if first is not None
+        else f"Run the recipe '{recorded.summary.recipe}' again"
+    )
+    raise UsageError(
+        f"The files that run '{recorded.run_id}' changed were rolled back, so the work that it "
+        f"recorded cannot be kept. {advice}",
+        code="rolled-back",
+    )
 
 
 def own_recipe(recorded: RecordedRun, catalog: Catalog) -> AgentRecipe | None:

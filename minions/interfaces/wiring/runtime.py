@@ -238,6 +238,7 @@ def make_services(
         warn: Called with a line about calls that wait for one another; None: the models' logger.
     """
     from minions.adapters.models.structured_output import InstructorParser
+    from minions.adapters.tools.file_restorer import LocalFileRestorer
 
     services = Services(
         journal=journal,
@@ -246,6 +247,7 @@ def make_services(
         prices=prices,
         decider=Deny(),
         cache=cache,
+        file_restorer=LocalFileRestorer(),
     )
     if warn is None:
         return services
