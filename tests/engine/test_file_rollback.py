@@ -189,7 +189,7 @@ async def test_a_file_that_somebody_changed_since_is_left_and_reported(place: Pl
     assert place.files["made/deep/c"] == "theirs, too"
 
 
-async def test_what_somebody_left_between_two_writes_is_where_going_back_ends(
+async def test_what_somebody_left_between_two_writes_is_where_a_rollback_ends(
     place: Place,
 ) -> None:
     run = await place.run(
@@ -281,7 +281,8 @@ async def test_a_rolled_back_run_is_retried_from_its_start_only(place: Place) ->
     steps = (
         "steps:\n"
         "  - {id: one, tool: files__write, params: {path: a, text: new a}}\n"
-        "  - {id: two, tool: files__edit, params: {path: a, old: none, new: b}, depends_on: one}\n"
+        "  - {id: side, tool: files__write, params: {path: side, text: x}}\n"
+        "  - {id: two, tool: files__edit, params: {path: a, old: none, new: b}}\n"
     )
     run = await place.run(steps)
     assert run.status is RunStatus.FAILED
@@ -295,7 +296,7 @@ async def test_a_rolled_back_run_is_retried_from_its_start_only(place: Place) ->
         await executor.resume(run.run_id, decisions={"x": "redo"})
     retried = await executor.retry(run.run_id, from_step="one")
     assert retried.status is RunStatus.FAILED
-    assert place.files["a"] == "new a"
+    assert (place.files["a"], place.files["side"]) == ("new a", "x")
     assert (await executor.retry(run.run_id)).status is RunStatus.FAILED
     assert (await place.undo(run)).is_complete
     assert place.files["a"] == "old a"

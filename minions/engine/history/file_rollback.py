@@ -270,7 +270,7 @@ def _folders(changes: RecordedChanges) -> Sequence[tuple[str, str]]:
 def target_of(chain: Sequence[FileChangeRecorded]) -> tuple[FileTarget, bool]:
     """The state to which a file is taken back, and whether that is the one before the run.
 
-    Going back from the newest change, each change must have left what the next one found. Where it
+    From the newest change to the oldest, each change must have left what the next one found. Where it
     did not, somebody else changed the file in between, and what they left is the state.
 
     Args:

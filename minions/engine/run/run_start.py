@@ -159,16 +159,23 @@ def retry_start(
     if from_step is not None and is_address(from_step, after):
         anew_at |= reruns_from(after, replay, from_step)
     elif from_step is not None:
-        found = steps_from(after, from_step)
+        found = _all_from(recorded, after, from_step) or steps_from(after, from_step)
         anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
         recorded.check_asked_for(from_step)
-    if not anew >= {f"{step.id}/" for step in after.steps}:
+    if not anew >= {f"{each}/" for each in _ids_of(recorded, after)}:
         _refuse_rolled_back(recorded, after)
     replay.retry(anew, anew_at)
     known = recorded.inputs if given is None and not inputs else None
     taken = edited_inputs(recorded, own, after, inputs or {}) if known is None else known
     plan = ResumePlan(retries=True, anew=anew, anew_at=anew_at)
     return _start_of(recorded, after, taken, replay, plan, note)
+
+
+def _all_from(recorded: RecordedRun, recipe: AgentRecipe, first: str) -> frozenset[str]:
+    """All steps of a run that was rolled back, if `first` is the first of them; else none."""
+    ids = _ids_of(recorded, recipe)
+    is_whole = ids[:1] == (first,) and is_rolled_back(recorded.entries)
+    return frozenset(ids) if is_whole else frozenset()
 
 
 def _refuse_rolled_back(recorded: RecordedRun, recipe: AgentRecipe | None) -> None:
@@ -179,19 +186,19 @@ def _refuse_rolled_back(recorded: RecordedRun, recipe: AgentRecipe | None) -> No
     """
     if not is_rolled_back(recorded.entries):
         return
-    ids = [step.id for step in recipe.steps] if recipe is not None else []
-    whole = (each for each in ids if recipe and len(steps_from(recipe, each)) == len(ids))
-    first = next(whole, None)
-    advice = (
-        f"Retry it from its start: minions retry {recorded.run_id} --from {first}"
-        if first is not None
-        else f"Run the recipe '{recorded.summary.recipe}' again"
-    )
+    ids = _ids_of(recorded, recipe) if recipe is not None else ()
+    again = f"minions retry {recorded.run_id} --from {ids[0]}" if ids else "minions run"
     raise UsageError(
         f"The files that run '{recorded.run_id}' changed were rolled back, so the work that it "
-        f"recorded cannot be kept. {advice}",
+        f"recorded cannot be kept. Run all of it again: {again}",
         code="rolled-back",
     )
+
+
+def _ids_of(recorded: RecordedRun, recipe: AgentRecipe) -> tuple[str, ...]:
+    """The steps of the recipe that the run was asked for, in order."""
+    chosen = recorded.chosen
+    return tuple(each.id for each in recipe.steps if chosen is None or each.id in chosen.runs)
 
 
 def own_recipe(recorded: RecordedRun, catalog: Catalog) -> AgentRecipe | None:

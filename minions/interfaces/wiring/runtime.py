@@ -198,6 +198,8 @@ def make_runtime(
     Raises:
         UsageError: A setting is wrong.
     """
+    from minions.adapters.tools.file_restorer import LocalFileRestorer
+
     folder = folder_of("db")
     state = make_state(settings, folder)
     extensions = extended(built_in_extensions(state), extensions)
@@ -214,6 +216,8 @@ def make_runtime(
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
         services = make_services(journal, log, make_prices(settings), cache, warn)
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
+    if services.file_restorer is None:
+        services = attrs.evolve(services, file_restorer=LocalFileRestorer())
     if services.budgets is None and settings.budgets != Budgets():
         services = attrs.evolve(services, budgets=SharedBudgets(settings.budgets))
     return Runtime(
@@ -238,7 +242,6 @@ def make_services(
         warn: Called with a line about calls that wait for one another; None: the models' logger.
     """
     from minions.adapters.models.structured_output import InstructorParser
-    from minions.adapters.tools.file_restorer import LocalFileRestorer
 
     services = Services(
         journal=journal,
@@ -247,7 +250,6 @@ def make_services(
         prices=prices,
         decider=Deny(),
         cache=cache,
-        file_restorer=LocalFileRestorer(),
     )
     if warn is None:
         return services
