@@ -108,7 +108,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         recipe-needed bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
         bad-answer bad-decision unknown-call unknown-approval other-arguments message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
-        nothing-recorded rolled-back empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
+        nothing-recorded rolled-back
+        empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
         empty-session session-exists session-differs not-a-conversation bad-message bad-sequence
         sequence-out-of-range sequence-taken unanswered-tool-call nothing-left bad-session-name
         has-forks run-exists bad-archive newer-archive bad-entries empty-extension bad-tool

@@ -270,8 +270,8 @@ def _folders(changes: RecordedChanges) -> Sequence[tuple[str, str]]:
 def target_of(chain: Sequence[FileChangeRecorded]) -> tuple[FileTarget, bool]:
     """The state to which a file is taken back, and whether that is the one before the run.
 
-    From the newest change to the oldest, each change must have left what the next one found. Where it
-    did not, somebody else changed the file in between, and what they left is the state.
+    From the newest change to the oldest, each change must have left what the next one found. Where
+    it did not, somebody else changed the file in between, and what they left is the state.
 
     Args:
         chain: The recorded changes of one file, oldest first; of some it may be that they were
