@@ -13,17 +13,19 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.adapters.tools.files import files_toolset
-from minions.contracts.errors import LeaseHeldError, UsageError
+from minions.contracts.errors import JournalError, LeaseHeldError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import FileChangeFact, FileChangeImported, FileChangeRecorded
-from minions.contracts.file_changes import FileOutcome, RollbackReport
+from minions.contracts.file_changes import FileChange, FileOutcome, RollbackReport
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
-from minions.contracts.secrets import SecretRef
+from minions.contracts.secrets import SecretRef, Secrets
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
+from minions.engine.context.call_changes import CallChanges
 from minions.engine.history.events import EventStream
 from minions.engine.history.file_rollback import roll_back_within
+from minions.engine.history.keys import scope_of
 from minions.engine.history.lookup import find_run, show_run
 from minions.engine.history.recorder import Recorder
 from minions.engine.run.agent_executor import AgentExecutor
@@ -356,3 +358,56 @@ async def test_a_part_of_a_run_is_taken_back_by_the_prefix_of_its_keys(place: Pl
     }
     assert place.files["a"] == "newer a"
     assert FileOutcome.REMOVED in {each.outcome for each in report.files}
+
+
+async def test_a_retry_begins_work_anew_that_the_run_took_back_itself(place: Place) -> None:
+    inner: Document = {
+        "id": "inner",
+        "tools": [{"files": {"root": str(place.root), "undo": True}}],
+        "permissions": {"allow_write": True},
+        "steps": [
+            {"id": "w", "tool": "files__write", "params": {"path": "a", "text": "new"}},
+            {"id": "e", "tool": "files__edit", "params": {"path": "a", "old": "x", "new": "y"}},
+        ],
+    }
+    place = evolve(place, recipes={"inner": inner})
+    run = await place.run(
+        "steps:\n"
+        "  - {id: before, tool: files__write, params: {path: b, text: b}}\n"
+        "  - {id: sub, recipe: inner}\n"
+    )
+    assert run.status is RunStatus.FAILED
+    recorder = Recorder(place.services, EventStream(), session_id=run.session_id, run_id=run.run_id)
+    report = await roll_back_within(place.services, recorder, scope_of("sub/1/0"))
+    await recorder.close()
+    assert outcomes(report) == {"a": "restored"}
+    assert (await place.executor().retry(run.run_id)).status is RunStatus.FAILED
+    assert place.files["a"] == "new"
+    rows = await place.services.journal.entries(run_id=run.run_id, kinds={"file_change"})
+    assert [row.fact.path for row in rows if isinstance(row.fact, FileChangeFact)] == [
+        "b",
+        "a",
+        "a",
+    ]
+
+
+async def test_a_call_that_has_ended_changes_nothing_any_more(place: Place) -> None:
+    run = await place.run("steps:\n  - {id: a, set: {x: 1}}\n")
+    recorder = Recorder(place.services, EventStream(), session_id=run.session_id, run_id=run.run_id)
+    changes = CallChanges(recorder, "a/1/0/call/1/0", "a", Secrets())
+    changes.close()
+    change = FileChange(root=str(place.root), path="a", content=None, mode=None, after="0")
+    with pytest.raises(JournalError) as caught:
+        await place.services.blocking.run(lambda: changes.record(change))
+    assert caught.value.error_code == "call-ended"
+    with pytest.raises(RuntimeError, match="beside the event loop"):
+        changes.record(change)
+    await recorder.close()
+
+
+async def test_with_services_that_restore_nothing_undo_is_refused(place: Place) -> None:
+    bare = evolve(place, services=evolve(place.services, file_restorer=None))
+    run = await bare.run(WRITES)
+    assert run.error is not None
+    assert run.error.code == "undo-unavailable"
+    assert place.files["a"] == "old a"

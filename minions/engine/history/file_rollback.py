@@ -62,12 +62,13 @@ async def roll_back_within(
 ) -> RollbackReport:
     """Undo, inside a run that is being executed, the changes of files that some of its work made.
 
-    That work must have ended: what is recorded from now on is not undone.
+    That work must have ended: what is recorded from now on is not undone. A retry of the run begins
+    it anew; a resume keeps its rows.
 
     Args:
         recorder: The run's.
-        within: The prefix of the keys of that work, such as `plan~1~0~` for the steps within the
-            step `plan`; empty: all work of the run.
+        within: The prefix of the keys of that work, as `scope_of` gives it for an execution:
+            `plan~1~0~` for the steps within the step `plan`; empty: all work of the run.
     Raises:
         EnvironmentRefusedError: `undo-unavailable`; the services have no `file_restorer`.
         JournalError: The journal refuses.
@@ -158,14 +159,14 @@ def rolled_back_within(rows: Sequence[JournalEntry]) -> frozenset[str]:
             found[row.fact.within] = row.generation
     newest = max((row.generation for row in rows), default=1)
     return frozenset(
-        address_of(_execution_of(within))
-        for within, generation in found.items()
-        if generation == newest
+        address_of(_key_of(within)) for within, generation in found.items() if generation == newest
     )
 
 
-def _execution_of(within: str) -> str:
+def _key_of(within: str) -> str:
     """The key of the execution whose work has keys with that prefix."""
+    if not within.endswith("~"):
+        return within
     *outer, step, visit, iteration, _ = within.split("~")
     return "/".join(("~".join((*outer, step)), visit, iteration))
 
