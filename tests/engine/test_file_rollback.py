@@ -11,7 +11,6 @@ from attrs import evolve, field, frozen
 from builders import FakeTool, deterministic_services, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.adapters.tools.files import files_toolset
 from minions.contracts.errors import JournalError, LeaseHeldError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
@@ -98,11 +97,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     journal: Journal = MemoryJournal(clock)
     if request.param == "sqlite":
         journal = SqliteJournal(tmp_path / "j.db", clock)
-    services = evolve(
-        deterministic_services(journal, clock),
-        file_restorer=LocalFileRestorer(),
-        secrets=lambda ref: "s3cret-value",
-    )
+    services = evolve(deterministic_services(journal, clock), secrets=lambda ref: "s3cret-value")
 
     def spoil(arguments: Mapping[str, JsonValue]) -> str:
         (root / str(arguments["path"])).write_text("theirs")

@@ -62,8 +62,8 @@ async def roll_back_within(
 ) -> RollbackReport:
     """Undo, inside a run that is being executed, the changes of files that some of its work made.
 
-    That work must have ended: what is recorded from now on is not undone. A retry of the run begins
-    it anew; a resume keeps its rows.
+    That work must have ended: what is recorded from now on is not undone. A retry of the run
+    reruns it; a resume keeps its rows.
 
     Args:
         recorder: The run's.
