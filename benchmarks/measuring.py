@@ -100,13 +100,17 @@ class ProcessCost:
         return f"{self.cpu_s * 1e3:.0f} ms CPU, {self.wall_s * 1e3:.0f} ms, {self.peak_mib:.0f} MiB"
 
 
-def process_costs(effort: Effort, commands: Sequence[Sequence[str]]) -> list[ProcessCost]:
+def process_costs(
+    effort: Effort, commands: Sequence[Sequence[str]], folder: Path
+) -> list[ProcessCost]:
     """Of each command of the interpreter (`("-c", "pass")`), the least of several rounds.
 
-    Byte code is cached, as it is wherever a package was installed with pip.
+    Byte code is cached, as it is wherever a package was installed with pip. The commands run in
+    `folder`: this checkout's own configuration loads the models of the shipped examples.
     """
     with tempfile.TemporaryDirectory() as cache:
-        environ = dict(os.environ)
+        own, others = str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")
+        environ = {**os.environ, "PYTHONPATH": f"{own}{os.pathsep}{others}" if others else own}
         if effort.warms_up:
             environ["PYTHONPYCACHEPREFIX"] = cache
             environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -120,6 +124,7 @@ def process_costs(effort: Effort, commands: Sequence[Sequence[str]]) -> list[Pro
                 }
             ),
             env=environ,
+            cwd=folder,
             stdout=subprocess.PIPE,
             text=True,
             check=True,

@@ -17,6 +17,7 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
     """Importing, helping, checking, running."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / ".git").mkdir()  # the search for minions.toml ends here
         commands = {
             "bare": ("-c", "pass"),
             "import": ("-c", "import minions"),
@@ -27,7 +28,7 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
             database = str(folder / f"{kind}.sqlite")
             path = _file(folder, kind, recipe)
             commands[kind] = ("-m", "minions", "run", path, "--db", database)
-        measured = process_costs(effort, list(commands.values()))
+        measured = process_costs(effort, list(commands.values()), folder)
     return list(_rows(dict(zip(commands, measured, strict=True)), big=200))
 
 

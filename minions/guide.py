@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from minions.engine.agents.result_cache import LRUCache
     from minions.engine.agents.steps import ExecutionStep, JoinPolicy, ParallelResults, StepType
     from minions.engine.agents.tool_calls import validate_against_schema
-    from minions.engine.calls.model_calls import ModelCallExecutors
+    from minions.engine.calls.model_executors import ModelCallExecutors
     from minions.engine.calls.tool_calls import tool_call_executors
     from minions.engine.compile.completion import DefaultStepCompletionChain
     from minions.engine.compile.graph import DefaultStepGraph
@@ -67,6 +67,11 @@ if TYPE_CHECKING:
     from minions.engine.step.next_step import NextStepChain, NextStepLink
     from minions.engine.step.step_manager import StepManager
     from minions.interfaces.agent_sandbox import AgentSandbox, AgentStepExecutor
+    from minions.interfaces.step_executor_agent import (
+        ExecutionResult,
+        StepExecutorAgent,
+        run_step_executor,
+    )
 
 
 __all__ = [
@@ -87,6 +92,7 @@ __all__ = [
     "DefaultStepGraph",
     "DeltaSink",
     "ExecutionMetrics",
+    "ExecutionResult",
     "ExecutionStep",
     "FailureInfo",
     "GraphError",
@@ -117,6 +123,7 @@ __all__ = [
     "StepCompletionInstruction",
     "StepCompletionLink",
     "StepExecutor",
+    "StepExecutorAgent",
     "StepFailedError",
     "StepGraph",
     "StepManager",
@@ -133,6 +140,7 @@ __all__ = [
     "Toolset",
     "ValidationError",
     "ValidationResult",
+    "run_step_executor",
     "tool_call_executors",
     "validate_against_schema",
 ]
@@ -147,6 +155,11 @@ _HOMES: Final = {
     ),
     "minions.engine.agents.agents": ("StepAgent",),
     "minions.interfaces.agent_sandbox": ("AgentSandbox", "AgentStepExecutor"),
+    "minions.interfaces.step_executor_agent": (
+        "ExecutionResult",
+        "StepExecutorAgent",
+        "run_step_executor",
+    ),
     "minions.engine.agents.metrics": ("ExecutionMetrics",),
     "minions.engine.agents.registry": ("AgentRegistry",),
     "minions.engine.agents.response_validator": (
@@ -211,7 +224,7 @@ _HOMES: Final = {
         "Toolbox",
         "Toolset",
     ),
-    "minions.engine.calls.model_calls": ("ModelCallExecutors",),
+    "minions.engine.calls.model_executors": ("ModelCallExecutors",),
     "minions.engine.calls.tool_calls": ("tool_call_executors",),
     "minions.engine.compile.completion": ("DefaultStepCompletionChain",),
     "minions.engine.compile.graph": ("DefaultStepGraph",),

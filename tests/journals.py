@@ -119,6 +119,9 @@ class JournalInFront(Journal):
             lambda: self._real.sessions(wanted, limit=limit, offset=offset, after=after),
         )
 
+    async def is_ambiguous(self, start: str) -> bool:
+        return await self.through("is_ambiguous", lambda: self._real.is_ambiguous(start))
+
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
         return await self.through("spent", lambda: self._real.spent(spender, without=without))
 

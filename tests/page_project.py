@@ -68,6 +68,18 @@ def essay(prompt):
     return f"{'word ' * (letters // 5)}The end."
 
 
+def plan(prompt):
+    said = "\\n".join(message.content or "" for message in prompt.messages)
+    if "You plan work" not in said:
+        path = said.rpartition("Write: ")[2].splitlines()[0]
+        return f"{path}\\n```\\nWritten.\\n```"
+    name = "terse.md" if "Shorter" in said else "notes.md"
+    return (
+        "PLAN: Notes\\n\\nSTEP: write\\nTYPE: generate\\nGOAL: Write the notes\\n"
+        f"ARTIFACTS: {name}\\nEND_PLAN"
+    )
+
+
 @tool(effect="pure")
 def weather(city: str) -> dict[str, object]:
     """The weather of a city."""
@@ -99,6 +111,7 @@ EXTENSIONS = Extensions(
         "scripted/chat": SlowModel(talk, name="scripted/chat"),
         "scripted/greet": SlowModel(greet, name="scripted/greet"),
         "scripted/writer": ScriptedModel(essay, name="scripted/writer"),
+        "scripted/planner": ScriptedModel(plan, name="scripted/planner"),
     },
 )
 '''
@@ -176,6 +189,15 @@ steps:
   - {id: write, goal: "Write {{ inputs.letters }}"}
   - {id: read, depends_on: [write], set: {text: "{{ write }}"}}
 output: "{{ write }}"
+""",
+    "planned": """
+id: planned
+model: scripted/planner
+description: A task that is planned, approved and carried out.
+permissions: {allow_write: true}
+steps:
+  - {id: work, plan: Write notes, workspace: work, form: text}
+output: "{{ work.steps | map(attribute='status') | join(', ') }}"
 """,
     "fragile": """
 id: fragile

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
+import functools
 import threading
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
+
+from minions.contracts.blocking_results import settle_with
 
 __all__ = ["IMPORTING", "import_in_daemon_thread", "run_in_daemon_thread"]
 
@@ -39,31 +41,8 @@ async def import_in_daemon_thread(function: Callable[[*Ts], T], *args: *Ts) -> T
 
 
 async def _run(name: str, function: Callable[[*Ts], T], *args: *Ts) -> T:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def tell(callback: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(lambda: None if future.done() else callback())
-
-    def work() -> None:
-        try:
-            result = context.run(function, *args)
-        except BaseException as error:  # noqa: BLE001  # whoever awaits decides, not this thread
-            failure = _as_exception(error)
-            tell(lambda: future.set_exception(failure))
-        else:
-            tell(lambda: future.set_result(result))
-
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    call = functools.partial(contextvars.copy_context().run, function, *args)
+    work = functools.partial(settle_with, call, future)
     threading.Thread(target=work, name=name, daemon=True).start()
     return await future
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """SystemExit would end the event loop, StopIteration the awaiting coroutine."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    failure = RuntimeError(f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure

@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
-from attrs.validators import and_, ge, gt, lt, optional
+from attrs.validators import and_, ge, gt, instance_of, lt, optional
 
 from minions.contracts.constraint import Constraint
 from minions.contracts.errors import UsageError
@@ -23,8 +23,8 @@ def _is_amount(value: float) -> bool:
 
 _Usd: TypeAlias = Annotated[float, Constraint(_is_amount, "a number above 0")]
 _Tokens: TypeAlias = Annotated[int, Constraint(lambda count: count >= 1, "a whole number from 1")]
-_USD: Final = optional(and_(gt(0), lt(math.inf)))
-_TOKENS: Final = optional(ge(1))
+_USD: Final = optional(and_(instance_of((int, float)), gt(0), lt(math.inf)))
+_TOKENS: Final = optional(and_(instance_of(int), ge(1)))
 
 
 @frozen(kw_only=True)
@@ -51,16 +51,20 @@ class DayBudget(NamedTuple):
     most_cost_usd: float | None
 
 
-def checked_user(label: str) -> str:
+def checked_user(label: object) -> str:
     """The label of a user.
 
     Raises:
-        UsageError: `bad-user`; it is empty, too long, or has characters that cannot be shown.
+        UsageError: `bad-user`; it is no text, is empty or too long, or cannot be shown.
     """
-    if 0 < len(label) <= LONGEST_USER and label.isprintable() and label == label.strip():
+    if isinstance(label, str) and 0 < len(label) <= LONGEST_USER and _is_shown_whole(label):
         return label
     raise UsageError(
         f"The label of a user has 1 to {LONGEST_USER} printable characters, with no blanks around "
-        f"them; {label[:LONGEST_USER]!r} has not.",
+        f"them; {str(label)[:LONGEST_USER]!r} has not.",
         code="bad-user",
     )
+
+
+def _is_shown_whole(label: str) -> bool:
+    return label.isprintable() and label == label.strip()

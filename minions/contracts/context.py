@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -87,22 +88,41 @@ class Limits:
         """
         if not metadata:
             return base or _DEFAULTS
-        changes: dict[str, object] = {}
-        for key, value in metadata.items():
-            name = snake_case(key)
-            if name not in _LIMIT_KINDS:
-                _refuse_near_miss(key, name)
-                continue
-            if name in changes:
-                raise MetadataError(f"metadata gives '{name}' twice, as '{key}' too. Keep one.")
-            changes[name] = _checked_limit(key, name, value)
-        try:
-            return attrs.evolve(base or cls(), **changes)  # type: ignore[arg-type]  # checked by _checked_limit
-        except ValueError as error:
-            raise MetadataError(f"metadata: {error}.") from error
+        items, kinds = tuple(metadata.items()), tuple(map(type, metadata.values()))
+        read = _known_limits if _NUMBERS.issuperset(kinds) else _limits_among
+        return read(items, kinds, base or _DEFAULTS)
 
 
 _DEFAULTS: Final = Limits()
+_NUMBERS: Final = frozenset((bool, int, float, type(None)))
+"""The types of values of limits; what else stands in the metadata is not kept here."""
+
+
+def _limits_among(
+    items: tuple[tuple[str, object], ...], _kinds: tuple[type, ...], base: Limits
+) -> Limits:
+    """The limits among these metadata over `base`.
+
+    Args:
+        _kinds: The types of the values, which tell `True` from `1` where the answer is kept.
+    """
+    changes: dict[str, object] = {}
+    for key, value in items:
+        name = snake_case(key)
+        if name not in _LIMIT_KINDS:
+            _refuse_near_miss(key, name)
+            continue
+        if name in changes:
+            raise MetadataError(f"metadata gives '{name}' twice, as '{key}' too. Keep one.")
+        changes[name] = _checked_limit(key, name, value)
+    try:
+        return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # checked by _checked_limit
+    except ValueError as error:
+        raise MetadataError(f"metadata: {error}.") from error
+
+
+_known_limits: Final = lru_cache(maxsize=256)(_limits_among)
+"""Every run and step of a recipe reads the same few."""
 _OF_RUNS: Final = (
     "max_steps",
     "max_model_calls",
@@ -117,6 +137,8 @@ _LIMIT_KINDS: Final[Mapping[str, str]] = {
 
 def snake_case(name: str) -> str:
     """`maxModelCallsPerStep` → `max_model_calls_per_step`."""
+    if name.islower():
+        return name
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 

@@ -232,6 +232,11 @@ class AgentResult(Generic[T_co]):
     """Executions in order of their end; a skipped step stands where it was skipped."""
     output: T_co | None = None
     usage: TokenUsage = field(factory=TokenUsage)
+    """What all model calls of the run used, also those of executions that ended before a resume or
+    a retry."""
+    discarded_usage: TokenUsage = field(factory=TokenUsage)
+    """The part of `usage` that belongs to no execution of this result: calls of parts that a retry
+    ran again, or that were not reached again before the run ended."""
     error: FailureInfo | None = None
     model_name: str | None = None
     """The models that answered; None when no step called one."""

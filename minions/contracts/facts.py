@@ -213,9 +213,12 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     status: str
     output: JsonValue | UnsetType = UNSET
     usage: Object | None = None
+    """What all executions of the run used; `discarded_tokens` and `discarded_cost_usd` in it are
+    of calls that a retry ran again.
+    """
     spent: Object | None = None
-    """`tokens` and `cost_usd` of all executions, where a retry ran calls again that `usage` does
-    not have any more; None: what `usage` says.
+    """Of older versions: `tokens` and `cost_usd` of all executions, where `usage` lacked the calls
+    that a retry ran again; None: what `usage` says.
     """
     error: Object | None | UnsetType = UNSET
     sequence: int | None = None

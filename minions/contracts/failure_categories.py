@@ -69,11 +69,12 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         write-not-allowed approval-denied needs-decision decision-needed in-doubt call-in-doubt
         not-agreed auth-rejected key-not-allowed insecure-base-url host-refused address-refused
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
-        secret-refused secret-shown model-refused recipe-text-refused unauthorized wrong-host
-        wrong-origin open-token-file not-permitted not-writable read-only real-model not-faked
+        secret-refused secret-shown model-refused recipe-text-refused plans-refused
+        workspace-refused unauthorized wrong-host wrong-origin
+        open-token-file not-permitted not-writable read-only real-model not-faked
         secret-in-file
     """,
-    FailureCategory.REFUSAL: "refused content-filtered non-recoverable",
+    FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
         sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
@@ -92,8 +93,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.CONTRACT: """
         bad-code bad-workspace sandbox-result duplicate-call invalid-output malformed-response
-        not-complete missing-artifacts bad-arguments missing-param unknown-tool unknown-toolset
-        duplicate-tool
+        not-complete missing-artifacts bad-plan plan-failed no-planner bad-arguments
+        missing-param unknown-tool unknown-toolset duplicate-tool
         bad-input assertion-failed missing-value template-failed loop-not-a-list repeated-step
         not-found usage secret-in-error bad-path bad-pattern bad-range bad-url bad-csv
         bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text

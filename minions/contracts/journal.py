@@ -238,6 +238,16 @@ class Journal(ABC):
     async def count_runs(self, wanted: RunFilter | None = None) -> int:
         """The number of runs that `wanted` selects; None: of all."""
 
+    async def is_ambiguous(self, start: str) -> bool:
+        """Whether the ids of several runs start so.
+
+        This one asks for the newest two; a journal that would look at all of them for that
+        overrides it.
+        """
+        from minions.contracts.run_rows import RunFilter
+
+        return len(await self.runs(RunFilter(id_start=start), limit=2)) > 1
+
     @abstractmethod
     async def sessions(
         self,

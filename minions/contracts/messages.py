@@ -24,6 +24,7 @@ __all__ = [
     "message_to_json",
     "system",
     "tool_result",
+    "usage_document",
     "user",
 ]
 
@@ -238,6 +239,22 @@ class TokenUsage:
             "total_tokens": self.total_tokens,
             "cost_usd": self.cost_usd,
         }
+
+
+def usage_document(usage: TokenUsage, discarded: TokenUsage) -> dict[str, JsonValue]:
+    """The usage of a run as the `usage` object of `run --json` and of the record of its end.
+
+    Args:
+        discarded: The part of `usage` that belongs to no step of the result; named where it is not
+            nothing.
+    """
+    if not discarded.total_tokens:
+        return usage.to_json()
+    return {
+        **usage.to_json(),
+        "discarded_tokens": discarded.total_tokens,
+        "discarded_cost_usd": discarded.cost_usd,
+    }
 
 
 def _add_costs(left: TokenUsage, right: TokenUsage) -> float | None:

@@ -113,6 +113,8 @@ class PlanStep:
     """Ids of the steps whose artifacts it gets."""
     artifacts: tuple[str, ...] = ()
     """What it has to make: paths of files, or names."""
+    tools: tuple[str, ...] = ()
+    """Tools that its model is offered, beside what the recipe reads and writes for it."""
     command: str | None = None
     """A shell command by which a `validate` step tests; None: the model judges."""
 
@@ -160,6 +162,7 @@ class Plan:
             lines += _line("DESCRIPTION", step.description)
             lines += _line("FILES", ", ".join(str(each) for each in step.files))
             lines += _line("ARTIFACTS", ", ".join(step.artifacts))
+            lines += _line("TOOLS", ", ".join(step.tools))
             lines += _line("COMMAND", step.command or "")
         return "\n".join([*lines, "", "END_PLAN", ""])
 
@@ -179,6 +182,7 @@ def _step_json(step: PlanStep) -> Mapping[str, JsonValue]:
         "files": [str(each) for each in step.files],
         "dependencies": list(step.dependencies),
         "artifacts": list(step.artifacts),
+        "tools": list(step.tools),
         "command": step.command,
     }
     return {**shown, **{name: value for name, value in others.items() if value}}

@@ -179,6 +179,8 @@ class RunFilter:
     statuses: Collection[str] | None = None
     """States, members of `RunState`."""
     recipe: str | None = None
+    user: str | None = None
+    """The label of the user for whom it runs."""
     text: str | None = None
     """Words, each of which occurs in the recipe, the model, the status, an id, the first words of
     the inputs or the error, in any case."""
@@ -200,6 +202,7 @@ class RunFilter:
             and (self.session_id is None or row.session_id == self.session_id)
             and (self.statuses is None or self.status_of(row) in self.statuses)
             and (self.recipe is None or row.recipe == self.recipe)
+            and (self.user is None or row.user == self.user)
             and (self.since is None or row.started_at >= self.since)
             and self.has_text(row)
         )

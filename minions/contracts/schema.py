@@ -26,6 +26,7 @@ from minions.contracts.schema_expansion import Expansion
 from minions.contracts.schema_keywords import CheckBudget, CheckTooLongError, bounded_keywords
 
 if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
 __all__ = ["JsonSchema", "SchemaValidator", "check_schema", "schema_of"]
@@ -257,7 +258,8 @@ class SchemaValidator:
         self._budget.restart(value)
         try:
             for error in self._validator.iter_errors(value):  # stubs say Any for the instance
-                found.append(f"{error.json_path}: {_shortened(_in_json_words(error.message))}")
+                path, message = _told(error)
+                found.append(f"{path}: {_shortened(_in_json_words(message))}")
                 if len(found) == limit:
                     break
         except RecursionError:
@@ -267,6 +269,25 @@ class SchemaValidator:
         finally:
             self._budget.value = None  # do not keep the value alive after its check
         return tuple(found)
+
+
+def _told(error: ValidationError) -> tuple[str, str]:
+    """The place and the message of an error; where no alternative of an `anyOf` or `oneOf` fits,
+    what was expected there.
+    """
+    tried = error.context or ()
+    wrong_types = {
+        str(each.validator_value): each.message
+        for each in tried
+        if each.validator == "type" and not each.path
+    }
+    rest = [each for each in tried if each.validator != "type" or each.path]
+    if wrong_types and not rest:
+        first, *others = wrong_types
+        return error.json_path, ", ".join([wrong_types[first], *(f"'{each}'" for each in others)])
+    if len({each.schema_path[0] for each in rest}) == 1:  # the one alternative of its type
+        return _told(rest[0])
+    return error.json_path, error.message
 
 
 def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
+from minions.contracts.errors import NotFoundError, ToolError, UsageError, near_hint, near_names
 from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import BlockingCalls, Sleep
@@ -187,6 +187,10 @@ class Toolset:
         prefix = prefix or self.name
         return tuple(self._telling(tool, prefix) for tool in self.open(options, prefix))
 
+    def described_under(self, prefix: str | None) -> tuple[Tool, ...]:
+        """The tools under that prefix for whoever only looks at them: each refuses its calls."""
+        return tuple(_DescribedTool(spec) for spec in self.specs_under(prefix))
+
     def _telling(self, tool: Tool, prefix: str) -> Tool:
         spec = tool.spec
         told = self._with_origin(spec, prefix)
@@ -195,6 +199,16 @@ class Toolset:
     def _with_origin(self, spec: ToolSpec, prefix: str) -> ToolSpec:
         origin = f"{self.name}__{spec.name.removeprefix(f'{prefix}__')}"
         return evolve(spec, origin=None if origin == spec.name else origin)
+
+
+@frozen
+class _DescribedTool(Tool):
+    """A tool of a toolset that was not opened."""
+
+    spec: ToolSpec
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        raise ToolError(f"The tool '{self.spec.name}' is only described here.")
 
 
 @frozen

@@ -13,6 +13,7 @@ from minions.adapters.stores.state_store import StateStore
 from minions.contracts.budgets import Budgets
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
+from minions.contracts.errors import UsageError
 from minions.contracts.journal import Journal
 from minions.contracts.tools import Tool
 from minions.contracts.waiting import OnWaiting
@@ -83,11 +84,11 @@ class Minions(NewRuns, RecordedRuns, BatchRuns):
                 together; None: as in `services`, which by default have none.
             state: The store of `saveState`; None: in the journal's database.
         Raises:
-            UsageError: `approve` is no policy.
+            UsageError: `approve` is no policy, or `budgets` is no `Budgets`.
         """
         chosen = _services(services, approve)
         if budgets is not None:
-            chosen = evolve(chosen, budgets=SharedBudgets(budgets))
+            chosen = evolve(chosen, budgets=SharedBudgets(_checked_budgets(budgets)))
         owned: tuple[Closer, ...] = ()
         if isinstance(journal, Journal):
             chosen = evolve(chosen, journal=journal)
@@ -133,6 +134,15 @@ def _services(given: Services | None, approve: Approve | None) -> Services:
     if approve is None:
         return given
     return evolve(given, decider=named_policy(approve, _VERDICTS))
+
+
+def _checked_budgets(budgets: object) -> Budgets:
+    if isinstance(budgets, Budgets):
+        return budgets
+    raise UsageError(
+        f"Minions(budgets=…) takes a Budgets, and this is of type {type(budgets).__name__}. "
+        "Write budgets=Budgets(usd_per_day=5), with Budgets from minions.services."
+    )
 
 
 def _with_tools(

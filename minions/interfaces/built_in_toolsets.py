@@ -26,9 +26,18 @@ class BuiltInToolsets(Mapping[str, Toolset]):
         if name not in self._made:
             if name not in _TOOLSETS:
                 raise KeyError(name)
-            module = import_module(f"minions.adapters.tools.{name}")
-            self._made[name] = cast("Toolset", module.built_in(self._now))
+            self._made[name] = self._plans() if name == "plans" else self._adapter(name)
         return self._made[name]
+
+    def _adapter(self, name: str) -> Toolset:
+        module = import_module(f"minions.adapters.tools.{name}")
+        return cast("Toolset", module.built_in(self._now))
+
+    def _plans(self) -> Toolset:
+        from minions.planning.plan_tools import plans_toolset
+        from minions.recipe.catalog import Catalog
+
+        return plans_toolset(lambda: Catalog(toolsets=self))
 
     def __contains__(self, name: object) -> bool:
         return name in _TOOLSETS
@@ -40,6 +49,6 @@ class BuiltInToolsets(Mapping[str, Toolset]):
         return len(_TOOLSETS)
 
 
-_TOOLSETS: Final = ("files", "time", "http", "data", "shell", "git")
+_TOOLSETS: Final = ("files", "time", "http", "data", "shell", "git", "plans")
 """A new toolset is one line here: the name of its module in `adapters/tools`, which has a function
-`built_in`."""
+`built_in`. `plans` makes recipes, and so belongs to planning."""

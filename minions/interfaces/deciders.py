@@ -26,6 +26,7 @@ __all__ = ["POLICIES", "Policy", "TerminalDecider", "decider_for", "named_policy
 
 POLICIES: Final = ("ask", "deny", "all", "wait")
 _YES: Final = ("y", "yes")
+_EDIT: Final = ("e", "edit")
 
 
 class Policy(Decider):
@@ -48,6 +49,7 @@ class TerminalDecider(Decider):
         read_line: Callable[[], str] = sys.stdin.readline,
         *,
         approvals: Decider | None = None,
+        edit: Callable[[str], str | None] | None = None,
     ) -> None:
         """Nothing is asked yet.
 
@@ -55,10 +57,13 @@ class TerminalDecider(Decider):
             write: Prints one line.
             read_line: Waits for one line; an empty text: the input has ended.
             approvals: Approves calls; None: the person does that, too.
+            edit: Lets the person edit a text and gives it back, None if it was not saved; None: the
+                editor of the environment.
         """
         self._write = write
         self._read_line = read_line
         self._approvals = approvals
+        self._edit = edit or _edited
         self._asking = asyncio.Lock()
         self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
         """A context in which the progress does not draw over the question."""
@@ -95,10 +100,18 @@ class TerminalDecider(Decider):
 
     async def _fitting(self, question: Question) -> JsonValue | NoAnswer:
         default = f" [{dumps(question.default)}]" if question.has_default else ""
+        plan = _plan_in(question)
+        if plan is not None:
+            default = " (yes, no, edit, or what to do differently)"
         while True:
             line = await self._line(f"your answer{default}: ")
             if line is None:
                 return NoAnswer.LATER
+            if plan is not None and line.casefold() in _EDIT:
+                edited = await run_in_daemon_thread(lambda: self._edit(plan))
+                if edited is not None and edited.strip():
+                    return edited
+                continue
             if not line and question.has_default:
                 return question.default
             try:
@@ -111,6 +124,18 @@ class TerminalDecider(Decider):
         self._write(prompt)
         line = await run_in_daemon_thread(self._read_line)
         return line.strip() if line else None
+
+
+def _plan_in(question: Question) -> str | None:
+    """The plan that the question is about; None: it is about something else."""
+    plan, end, _ = question.text.partition("\nEND_PLAN\n")
+    return f"{plan}{end}" if end and plan.startswith("PLAN:") else None
+
+
+def _edited(text: str) -> str | None:
+    import click
+
+    return click.edit(text, extension=".txt")
 
 
 def _wanted(form: Mapping[str, JsonValue]) -> str:

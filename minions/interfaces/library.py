@@ -47,6 +47,7 @@ def run(
     *,
     output_class: type[T],
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -60,6 +61,7 @@ def run(
     *,
     output_class: None = None,
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -72,6 +74,7 @@ def run(
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -90,6 +93,7 @@ def run(
         output_class: The class of the result's `output`; None: plain JSON.
         model: Answers instead of the models that the recipe names; a name is `provider/model`.
             None: the recipe's own, or the one that a key in the environment stands for.
+        user: The label of the user for whom it runs; None: it is for no particular one.
         tools: Your own tools, beside the recipe's toolsets.
         services: Clock, journal and others; None: real ones, with a journal in memory. The store of
             `saveState` is in the journal's database.
@@ -102,12 +106,15 @@ def run(
     tools = tuple(tools)
     application = None if tools or extensions or services else shared_application()
     if application is not None:
-        return wait_for(application.arun(work, inputs, output_class=output_class, model=model))
+        return wait_for(
+            application.arun(work, inputs, output_class=output_class, model=model, user=user)
+        )
     once = arun(
         work,
         inputs,
         output_class=output_class,
         model=model,
+        user=user,
         tools=tools,
         extensions=extensions,
         services=services,
@@ -122,6 +129,7 @@ async def arun(
     *,
     output_class: type[T],
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -135,6 +143,7 @@ async def arun(
     *,
     output_class: None = None,
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -147,6 +156,7 @@ async def arun(
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -154,12 +164,14 @@ async def arun(
     """Run a recipe once, and close its connections. For several runs keep a `Minions` object.
 
     Args:
-        recipe, inputs, output_class, model, tools, extensions, services: As for `run`.
+        recipe, inputs, output_class, model, user, tools, extensions, services: As for `run`.
     Raises:
         As `run`.
     """
     async with _for_one_run(tools, extensions, services) as application:
-        return await application.arun(recipe, inputs, output_class=output_class, model=model)
+        return await application.arun(
+            recipe, inputs, output_class=output_class, model=model, user=user
+        )
 
 
 @overload
@@ -169,6 +181,7 @@ def astream(
     *,
     output_class: type[T],
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -182,6 +195,7 @@ def astream(
     *,
     output_class: None = None,
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -194,6 +208,7 @@ def astream(
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
     model: ChatModel | str | None = None,
+    user: str | None = None,
     tools: Iterable[Tool] = (),
     extensions: Extensions | None = None,
     services: Services | None = None,
@@ -201,14 +216,16 @@ def astream(
     """Run a recipe once, and yield its events; `stream.result` is its result at the end.
 
     Args:
-        recipe, inputs, output_class, model, tools, extensions, services: As for `run`.
+        recipe, inputs, output_class, model, user, tools, extensions, services: As for `run`.
     Raises:
         As `run`, when the first event is asked for.
     """
     application = _for_one_run(tools, extensions, services)
 
     async def begin() -> AgentRun[Any]:  # Any: as above
-        return application.prepare(recipe, inputs, output_class=output_class, model=model)
+        return application.prepare(
+            recipe, inputs, output_class=output_class, model=model, user=user
+        )
 
     async def execute(prepared: AgentRun[Any]) -> AgentResult[Any]:  # Any: as above
         async with application:

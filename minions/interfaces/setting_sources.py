@@ -26,6 +26,7 @@ from minions.interfaces.setting_faults import (
 )
 from minions.interfaces.setting_types import SettingType, setting_types
 from minions.interfaces.settings import Settings
+from minions.interfaces.user_folders import user_config_folder
 from minions.recipe.project_folders import project_file, read_toml
 
 __all__ = ["Origin", "environment", "load_settings", "user_settings_file"]
@@ -55,9 +56,7 @@ def environment() -> Mapping[str, str]:
 
 def user_settings_file() -> Path:
     """The path of the user's own configuration, which need not exist."""
-    from platformdirs import user_config_path
-
-    return user_config_path("minions") / "minions.toml"
+    return user_config_folder() / "minions.toml"
 
 
 def load_settings(

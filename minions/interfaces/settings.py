@@ -9,6 +9,7 @@ from typing import Annotated, Final, TypeAlias
 
 from attrs import field, frozen
 
+from minions.adapters.stores.step_cache_bounds import MAX_BYTES, MAX_ENTRIES
 from minions.contracts.budgets import Budgets
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
@@ -106,6 +107,17 @@ class Settings:
     no_cache: bool = field(
         default=False,
         metadata=_described("Run every step, also those with `cache: true`; cache no output."),
+    )
+    max_cache_entries: _Count = field(
+        default=MAX_ENTRIES,
+        metadata=_described(
+            "Outputs and answers that the cache keeps; beyond it the least recently used are "
+            "evicted."
+        ),
+    )
+    max_cache_bytes: _Count = field(
+        default=MAX_BYTES,
+        metadata=_described("Bytes that they have in all; by default 256 MiB."),
     )
     max_parallel: _Count | None = field(
         default=None, metadata=_described("Steps at a time in execution mode parallel.")

@@ -35,15 +35,21 @@ class CheckedPlan:
 
 
 def check_plan(
-    plan: Plan, *, files: Collection[str] | None = None, done: Collection[str] = ()
+    plan: Plan,
+    *,
+    files: Collection[str] | None = None,
+    done: Collection[str] = (),
+    tools: Collection[str] = (),
 ) -> CheckedPlan:
     """All faults of a plan; steps that would race for a file are put in order.
 
     Args:
         files: Paths of the files in the workspace; None: they are not known, or not all.
         done: Ids of steps of an earlier plan, on which steps may depend.
+        tools: Names of the tools that steps may be offered.
     """
     faults = [*_faults_of_ids(plan, done), *_faults_of_sizes(plan), *_faults_of_paths(plan)]
+    faults += _faults_of_tools(plan, tools)
     circle = _circle(plan)
     if circle:
         faults.append(f"The steps {' -> '.join(circle)} wait for each other.")
@@ -103,6 +109,15 @@ def _faults_of_paths(plan: Plan) -> Iterator[str]:
             why = _refusal(path)
             if why is not None:
                 yield f"Step '{step.id}': '{path:.100}' {why}."
+
+
+def _faults_of_tools(plan: Plan, tools: Collection[str]) -> Iterator[str]:
+    for step in plan.steps:
+        for each in step.tools:
+            if each not in tools:
+                known = f" Tools are: {', '.join(tools)}." if tools else " There are no tools."
+                hint = did_you_mean(each, tools)
+                yield f"Step '{step.id}' wants the tool '{each}', which is unknown.{hint}{known}"
 
 
 def _refusal(path: str) -> str | None:

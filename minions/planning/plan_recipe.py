@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import (
@@ -55,6 +55,10 @@ INSTRUCTIONS: Final[Mapping[PlanStepType, str]] = {
 }
 """What the model of a step of each type is told."""
 
+_OPENED: Final = ("files__", "shell__")
+"""Tools of the toolsets that every recipe of a plan opens."""
+_WITH_TOOLS: Final[JsonValue] = {"max_model_calls_per_step": 10}
+_CACHED: Final[Mapping[str, JsonValue]] = {"cache": True}
 _SIGNS: Final = re.compile(r"\{\{|\}\}")
 _MOST_RESULT: Final = 2_000
 """Characters of an analysis that the steps after it get."""
@@ -87,16 +91,23 @@ class PlanForm:
     max_repairs: int = 2
     """How often a failed validation goes back to a repair."""
     max_parallel: int = 4
-    results: Mapping[str, JsonValue] = {}
+    is_trusted: bool = False
+    """Whether nobody but the user writes into the workspace: what is read there is then trusted."""
+    results: Mapping[str, JsonValue] = field(factory=dict)
     """Results of steps of an earlier plan that steps of this one depend on, by their ids."""
 
 
 def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
     """The recipe of a plan without faults, as a YAML file would hold it."""
     made = _Steps(plan, form)
+    named = [name for each in plan.steps for name in each.tools]
     uses_shell = any(each.command for each in plan.steps)
+    uses_shell |= any(name.startswith("shell__") for name in named)
     root: JsonValue = {"root": "{{ inputs.workspace }}"}
-    tools: list[JsonValue] = [{"files": {"root": "{{ inputs.workspace }}", "create": True}}]
+    trust = {"reads": "trusted"} if form.is_trusted else {}
+    tools: list[JsonValue] = [
+        {"files": {"root": "{{ inputs.workspace }}", "create": True}, **trust},
+    ]
     system = f"{SYSTEM}\n\n{_literal(form.context)}" if form.context.strip() else SYSTEM
     return {
         "id": plan.id,
@@ -111,7 +122,11 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
             }
         },
         "system_prompt": system,
-        "tools": [*tools, *([{"shell": root}] if uses_shell else [])],
+        "tools": [
+            *tools,
+            *([{"shell": root, **trust}] if uses_shell else []),
+            *dict.fromkeys(name for name in named if not name.startswith(_OPENED)),
+        ],
         "permissions": {"allow_write": True},
         "limits": {"max_model_calls_per_step": 2},
         "execution_mode": "parallel",
@@ -238,7 +253,7 @@ class _Steps:
             **ready,
             "system_prompt": INSTRUCTIONS[step.type],
             "goal": "\n\n".join(texts),
-            "cache": True,
+            **({"tools": list(step.tools), "limits": _WITH_TOOLS} if step.tools else _CACHED),
             **keys,
         }
 
@@ -248,8 +263,8 @@ class _Steps:
         if not artifacts:
             artifacts = ["files"] if step.type is PlanStepType.GENERATE else ["changes"]
         declared = {"artifacts": artifacts} if step.type is not PlanStepType.CLEANUP else {}
-        again = {"on_error": {"goto": step.id, "max": 1}} if declared else {}
-        return self._model(step, step.id, self._texts(step), **declared, **again)
+        again: dict[str, JsonValue] = {"on_error": {"goto": step.id, "max": 1}} if declared else {}
+        return {**self._model(step, step.id, self._texts(step)), **declared, **again}
 
     # --- validation -----------------------------------------------------------------------------
 

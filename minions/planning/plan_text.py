@@ -27,6 +27,7 @@ _KEYS: Final = (
     "FILES",
     "DEPENDENCIES",
     "ARTIFACTS",
+    "TOOLS",
     "COMMAND",
     "END_PLAN",
 )
@@ -153,6 +154,8 @@ def _with(step: PlanStep, entry: _Entry) -> PlanStep:
             return evolve(step, dependencies=step.dependencies or ids)
         case "ARTIFACTS":
             return evolve(step, artifacts=step.artifacts or listed(value))
+        case "TOOLS":
+            return evolve(step, tools=step.tools or listed(value))
         case "COMMAND":
             command = value.strip("` \n")
             return evolve(step, command=None if command.casefold() in _NOTHING else command)

@@ -107,9 +107,11 @@ class ModelConfig:
         """These settings overridden by `own`. If `own` names another model, `own` alone counts."""
         if own.name is not None and own.name != self.name:
             return own
-        values = attrs.asdict(own, recurse=False)
-        said = {name: value for name, value in values.items() if value is not None}
-        return attrs.evolve(self, **said)
+        values = {name: getattr(own, name) for name in _MODEL_SETTINGS}
+        for name, value in values.items():
+            if value is None:
+                values[name] = getattr(self, name)
+        return ModelConfig(**values)  # spelled out: `evolve` takes four times as long
 
     def options(self) -> ModelOptions:
         """The sampling parameters and time limits of each call."""
@@ -127,6 +129,9 @@ class ModelConfig:
             timeout_s=self.timeout_s or defaults.timeout_s,
             idle_timeout_s=self.idle_timeout_s or self.timeout_s or defaults.idle_timeout_s,
         )
+
+
+_MODEL_SETTINGS: Final = tuple(each.name for each in attrs.fields(ModelConfig))
 
 
 @frozen(kw_only=True)

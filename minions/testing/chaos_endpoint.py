@@ -55,7 +55,7 @@ class ChaosEndpoint(ChatEndpoint):
 
     def __init__(
         self,
-        plan: FaultPlan,
+        plan: FaultPlan | str,
         *,
         answers: MakeAnswer = plausible_answer,
         seed: int = 0,
@@ -65,12 +65,13 @@ class ChaosEndpoint(ChatEndpoint):
         """Prepare; it listens within `async with`.
 
         Args:
+            plan: What fails; a text is read by `FaultPlan.parse`.
             answers: Makes the correct answers.
             seed: Of the random numbers for `answers`; they also depend on the request.
             now: The time of dates in headers, as the client knows it.
         """
         super().__init__(default=self._play, port=port)
-        self.plan = plan
+        self.plan = FaultPlan.parse(plan) if isinstance(plan, str) else plan
         self.served = Served()
         self._answers = answers
         self._seed = seed

@@ -321,7 +321,17 @@ async def test_the_callers_environment_is_unknown(
     result = await run.shell("env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'")
     names = {line.partition("=")[0] for line in result.stdout.splitlines()}
     assert "sesame" not in result.stdout
-    allowed = {"PATH", "HOME", "TMPDIR", "LANG", "TERM", "GIT_CONFIG_NOSYSTEM", "PWD", "OLDPWD"}
+    allowed = {
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "LANG",
+        "TERM",
+        "PYTHONDONTWRITEBYTECODE",
+        "GIT_CONFIG_NOSYSTEM",
+        "PWD",
+        "OLDPWD",
+    }
     assert names <= {*allowed, "SHLVL", "_"}
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Final, Self
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean
 
@@ -151,12 +151,24 @@ NO_FAULT: Final = "-"
 
 _LONGEST: Final = 60
 
+_OUTAGE: Final = (
+    ServerFault.CLOSED,
+    ServerFault.RESET,
+    ServerFault.SERVER_ERROR,
+    ServerFault.UNAVAILABLE,
+)
+"""How a server fails that is down: each counts for a circuit breaker."""
+
+
+def _faults_of(words: Iterable[str | None]) -> tuple[ServerFault | None, ...]:
+    return tuple(map(_fault_of, words))
+
 
 @frozen
 class FaultPlan:
     """What happens to each request, in order of arrival; after the plan nothing fails."""
 
-    faults: tuple[ServerFault | None, ...] = ()
+    faults: tuple[ServerFault | None, ...] = field(default=(), converter=_faults_of)
     """None: answered as it should be."""
 
     @classmethod
@@ -167,6 +179,7 @@ class FaultPlan:
         faults: Iterable[ServerFault] = tuple(ServerFault),
         share: float | None = None,
         length: int = _LONGEST,
+        outage: int = 0,
     ) -> Self:
         """Draw a plan; the same seed always gives the same one.
 
@@ -175,7 +188,14 @@ class FaultPlan:
             share: How many of the requests fail, from 0 to 1; None: drawn, too. Many plans are
                 mild, and some have phases in which one fault comes again and again.
             length: Requests of the plan.
+            outage: Requests in a row that find the server down, from one of the first three on:
+                enough of them open a circuit breaker. The others are those of the plan without an
+                outage.
+        Raises:
+            UsageError: One of the faults is none, or `share` is not from 0 to 1.
         """
+        if share is not None and not 0 <= share <= 1:
+            raise UsageError(f"share={share} is not from 0 to 1.", code="bad-value")
         rng = random.Random(f"fault plan {seed}")  # noqa: S311  # a test
         known = tuple(faults)
         if share is None:
@@ -184,6 +204,8 @@ class FaultPlan:
         while len(drawn) < length:
             fault = rng.choice(known) if known and rng.random() < share else None
             drawn += [fault] * (rng.choice((2, 3, 4)) if fault and rng.random() < 0.15 else 1)
+        begin = rng.randrange(3)
+        drawn[begin : begin + outage] = [rng.choice(_OUTAGE) for _ in range(outage)]
         return cls(tuple(drawn[:length]))
 
     @classmethod
@@ -193,7 +215,7 @@ class FaultPlan:
         Raises:
             UsageError: A word is not that of a fault.
         """
-        return cls(tuple(map(_fault_of, text.split())))
+        return cls(_faults_of(text.split()))
 
     def __str__(self) -> str:
         return " ".join(fault.value if fault else NO_FAULT for fault in self.trimmed.faults)
@@ -235,8 +257,8 @@ class FaultPlan:
         return type(self)(tuple(kept))
 
 
-def _fault_of(word: str) -> ServerFault | None:
-    if word == NO_FAULT:
+def _fault_of(word: str | None) -> ServerFault | None:
+    if word is None or word == NO_FAULT:
         return None
     try:
         return ServerFault(word)

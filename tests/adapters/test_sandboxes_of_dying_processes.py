@@ -26,7 +26,8 @@ from minions.testing.processes import gone, with_argument
 PACKAGE = Path(minions.__file__).parent
 
 COMMAND = """\
-import asyncio, sys
+import asyncio, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup lets its children ignore
 from minions.adapters.sandboxes.workspaces import {name}
 from minions.contracts.sandbox import Command
 text = f"setsid sleep {{sys.argv[2]}} & trap '' TERM HUP INT; sleep {{sys.argv[2]}}"

@@ -174,6 +174,7 @@ def test_without_a_sandbox_the_toolset_is_refused_with_every_probe() -> None:
     with pytest.raises(EnvironmentRefusedError) as caught:
         toolset.open({}, "shell")
     assert caught.value.error_code == "no-sandbox"
+    assert caught.value.message.startswith("The toolset 'shell' runs commands. ")
     assert "unsafe: a socket NOT OK (was possible). Nothing helps." in caught.value.message
 
 

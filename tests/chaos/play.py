@@ -17,9 +17,11 @@ from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.flow import CircuitState, FlowControl
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.contracts.metrics import Metrics
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
@@ -52,6 +54,18 @@ class Leg:
 
 
 @mutable
+class _Circuits(Metrics):
+    """Looks at the circuit of the server whenever an attempt at a model call has ended."""
+
+    flow: FlowControl | None = None
+    states: list[CircuitState] = field(factory=list)
+
+    def model_attempt_ended(self, model: str, code: str | None, seconds: float) -> None:
+        if self.flow is not None:
+            self.states += [each.circuit for each in self.flow.states()]
+
+
+@mutable
 class ChaosRun:
     """Plays the run of a seed to its end."""
 
@@ -66,9 +80,10 @@ class ChaosRun:
     lost: TokenUsage = field(factory=TokenUsage, init=False)
     """What the endpoint reported to processes that died before they recorded it."""
     entries: Sequence[JournalEntry] = field(factory=list, init=False)
+    circuits: _Circuits = field(factory=_Circuits, init=False)
 
     is_retried: bool = field(default=False, init=False)
-    """Whether a part was run again: what it used before stays spent, and is not the result's."""
+    """Whether a part was run again on request."""
 
     @journal.default
     def _mortal(self) -> MortalJournal:
@@ -81,7 +96,10 @@ class ChaosRun:
     @classmethod
     def from_seed(cls, seed: int, plan: FaultPlan | None = None) -> ChaosRun:
         """The run with its own plan, or with another one."""
-        own = FaultPlan.from_seed(seed) if plan is None else plan
+        outage = (
+            random.Random(f"outage {seed}").randint(10, 25) if ChaosShape(seed).has_outage else 0
+        )
+        own = FaultPlan.from_seed(seed, outage=outage) if plan is None else plan
         return cls(seed, own, random.Random(f"kill {seed}").random() < 0.4)
 
     @property
@@ -90,6 +108,14 @@ class ChaosRun:
         result = self.legs[-1].result
         assert result is not None
         return result
+
+    @property
+    def has_opened_and_closed_a_circuit(self) -> bool:
+        """Whether calls were kept from a server that was down, and later ones were answered."""
+        states = self.circuits.states
+        if CircuitState.OPEN not in states:
+            return False
+        return CircuitState.CLOSED in states[states.index(CircuitState.OPEN) :]
 
     def play(self) -> None:
         """To its end, with a death and decisions on the way."""
@@ -192,7 +218,7 @@ class ChaosRun:
 
     def _services(self, model: OpenAIModel) -> Services:
         rng = random.Random(f"services {self.seed} {len(self.legs)}")
-        return Services(
+        services = Services(
             clock=self.time,
             sleep=self.time.sleep,
             random=rng.random,
@@ -202,7 +228,10 @@ class ChaosRun:
             parser=InstructorParser(),
             prices=FlatPrices({model.name: PRICE}),
             decider=_Decider(rng),
+            metrics=self.circuits,
         )
+        self.circuits.flow = services.flow
+        return services
 
     def _decisions(self, rng: random.Random) -> Mapping[str, str]:
         """What a person says to the calls that are in doubt."""

@@ -116,7 +116,7 @@ def _usage(run: ChaosRun) -> Iterator[str]:
         yield f"{found.total_tokens} tokens are recorded, {reported} were reported"
     if found.total_tokens < reported and not may_be_less:
         yield f"{found.total_tokens} tokens are recorded, {reported} were reported"
-    if run.result.usage.total_tokens != found.total_tokens and not run.is_retried:
+    if run.result.usage.total_tokens != found.total_tokens:
         yield f"the result says {run.result.usage}, the journal {found}"
 
 

@@ -85,6 +85,11 @@ class ChaosShape:
         """Whether the recipe is one of those that are killed elsewhere."""
         return self.seed % 4 == 3
 
+    @property
+    def has_outage(self) -> bool:
+        """Whether its server is down for a while, and the recipe is one that can sit that out."""
+        return self.seed % 8 == 6
+
     def tools(self) -> list[Tool]:
         """All that the recipe may call."""
         if self.is_of_crash_tests:
@@ -96,6 +101,8 @@ class ChaosShape:
         if self.is_of_crash_tests:
             return RandomRun(self.seed).recipe()
         rng = random.Random(f"shape {self.seed}")
+        if self.has_outage:
+            return recipe_from_document({"id": "chaos", **_patient(rng)}, Catalog(tools=_specs()))
         for _ in range(100):
             inner = {"id": "inner", **_body(rng, 2, nested=False)}
             whole = {"id": "chaos", **_body(rng, 5, nested=True)}
@@ -145,6 +152,28 @@ def _body(rng: random.Random, most: int, *, nested: bool) -> _Step:
     if mode == "parallel":
         steps = [{k: v for k, v in step.items() if k != "memory"} for step in steps]
     return body | {"execution_mode": mode, "steps": list(steps)}
+
+
+def _patient(rng: random.Random) -> _Step:
+    """Many calls at once that are tried often, with and without other limits."""
+    loop: _Step = {
+        "id": "s0",
+        **_goal(rng, 0, ["{{ loop.item }}"]),
+        "loop": list(range(rng.randint(4, 9))),
+        "max_parallel": rng.choice((2, 4, 6)),
+        "on_item_error": "collect",
+        "optional": True,
+    }
+    retry: _Step = {"max_attempts": 8, "initial_delay": rng.choice((0.1, 1, 10)), "max_delay": 60}
+    limits: _Step = {} if rng.random() < 0.7 else _limits(rng, nested=True)
+    last: _Step = {"id": "s1", **_goal(rng, 1, ["{{ s0 | default('none') | string }}"])}
+    return {
+        "tools": list(_EFFECTS),
+        "permissions": {"allow_write": True},
+        "retry": retry,
+        "limits": limits,
+        "steps": [loop, last],
+    }
 
 
 def _permissions(rng: random.Random) -> _Step:

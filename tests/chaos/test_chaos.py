@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.properties import faults_of_seed
+from chaos.play import ChaosRun
+from chaos.properties import faults_of, faults_of_seed
+from chaos.shapes import ChaosShape
 
 _FIRST = int(os.environ.get("MINIONS_CHAOS_FIRST", "0"))
 _SEEDS = int(os.environ.get("MINIONS_CHAOS_SEEDS", "500"))
@@ -32,10 +34,21 @@ def test_a_run_ends_typed_and_within_its_budget_whatever_its_server_does(first: 
     assert not found, "\n".join(_words(seed, faults) for seed, faults in found)
 
 
-@pytest.mark.parametrize("seed", [664, 1524, 2645, 3213])
+def test_among_these_runs_a_circuit_opens_and_closes_again() -> None:
+    seeds = [seed for seed in range(_FIRST, _FIRST + 500) if ChaosShape(seed).has_outage]
+    runs = map(ChaosRun.from_seed, seeds)
+    assert any(_is_cut_off_for_a_while(run) for run in runs)
+
+
+@pytest.mark.parametrize("seed", [158, 166, 664, 1524, 2393, 2645, 3213, 3837])
 def test_a_run_that_once_showed_a_fault_shows_it_no_more(seed: int) -> None:
-    """Each of them died and was resumed: a warning or an answer that was paid for was lost."""
+    """Each of them died and was resumed: what was recorded or paid for was lost or redone."""
     assert not (faults := faults_of_seed(seed)), _words(seed, faults)
+
+
+def _is_cut_off_for_a_while(run: ChaosRun) -> bool:
+    assert not (faults := faults_of(run)), _words(run.seed, faults)
+    return run.has_opened_and_closed_a_circuit
 
 
 def _words(seed: int, faults: list[str]) -> str:

@@ -210,7 +210,8 @@ async def some_runs(journal: Journal, clock: FakeClock) -> None:
         ]
     ):
         clock.advance(1 if number < 6 else 0)
-        drafts = [begun(recipe), ended(status)] if status else [begun(recipe)]
+        user: dict[str, JsonValue] = {"user": f"Jörg {number % 2}"} if number > 2 else {}
+        drafts = [begun(recipe, **user), *([ended(status)] if status else [])]
         await store(journal, session, f"run_{number}", *drafts)
 
 
@@ -239,6 +240,16 @@ async def test_pages_follow_each_other_whatever_comes_meanwhile(
     assert found == [f"run_{n}" for n in (5, 6, 4, 3, 2, 1, 0)]
 
 
+async def test_a_start_is_ambiguous_if_the_ids_of_several_runs_have_it(
+    journal: Journal, clock: FakeClock
+) -> None:
+    await some_runs(journal, clock)
+    await store(journal, "s", "run_66", begun())
+    starts = ("", "run_", "run_6", "run_66", "run_5", "run_7", "r%", "run_6\U0010ffff")
+    ambiguous = {start for start in starts if await journal.is_ambiguous(start)}
+    assert ambiguous == {"", "run_", "run_6"}
+
+
 FILTERS: dict[str, tuple[RunFilter, list[int]]] = {
     "an id": (RunFilter(run_ids=["run_3"]), [3]),
     "some ids": (RunFilter(run_ids=["run_0", "run_5", "no", "run_0"]), [5, 0]),
@@ -260,6 +271,9 @@ FILTERS: dict[str, tuple[RunFilter, list[int]]] = {
     ),
     "a recipe": (RunFilter(recipe="Prüfung"), [2]),
     "a recipe and a status": (RunFilter(recipe="talk", statuses={"completed"}), [0]),
+    "a user": (RunFilter(user="Jörg 1"), [5, 3]),
+    "a user and a session": (RunFilter(user="Jörg 1", session_id="t3"), [3]),
+    "nobody": (RunFilter(user="Jörg"), []),
     "words": (RunFilter(text="PRÜFUNG any"), [2]),
     "words of a state": (RunFilter(text="running", running={"run_6"}), [6]),
     "blanks": (RunFilter(text="  "), [5, 6, 4, 3, 2, 1, 0]),
@@ -532,7 +546,9 @@ def test_rows_in_postgres(postgres: PostgresServer) -> None:
 
 
 def _older(migrations: Mapping[str, str]) -> dict[str, str]:
-    return {name: sql for name, sql in migrations.items() if name[5:] not in ("runs", "spending")}
+    """Those before the one that made the table of runs."""
+    first = next(name for name in migrations if name[5:] == "runs")
+    return {name: sql for name, sql in migrations.items() if name < first}
 
 
 async def _entries(journal: Journal) -> list[JournalEntry]:

@@ -46,6 +46,13 @@ def test_both_spellings_count_and_other_keys_are_left(
         assert Limits.from_metadata(metadata) == limits
 
 
+def test_equal_values_of_other_types_are_not_taken_for_those_read_before() -> None:
+    assert Limits.from_metadata({"max_steps": 1, "timeout_s": 1}).max_steps == 1
+    with pytest.raises(MetadataError, match="is True"):
+        Limits.from_metadata({"max_steps": True, "timeout_s": 1})
+    assert type(Limits.from_metadata({"max_steps": 1, "timeout_s": 1.0}).timeout_s) is float
+
+
 def test_the_more_specific_wins_and_the_rest_stays() -> None:
     """A-14."""
     base = Limits.from_metadata({"maxModelCallsPerStep": 3, "maxToolCallRetries": 7})

@@ -568,6 +568,29 @@ def test_a_check_that_doubles_with_each_level_of_the_value_ends(schema: JsonSche
     assert TOO_LONG not in validator.errors(_deep(3))
 
 
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("a", "$: 'a' is not of type 'array', 'null'"),
+        (["a", 1], "$[1]: 1 is not of type 'string'"),
+        ([], "$: [] should be non-empty"),
+    ],
+)
+def test_where_no_alternative_fits_it_is_said_what_was_expected(
+    value: JsonValue, error: str
+) -> None:
+    schema: JsonSchema = {
+        "anyOf": [{"type": "array", "items": TEXT, "minItems": 1}, {"type": "null"}]
+    }
+    assert SchemaValidator(schema).errors(value) == (error,)
+
+
+def test_several_alternatives_of_the_right_type_are_not_chosen_among() -> None:
+    schema: JsonSchema = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    (error,) = SchemaValidator(schema).errors({})
+    assert error == "$: {} is not valid under any of the given schemas"
+
+
 def test_an_error_that_shows_a_long_value_costs_more() -> None:
     """Each choice that fails keeps its text: few levels would fill the memory."""
     number: JsonValue = {"type": "integer"}

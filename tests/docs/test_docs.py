@@ -102,6 +102,13 @@ def _printed(command: str) -> str:
     return buffer.getvalue() + (f"{code}\n" if echo else "")
 
 
+@pytest.mark.parametrize("name", ["java", "mars", "v2", "agio", "streetrace"])
+def test_each_design_that_this_one_continues_has_a_page_with_examples_that_run(name: str) -> None:
+    """A-103."""
+    blocks = list(blocks_of(DOCS / f"from-{name}.md"))
+    assert any(block.is_run and block.language in ("python", "yaml") for block in blocks)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_relative_link_leads_to_a_file(page: Path) -> None:
     targets = [link.partition("#")[0] for link in links_of(page) if "://" not in link]

@@ -218,7 +218,7 @@ async def test_a_run_that_dies_with_a_cached_answer_is_resumed_with_it() -> None
 
 
 async def test_the_cache_in_memory_forgets_what_was_not_used_for_longest() -> None:
-    cache = MemoryStepCache(most=2)
+    cache = MemoryStepCache(max_entries=2)
     now = deterministic_services().clock.now()
     for key in ("a", "b"):
         await cache.put(key, CachedStep(output=key, run_id="r", created_at=now))

@@ -21,7 +21,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
-from minions.engine.calls.model_calls import ModelCallExecutors
+from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.kinds.tool import ToolSpecStep
@@ -605,10 +605,10 @@ async def test_a_recorded_end_wins_over_the_cache() -> None:
     recipe = house.recipe(ASK, {"id": "b", "goal": "B {{ a }}"}, inputs=INPUTS)
     assert await killed(house, recipe, 6, loses_last=True)  # `a` has ended, `b` has begun
     other = MemoryStepCache()
-    other._entries = {
-        key: evolve(entry, output="something else")
-        for key, entry in house.cache._entries.items()  # type: ignore[union-attr]  # in memory
-    }
+    for key in list(house.cache._entries):  # type: ignore[union-attr]  # in memory
+        entry = await house.cache.get(key)  # type: ignore[union-attr]  # likewise
+        assert entry is not None
+        await other.put(key, evolve(entry, output="something else"))
     assert other._entries
     house.cache = other
     result = await house.executor().resume("run_1")

@@ -114,6 +114,8 @@ def test_faults_of_code_are_found_before_the_run() -> None:
             {"id": "b", "code": "return 1"},
             {"id": "c", "code": "1", "sandbox": "docker"},
             {"id": "d", "code": "1", "sandbox": {"name": "monty", "memory_mb": 1, "disk": 2}},
+            {"id": "e", "code": "1", "with": {"class": 1, "a-b": 2, "fine": 3}},
+            {"id": "f", "code": "print({{ inputs.x }})"},
         )
     assert [(fault.code, fault.message) for fault in caught.value.faults] == [
         ("bad-code", "this is not Python: invalid syntax (line 1 of it)"),
@@ -121,6 +123,9 @@ def test_faults_of_code_are_found_before_the_run() -> None:
         ("bad-value", "'sandbox' cannot be 'docker'"),
         ("bad-value", "'memory_mb' must be at least 16, not 1"),
         ("unknown-key", "unknown key 'disk' in sandbox"),
+        ("bad-value", "'class' is no name that Python code can read"),
+        ("bad-value", "'a-b' is no name that Python code can read"),
+        ("bad-code", "templates are not filled in here: the code is taken as it stands"),
     ]
 
 

@@ -32,7 +32,7 @@ from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import PriceBook
 from minions.contracts.steps import Step, StepScope
-from minions.engine.calls.model_calls import DefaultModelCallExecutor
+from minions.engine.calls.model_executors import DefaultModelCallExecutor
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -189,6 +190,34 @@ async def test_no_further_item_starts_once_the_model_cannot_be_reached(
         "a retry executes them."
     )
     assert len(asked) <= 1 + 3 * most
+
+
+async def test_of_items_that_found_no_server_the_first_of_the_list_is_told() -> None:
+    """Whichever failed first: a run that is resumed reads the items in their order."""
+    has_failed = asyncio.Event()
+
+    async def answer(prompt: Prompt) -> Answer:
+        item = prompt.messages[-1].content
+        if item == "a":
+            await has_failed.wait()
+        has_failed.set()
+        return ModelFailure(code=UNREACHABLE, message=f"No answer for {item}.")
+
+    tool = Picky().tool()
+    executor = executor_of(ScriptedModel(answer), tools=[tool], services=deterministic_services())
+    step: Document = {
+        "id": "each",
+        "goal": "{{ loop.item }}",
+        "loop": ["a", "b", "c", "d"],
+        "max_parallel": 2,
+        "optional": True,
+    }
+    first = await executor.execute(recipe_with([step], tool))
+    error = first.step("each").error
+    assert error is not None
+    assert error.message.startswith("No answer for a. 2 further items")
+    again = await executor.resume(first.run_id)
+    assert again.step("each").error == error
 
 
 # --- retry ---------------------------------------------------------------------------------------

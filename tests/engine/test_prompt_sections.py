@@ -20,6 +20,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.prompt_sections import (
     apportioned,
     parts_of_call,
+    prompt_characters,
     section_tokens,
     section_words,
 )
@@ -89,6 +90,7 @@ async def test_sections_add_up_to_the_prompt_and_rows_to_the_tokens_of_the_call(
             sections = section_tokens(parts_of_call(call))
             length = sum(len(part.text) for part in parts_of_call(call))
             assert sum(sections.values()) == -(-length // 4)
+            assert prompt_characters(call.prompt) == length
             said = sum(len(message.content or "") for message in call.prompt.messages)
             assert length >= said
     rows = [fact_in(entry, ModelCallFinished) for entry in done.entries if is_call(entry)]

@@ -174,6 +174,54 @@ async def test_time_of_its_own_that_is_over_fails_it() -> None:
     assert "did not end within 0.02 s" in done.result.error.message
 
 
+async def test_one_that_ran_out_of_time_stays_failed_when_the_run_is_resumed() -> None:
+    """Its end is recorded, and what was cut off in it is not continued: later steps read it."""
+
+    async def waits_at_first(prompt: Prompt) -> Answer:
+        if prompt.messages[-1].content == "Slow?":
+            asked.append("slow")
+            if len(asked) == 1:
+                await asyncio.Event().wait()
+        return echo(prompt)
+
+    inner: Document = {
+        "id": "inner",
+        "limits": {"timeout_s": 0.02},
+        "on_failure": "continue",
+        "steps": [{"id": "slow", "goal": "Slow?"}, {"id": "more", "goal": "More?"}],
+    }
+    outer: Document = {
+        "steps": [
+            {"id": "call", "recipe": "inner", "optional": True},
+            {"id": "last", "goal": "{{ call | default('nothing') }}?"},
+        ]
+    }
+    recipe = loaded(outer, {"inner": inner})
+    deaths = range(4, 30)
+    for at in deaths:
+        asked: list[str] = []
+        world = World()
+        model = ScriptedModel(waits_at_first)
+        is_over = not await world.killed(world.executor(model), recipe, at)
+        has_failed = any(
+            (each.key, each.state) == ("call/1/0", "failed")
+            for each in await world.journal.entries()
+        )
+        result = await world.executor(model).resume("run_1")
+        if has_failed:
+            assert asked == ["slow"], at
+            call = result.step("call")
+            assert call.error is not None
+            assert (call.status, call.error.code) == (StepStatus.FAILED, "recipe-limit-reached")
+            assert result.output == "re: nothing?"
+        if is_over:
+            break
+    assert is_over
+    retried = await world.executor(model).retry("run_1")
+    assert asked == ["slow", "slow"]
+    assert retried.step("call").status is StepStatus.COMPLETED
+
+
 async def test_it_runs_for_each_item_of_a_list() -> None:
     done = await ran(
         {

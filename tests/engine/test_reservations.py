@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import pytest
 from attrs import evolve
@@ -238,6 +239,16 @@ def dollars(usage: TokenUsage) -> float:
     return float(usage.total_tokens)
 
 
+@asynccontextmanager
+async def reserved(spending: Spending, estimate: CallEstimate) -> AsyncIterator[None]:
+    hold = await spending.reserve(estimate)
+    try:
+        yield
+    finally:
+        if hold is not None:
+            spending.release(hold)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 4)), min_size=1, max_size=40),
     st.integers(1, 120),
@@ -251,7 +262,7 @@ def test_bounded_calls_never_exceed_a_limit_by_more_than_one_of_them(
 
     async def call(tokens: int, turns: int) -> None:
         estimate = CallEstimate(characters=0, max_output_tokens=20, cost_usd=dollars)
-        async with spending.reserve(estimate):
+        async with reserved(spending, estimate):
             if spending.reached is not None:
                 return
             for _ in range(turns):
@@ -270,13 +281,35 @@ def test_bounded_calls_never_exceed_a_limit_by_more_than_one_of_them(
     assert spending.calls == len(used)
 
 
+async def test_a_call_is_estimated_only_when_another_wants_to_begin_beside_it() -> None:
+    spending = Spending(lambda: Limits(max_cost_usd=100.0))
+    asked: list[int] = []
+
+    def price(usage: TokenUsage) -> float:
+        asked.append(usage.output_tokens)
+        return dollars(usage) - 1000  # of the prompt
+
+    def estimate(bound: int) -> CallEstimate:
+        return CallEstimate(characters=0, max_output_tokens=bound, cost_usd=price)
+
+    async with reserved(spending, estimate(60)):
+        assert asked == []
+        second = asyncio.ensure_future(spending.reserve(estimate(41)))
+        await asyncio.sleep(0)
+        assert (asked, second.done()) == ([60, 41], False)
+    hold = await second
+    assert hold is not None
+    spending.release(hold)
+    assert asked == [60, 41]
+
+
 async def test_calls_that_wait_for_room_begin_in_their_order() -> None:
     spending = Spending(lambda: Limits(max_tokens=100))
     begun: list[str] = []
 
     async def call(name: str, bound: int) -> None:
         estimate = CallEstimate(characters=0, max_output_tokens=bound, cost_usd=dollars)
-        async with spending.reserve(estimate):
+        async with reserved(spending, estimate):
             begun.append(name)
             await asyncio.sleep(0)
             spending.add(TokenUsage(output_tokens=1))
@@ -291,7 +324,7 @@ async def test_a_cancelled_call_gives_back_what_it_held() -> None:
     estimate = CallEstimate(characters=0, max_output_tokens=10, cost_usd=dollars)
 
     async def call() -> str:
-        async with spending.reserve(estimate):
+        async with reserved(spending, estimate):
             await asyncio.sleep(0)
         return "done"
 

@@ -33,7 +33,7 @@ from minions.contracts.messages import MessageBundle, TokenUsage, assistant
 from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import Completion
-from minions.engine.calls.model_calls import ModelCallExecutors
+from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion import DefaultStepCompletionChain
 from minions.engine.compile.extensions import Extensions

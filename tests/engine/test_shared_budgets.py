@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import answer_of, deterministic_services, executor_of
+from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.budgets import Budgets, checked_user
@@ -212,7 +214,8 @@ async def test_calls_that_a_retry_makes_again_stay_spent(place: Place) -> None:
     assert place.asked == 3
     assert await place.journal.spent(Spender(day=place.today)) == Spent(45, 45.0)
     (row,) = await place.journal.runs(RunFilter(run_ids=[first.run_id]))
-    assert row.usage["cost_usd"] == 30.0
+    assert row.usage["cost_usd"] == 45.0
+    assert row.usage["discarded_cost_usd"] == 15.0
     why(await ran(process))
     why(await ran(place.process(usd_per_day=3 * CALL_USD)))
 
@@ -364,3 +367,39 @@ async def test_accounts_of_sessions_that_are_done_are_forgotten(memory: Place) -
         shared.end(share, is_recorded=True)
     assert len(shared._accounts) <= 1_000  # that it does not grow
     assert shared.day(memory.clock.now()).tokens == 1_500
+
+
+# --- event loops of several threads ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["memory", "sqlite"], indirect=True)
+async def test_threads_with_event_loops_of_their_own_share_a_days_budget(place: Place) -> None:
+    """Nobody hangs, nobody fails, and what is spent is counted once."""
+    shared = SharedBudgets(Budgets(tokens_per_day=150, user_tokens_per_day=10_000))
+    services = evolve(place.services(shared), ids=Services().ids)
+    executors = [
+        executor_of(ScriptedModel(_slowly), services=evolve(services, worker_id=f"w{n}"))
+        for n in range(6)
+    ]
+
+    def work(executor: AgentExecutor) -> list[AgentResult[object]]:
+        async def runs() -> list[AgentResult[object]]:
+            return list(await asyncio.gather(*(ran(executor, 2, user="ann") for _ in range(4))))
+
+        return asyncio.run(runs())
+
+    with ThreadPoolExecutor(len(executors)) as pool:
+        futures = [pool.submit(work, each) for each in executors]
+        results = [result for each in futures for result in each.result(timeout=120)]
+    codes = {result.error.code for result in results if result.error is not None}
+    assert codes == {"limit-reached"}
+    tokens = sum(result.usage.total_tokens for result in results)
+    assert tokens in (150, 165)  # exceeded by one call at most
+    assert shared.day(place.clock.now()).tokens == tokens
+    assert (await place.journal.spent(Spender(day=place.today))).tokens == tokens
+
+
+async def _slowly(_prompt: Prompt) -> ModelCallResponse:
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return answer_of("done")

@@ -49,7 +49,7 @@ from minions.contracts.messages import Message, MessageBundle, assistant, tool_r
 from minions.contracts.steps import DefaultStep, Step, StepScope
 from minions.contracts.tools import Tool, Toolbox
 from minions.contracts.verdicts import Completion
-from minions.engine.calls.model_calls import ModelCallExecutors
+from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion import (
     CallBudgetLink,

@@ -23,6 +23,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.waiting import RunWait
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import SystemClock
+from minions.testing.clock import FakeClock
 
 RECIPE = """\
 id: judge
@@ -71,6 +72,23 @@ def test_text_with_faults_names_them_all() -> None:
     with pytest.raises(m.RecipeError) as caught:
         m.load("id: x\nsteps:\n  - {id: a, gaol: Go.}\n  - {id: b, goal: '{{ nobody }}'}\n")
     assert {fault.code for fault in caught.value.faults} >= {"unknown-key", "unknown-reference"}
+
+
+async def test_each_function_says_for_whom_a_run_is() -> None:
+    journal = MemoryJournal(FakeClock())
+    services = m.Services(journal=journal)
+
+    def model() -> m.ChatModel:
+        return m.ScriptedModel([SPAM])
+
+    inputs = {"text": "x"}
+    m.run(RECIPE, inputs, model=model(), services=services, user="ann")
+    await m.arun(RECIPE, inputs, model=model(), services=services, user="bob")
+    await m.astream(RECIPE, inputs, model=model(), services=services, user="eve")
+    assert {row.user for row in await journal.runs()} == {"ann", "bob", "eve"}
+    assert m.run(RECIPE, inputs, model=model(), user="ann").status is m.RunStatus.COMPLETED
+    with pytest.raises(m.UsageError, match="user"):
+        m.run(RECIPE, inputs, model=model(), user=" ")
 
 
 async def test_a_stream_gives_every_event_and_its_end_the_result() -> None:

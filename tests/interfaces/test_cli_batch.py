@@ -363,3 +363,12 @@ def test_a_missing_file_is_told(folder: Folder) -> None:
     done = folder.batch(items="nothing.jsonl")
     assert done.code == 2
     assert "nothing.jsonl: No such file or directory." in done.err
+
+
+def test_a_result_file_that_cannot_be_written_starts_nothing(cli: Cli, write: Write) -> None:
+    """Nor does it send anybody to a journal that holds no result."""
+    write("one.yaml", "id: one\nsteps:\n  - {id: a, set: {x: 1}}\n")
+    write("items.jsonl", "{}\n")
+    done = cli("batch", "one.yaml", "items.jsonl", "-o", "no-folder/out.jsonl", "--no-store")
+    assert done.code == 4
+    assert "No such file or directory. Nothing was started." in done.err

@@ -50,6 +50,26 @@ def test_a_label_of_a_user_names_whose_budget_a_run_spends(cli: Cli, write: Writ
     assert (bad.code, "error[bad-user]" in bad.err) == (2, True)
 
 
+def test_runs_are_listed_by_the_label_of_their_user(cli: Cli) -> None:
+    ids = {}
+    for user in ("ann", "bob"):
+        ids[user] = cli("run", "asks.yaml", *MODEL, "--user", user, "--json").json["run_id"]
+    cli("run", "asks.yaml", *MODEL)
+    listed = json.loads(cli("sessions", "list", "--user", "ann", "--db", "j.sqlite", "--json").out)
+    assert [run["run_id"] for run in listed] == [ids["ann"]]
+    assert "No run fits." in cli("sessions", "list", "--user", "eve", "--db", "j.sqlite").err
+
+
+def test_a_run_at_a_budget_of_many_runs_is_told_to_resume(cli: Cli, write: Write) -> None:
+    """No edit of its recipe would help: the limit stands in the configuration."""
+    write("minions.toml", "[budgets]\nuser_tokens_per_day = 100\n")
+    assert cli("run", "asks.yaml", *MODEL, "--user", "ann").code == 0
+    stopped = cli("run", "asks.yaml", *MODEL, "--user", "ann")
+    last = stopped.err.splitlines()[-1]
+    assert "resume: minions resume run_" in last
+    assert "EDITED" not in last
+
+
 def test_turns_of_a_chat_spend_of_the_users_budget(
     cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +94,21 @@ def test_a_batch_stops_where_the_days_budget_is_spent_and_continues_later(
     write("minions.toml", "")
     again = cli("batch", "asks.yaml", "items.jsonl", "-j", "1", *MODEL, "--user", "ann")
     assert (again.code, again.out.count("completed")) == (0, 4)
+
+
+def test_budgets_of_a_wrong_type_are_refused_where_they_are_given() -> None:
+    with pytest.raises(UsageError, match=r"Write budgets=Budgets\(usd_per_day=5\)"):
+        Minions(budgets={"usd_per_day": 5})  # type: ignore[arg-type]  # what a caller may try
+    with pytest.raises(TypeError, match="tokens_per_day"):
+        Budgets(tokens_per_day=1.5)  # type: ignore[arg-type]  # what a caller may try
+    with pytest.raises(TypeError, match="usd_per_day"):
+        Budgets(usd_per_day="5")  # type: ignore[arg-type]  # what a caller may try
+
+
+async def test_a_label_that_is_no_text_is_refused() -> None:
+    async with Minions(model=ScriptedModel(["fine"])) as app:
+        with pytest.raises(UsageError, match="'3' has not"):
+            await app.arun(ASKS, user=3)  # type: ignore[call-overload]  # what a caller may try
 
 
 @pytest.mark.parametrize(

@@ -188,3 +188,27 @@ def test_a_scripted_run_loads_no_price_list(here: Path) -> None:
         [sys.executable, "-c", check], cwd=here, capture_output=True, text=True, check=False
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+# --- parts that were run again ------------------------------------------------------------------
+
+
+def test_the_usage_of_a_retried_run_has_the_calls_that_were_made_again(
+    cli: Cli, write: Write
+) -> None:
+    write("minions.toml", PRICES)
+    first = cli("run", "two.yaml", *STORED, "--json")
+    run_id = str(first.json["run_id"])
+    assert "discarded_tokens" not in cast("Mapping[str, float]", first.json["usage"])
+    again = cli("retry", run_id, "--from", "more", "--db", "j.sqlite", "--json")
+    usage = cast("Mapping[str, float]", again.json["usage"])
+    assert usage["total_tokens"] == 3 * 150
+    assert usage["cost_usd"] == pytest.approx(0.6)
+    assert usage["discarded_tokens"] == 150
+    assert usage["discarded_cost_usd"] == pytest.approx(0.2)
+    assert "cost $0.60 · 150 tokens ($0.20) of it in discarded parts" in again.err
+
+    shown = cli("sessions", "show", run_id, "--db", "j.sqlite", "--json").json
+    assert cast("Mapping[str, object]", shown["summary"])["usage"] == usage
+    words = cli("sessions", "show", run_id, "--db", "j.sqlite").out
+    assert "used 450 tokens · $0.60 · 150 tokens ($0.20) of it in discarded parts\n" in words

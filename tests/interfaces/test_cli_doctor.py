@@ -17,10 +17,13 @@ def test_doctor_shows_what_was_tried_in_each_sandbox(
     done = cli("doctor")
     assert done.code == 0, "a sandbox that does not hold is not used, so it is no fault"
     found = {line.split(": ", 1)[0]: line for line in done.out.splitlines() if "sandbox" in line}
-    assert sorted(found) == [
-        f"ok  sandbox {name}" for name in ("bubblewrap", "landlock", "monty", "process")
+    assert sorted(name.removeprefix("ok  sandbox ") for name in found) == [
+        "bubblewrap",
+        "monty",
+        "no  sandbox landlock",
+        "process",
     ]
-    assert found["ok  sandbox landlock"] == (
-        "ok  sandbox landlock: does not hold here, so nothing runs in it: a socket NOT OK (was "
+    assert found["no  sandbox landlock"] == (
+        "no  sandbox landlock: does not hold here, so nothing runs in it: a socket NOT OK (was "
         "possible). `landlock` needs Linux 6.12 or newer with Landlock and seccomp switched on."
     )

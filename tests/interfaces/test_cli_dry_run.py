@@ -8,6 +8,7 @@ import pytest
 
 from command_line import Cli, Write
 from minions.adapters.sandboxes.python_sandboxes import MontySandbox
+from minions.adapters.sandboxes.workspaces import BubblewrapSandbox, LandlockSandbox
 from minions.contracts.sandbox import SandboxProbe
 
 OWN = """
@@ -241,3 +242,25 @@ def test_code_is_planned_and_said_to_be_refused(
     )
     refused = cli("run", "outer.yaml", "--no-store")
     assert (refused.code, "error[no-sandbox]" in refused.err) == (4, True)
+
+
+def test_commands_are_shown_where_no_sandbox_holds(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is executed, so nothing is missing; the run itself is refused, and names why."""
+    probe = SandboxProbe(name="a socket", ok=False, detail="was possible")
+    for kind in (BubblewrapSandbox, LandlockSandbox):
+        monkeypatch.setattr(kind, "probe", lambda _: (probe,))
+    write(
+        "sh.yaml",
+        "tools: [shell]\npermissions: {allow_write: true}\n"
+        "steps: [{id: s, tool: shell__run, params: {command: ls}}]\n",
+    )
+    done = cli("run", "sh.yaml", "--dry-run")
+    assert (done.code, done.out.splitlines()) == (
+        0,
+        ['  1 s: tool shell__run (writes) {"command":"ls"}'],
+    )
+    refused = cli("run", "sh.yaml", "--no-store")
+    assert refused.code == 4
+    assert "error[no-sandbox]: The toolset 'shell' runs commands. " in refused.err

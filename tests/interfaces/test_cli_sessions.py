@@ -53,6 +53,12 @@ steps:
   - {id: each, recipe: greet, with: {name: "{{ loop.item }}"}, loop: ["{{ who }}", y]}
   - {id: mail, tool: send, params: {to: "{{ who }}"}}
 """
+CACHED = """
+id: cached
+model: {name: scripted/answers.yaml, cache: true}
+steps:
+  - {id: a, goal: Say a word., completion: text}
+"""
 STORE = ("--db", "j.db", "--extensions", "own.py")
 
 
@@ -239,3 +245,17 @@ def test_one_execution_is_shown_by_its_address(cli: Cli, write: Write, here: Pat
     again = cli("retry", "run_", "--from", "sub[1]/each[0]", "-m", "scripted/says.yaml",
                 "--db", "nested.db")  # fmt: skip
     assert again.code == 0, again.err
+
+
+def test_an_answer_from_the_cache_names_its_run(cli: Cli, write: Write) -> None:
+    """Nothing was sent for it: its prompt has no tokens to be told."""
+    write("cached.yaml", CACHED)
+    write("answers.yaml", "answers: [fine]\n")
+    runs = [
+        json.loads(cli("run", "cached.yaml", "--json", "--db", "c.db").out)["run_id"]
+        for _ in range(2)
+    ]
+    shown = [cli("sessions", "show", run, "--db", "c.db").out for run in runs]
+    assert "  a: 2 tokens: goal 2" in shown[0]
+    assert f"  a: answer from the cache, of {runs[0]}" in shown[1]
+    assert "tokens:" not in shown[1]

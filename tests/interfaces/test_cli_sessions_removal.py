@@ -175,7 +175,9 @@ def test_the_newest_are_kept_and_programs_are_told(cli: Cli) -> None:
 
 def test_the_cache_is_forgotten_when_it_is_said(cli: Cli, here: Path) -> None:
     with closing(sqlite3.connect(here / "j.db")) as db, db:
-        db.execute("INSERT INTO step_cache VALUES ('k', '1', 'run_1', 0)")
+        db.execute(
+            "INSERT INTO step_cache (key, output, run_id, created_at) VALUES ('k', '1', 'run_1', 0)"
+        )
     cli("sessions", "gc", *DB)
     told = cli("sessions", "gc", "--cache", *DB)
     assert "removed 1 cached output" in told.out

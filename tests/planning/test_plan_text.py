@@ -201,8 +201,8 @@ def test_any_text_is_a_plan_or_none(text: str) -> None:
 
 words = st.text("abc xyz", min_size=1, max_size=20).map(str.strip).filter(bool)
 NOTHING: Final = ("none", "na", "nil", "null", "nothing")
-names = st.from_regex(r"[a-z][a-z_]{0,8}[a-z]", fullmatch=True).filter(
-    lambda each: each not in NOTHING
+names = st.from_regex(r"[a-z]{1,5}(_[a-z]{1,5})?", fullmatch=True).filter(
+    lambda each: each not in (*NOTHING, "inputs", "steps", "run", "feedback", "loop", "env")
 )
 paths = st.builds("{}/{}.py".format, names, names)
 uses = st.one_of(

@@ -56,6 +56,8 @@ async def test_a_run_of_a_user_without_a_budget_is_refused_until_the_next_day(
     assert await ran(client, user="bob") == await ran(client) == "completed"
     runs = (await client.get("/runs")).json
     assert [run.get("user") for run in runs["runs"]] == [None, "bob", "ann"]
+    anns = (await client.get("/runs?user=ann")).json
+    assert ([run["user"] for run in anns["runs"]], anns["total"]) == (["ann"], 1)
 
 
 async def test_a_turn_in_a_session_without_a_budget_is_refused_for_good(

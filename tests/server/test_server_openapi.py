@@ -58,7 +58,7 @@ SAYS = {
         "404 409 429",
     ),
     "startRun": ("POST /runs", "idempotency-key", "RunRequest", "202 RunAccepted", "404 409 429"),
-    "listRuns": ("GET /runs", "limit offset recipe status session text", "", "200 Runs", ""),
+    "listRuns": ("GET /runs", "limit offset recipe status session user text", "", "200 Runs", ""),
     "getRun": ("GET /runs/{run_id}", "cut parts", "", "200 RunView", "404 409"),
     "cancelRun": ("POST /runs/{run_id}/cancel", "", "", "202 CancelView", "404 409"),
     "followRun": ("GET /runs/{run_id}/events", "last-event-id after", "", "200 events", "404 409"),

@@ -10,8 +10,7 @@ import pytest
 
 from asgi_client import Client
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import load_recipe
+from minions.recipe.reading.load import LoadedRecipe, check_recipe
 from served import RECIPES, MakeApp
 
 STEPS = "steps: [{id: a, set: {n: 1}}]\n"
@@ -48,12 +47,12 @@ async def test_a_fault_of_ours_leaves_the_other_recipes_in_the_list(
 ) -> None:
     (recipes / "odd.yaml").write_text(f"id: odd\n{STEPS}")
 
-    def failing(path: Path, catalog: Catalog) -> AgentRecipe:
+    def failing(path: Path, catalog: Catalog) -> LoadedRecipe:
         if path.name == "odd.yaml":
             raise RecursionError("what stands in the file")
-        return load_recipe(path, catalog)
+        return check_recipe(path, catalog)
 
-    monkeypatch.setattr("minions.interfaces.server.recipe_store.load_recipe", failing)
+    monkeypatch.setattr("minions.interfaces.server.recipe_store.check_recipe", failing)
     listed = await rows(client)
     assert listed["adds"]["ok"]
     (fault,) = listed["odd"]["faults"]
@@ -98,3 +97,23 @@ async def test_a_recipe_in_a_request_names_no_file_outside(
     for folder, status in ((tmp_path, 422), (recipes, 202)):
         text = f"id: sent\nsteps: [{{id: a, recipe: {folder}/part.yaml}}]\n"
         assert (await client.post("/runs", {"recipe_text": text})).status == status
+
+
+async def test_what_the_check_of_a_recipe_warns_of_is_told(client: Client, recipes: Path) -> None:
+    """A-143."""
+    (recipes / "forward.yaml").write_text(
+        """
+id: forward
+tools: [{http: {allow: [a.example]}}]
+permissions: {allow_write: true}
+steps:
+  - {id: fetch, tool: http__get, params: {url: "https://a.example"}}
+  - {id: post, tool: http__post, params: {url: "https://a.example", body: "{{ fetch.body }}"}}
+"""
+    )
+    listed = await rows(client)
+    assert (listed["forward"]["ok"], listed["forward"]["faults"]) == (True, [])
+    (warning,) = listed["forward"]["warnings"]
+    assert warning["code"] == "untrusted-flow"
+    assert (await client.get("/recipes/forward")).json["warnings"] == [warning]
+    assert listed["adds"]["warnings"] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minions.contracts.errors import UsageError
-from minions.testing import FaultPlan, ServerFault
+from minions.testing import ChaosEndpoint, FaultPlan, ServerFault
 
 
 def test_a_seed_always_gives_the_same_plan_and_others_give_others() -> None:
@@ -42,6 +42,19 @@ def test_a_plan_can_be_printed_and_read_back() -> None:
 def test_a_word_that_is_no_fault_is_refused_with_the_near_one() -> None:
     with pytest.raises(UsageError, match="Did you mean 'stalled'"):
         FaultPlan.parse("- staled")
+
+
+def test_faults_may_be_given_by_their_words() -> None:
+    plan = FaultPlan(("reset", None))
+    assert plan.faults == (ServerFault.RESET, None)
+    assert ChaosEndpoint("reset -").plan == FaultPlan.parse("reset -")
+
+
+def test_faults_and_shares_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'reset'"):
+        FaultPlan(("resett",))
+    with pytest.raises(UsageError, match="share=7 is not from 0 to 1"):
+        FaultPlan.from_seed(1, share=7)
 
 
 def test_after_the_plan_nothing_fails() -> None:

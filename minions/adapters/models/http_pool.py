@@ -239,12 +239,15 @@ class HttpPool:
         await connection.encrypt(self._tls(), self._target.hostname or "")
 
     async def _open(self, place: SplitResult) -> HttpConnection:
+        host = place.hostname or ""
+        is_address = ":" in host or host.replace(".", "").isdecimal()
         _, connection = await self._loop.create_connection(
             HttpConnection,
-            place.hostname or "",
+            host,
             place.port or _PORTS[place.scheme],
             ssl=self._tls() if place.scheme == "https" else None,
-            happy_eyeballs_delay=_NEXT_ADDRESS_S,
+            # Where there is but one address, a race of one would cost a third of the connection.
+            happy_eyeballs_delay=None if is_address else _NEXT_ADDRESS_S,
         )
         return connection
 

@@ -79,6 +79,8 @@ def _environ(command: Command, home: str) -> dict[str, str]:
         "TMPDIR": home,
         "LANG": "C.UTF-8",
         "TERM": "dumb",
+        # A file that is changed twice in a second has the time stamp of its compiled form.
+        "PYTHONDONTWRITEBYTECODE": "1",
         "GIT_CONFIG_NOSYSTEM": "1",
         **command.environ,
     }

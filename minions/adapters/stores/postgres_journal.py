@@ -78,7 +78,7 @@ class PostgresJournal(RowLookups):
         lease_clock: Clock | None = None,
         connect_timeout_s: float = 4.0,
         statement_timeout_s: float = 30.0,
-        reconnect_within_s: float = 10.0,
+        reconnect_within_s: float = 30.0,
         sleep: Sleep = asyncio.sleep,
         migrations: Mapping[str, str] | None = None,
     ) -> None:
@@ -185,6 +185,9 @@ class PostgresJournal(RowLookups):
 
     async def _count_runs(self, wanted: RunFilter) -> int:
         return await self._looked_up(lambda db: postgres_rows.count_runs(db, wanted))
+
+    async def is_ambiguous(self, start: str) -> bool:
+        return await self._looked_up(lambda db: postgres_rows.is_ambiguous(db, start))
 
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
         return await self._looked_up(lambda db: postgres_rows.spent(db, spender, without))

@@ -70,7 +70,7 @@ class PostgresLink:
         *,
         connect_timeout_s: float = 4.0,
         statement_timeout_s: float = 30.0,
-        reconnect_within_s: float = 10.0,
+        reconnect_within_s: float = 30.0,
         sleep: Sleep = asyncio.sleep,
         migrations: Mapping[str, str] | None = None,
     ) -> None:

@@ -16,6 +16,7 @@ from minions.adapters.stores.row_queries import (
     Dialect,
     Part,
     Question,
+    few_question,
     runs_question,
     sessions_question,
     spent_question,
@@ -255,6 +256,11 @@ async def sessions_page(
 async def count_runs(db: Connection, wanted: RunFilter) -> int:
     """How many fit, but for their text."""
     return await _number(db, runs_question(_DIALECT, wanted, None, None))
+
+
+async def is_ambiguous(db: Connection, start: str) -> bool:
+    """Whether the ids of several runs start so."""
+    return await _number(db, few_question(_DIALECT, start)) > 1
 
 
 async def spent(db: Connection, spender: Spender, without: Collection[str]) -> Spent:

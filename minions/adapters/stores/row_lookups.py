@@ -74,6 +74,10 @@ class RowLookups(Journal):
         """Summed up by the database, from an index."""
 
     @abstractmethod
+    async def is_ambiguous(self, start: str) -> bool:
+        """Two of them are looked at, however many there are."""
+
+    @abstractmethod
     async def _runs_page(
         self, wanted: RunFilter, after: RunRow | None, part: Part
     ) -> Sequence[RunRow]:

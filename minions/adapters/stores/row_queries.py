@@ -16,6 +16,7 @@ __all__ = [
     "Dialect",
     "Part",
     "Question",
+    "few_question",
     "runs_question",
     "sessions_question",
     "spent_question",
@@ -132,6 +133,8 @@ def runs_question(
         is_few = is_few or _RARE.issuperset(wanted.statuses)
     if wanted.recipe is not None:
         where.add("recipe = {}", search_key(wanted.recipe))
+    if wanted.user is not None:
+        where.add("user_name = {}", search_key(wanted.user))
     if wanted.since is not None:
         where.add("started_at >= {}", dialect.time(wanted.since))
     if after is not None:
@@ -143,6 +146,16 @@ def runs_question(
         f"{begin} DESC, run_id",
         part,
     )
+
+
+def few_question(dialect: Dialect, start: str) -> Question:
+    """How many runs have an id that starts so, counted up to two: not newest first, for which all
+    of them would be looked at.
+    """
+    where = _Where(dialect)
+    where.begins("run_id", start)
+    few = where.question(f"SELECT 1 FROM {dialect.schema}runs", "", None)  # noqa: S608  # constants
+    return Question(f"SELECT count(*) FROM ({few.sql} LIMIT 2) AS few", few.values)  # noqa: S608
 
 
 def spent_question(dialect: Dialect, spender: Spender, without: Collection[str]) -> Question:

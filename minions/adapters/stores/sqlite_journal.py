@@ -184,6 +184,9 @@ class SqliteJournal(RowLookups):
     async def _count_runs(self, wanted: RunFilter) -> int:
         return await self._looked_up(lambda db: sqlite_rows.count_runs(db, wanted))
 
+    async def is_ambiguous(self, start: str) -> bool:
+        return await self._looked_up(lambda db: sqlite_rows.is_ambiguous(db, start))
+
     async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
         return await self._looked_up(lambda db: sqlite_rows.spent(db, spender, without))
 

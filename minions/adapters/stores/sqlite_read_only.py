@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -148,6 +146,9 @@ def _connected(path: Path, options: str) -> sqlite3.Connection:
 
 def _with_its_log(path: Path) -> sqlite3.Connection:
     """A copy of the file with what its log holds."""
+    import shutil  # with `tempfile` a mebibyte, which every run would hold
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="minions-") as folder:
         for end in ("", "-wal"):
             shutil.copyfile(path.with_name(path.name + end), Path(folder) / f"copy{end}")

@@ -12,6 +12,7 @@ from minions.adapters.stores.row_queries import (
     SESSION_COLUMNS,
     Dialect,
     Part,
+    few_question,
     runs_question,
     sessions_question,
     spent_question,
@@ -251,6 +252,12 @@ def count_runs(db: sqlite3.Connection, wanted: RunFilter) -> int:
         return _number(db, "SELECT runs FROM row_counts", ())
     question = runs_question(_DIALECT, wanted, None, None)
     return _number(db, question.sql, question.values)
+
+
+def is_ambiguous(db: sqlite3.Connection, start: str) -> bool:
+    """Whether the ids of several runs start so."""
+    question = few_question(_DIALECT, start)
+    return _number(db, question.sql, question.values) > 1
 
 
 def spent(db: sqlite3.Connection, spender: Spender, without: Collection[str]) -> Spent:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from datetime import UTC, datetime, timedelta
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+from minions.adapters.stores.step_cache_bounds import (
+    EVICTED_AT_ONCE,
+    MAX_BYTES,
+    MAX_ENTRIES,
+    TOUCHED_AFTER,
+    CacheBounds,
+    EvictionSchedule,
+    Now,
+    as_json,
+    utc_now,
+)
 from minions.contracts.runtime import Sleep
 from minions.contracts.step_cache import CachedStep, StepCache
 
@@ -20,10 +32,15 @@ if TYPE_CHECKING:
 __all__ = ["SqliteStepCache"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_Row: TypeAlias = tuple[str, str, str, int, int, int]
+"""Key, output, run id, times of creation and use, size."""
 
 
 class SqliteStepCache(StepCache):
-    """Shared by the processes of one machine; forgets nothing by itself.
+    """Shared by the processes of one machine. Evicts the least recently used entries; each process
+    may exceed the bounds by a sixteenth.
 
     SQLite is loaded and the file opened at the first use: most runs cache nothing.
     """
@@ -32,27 +49,36 @@ class SqliteStepCache(StepCache):
         self,
         path: str | PathLike[str],
         *,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
         busy_timeout_s: float = 1.0,
         sleep: Sleep = asyncio.sleep,
+        now: Now = utc_now,
     ) -> None:
         """No I/O here.
 
         Args:
             path: Of the journal's database.
+            max_entries: The most entries that are kept.
+            max_bytes: The most bytes that their outputs have, as JSON.
             busy_timeout_s: Short: doing the step is better than waiting for a cache.
         """
         self.path = Path(path)
         self._busy_timeout_s = busy_timeout_s
         self._sleep = sleep
+        self._now = now
+        self._bounds = CacheBounds(max_entries, max_bytes)
+        self._evictions = EvictionSchedule(self._bounds)
         self._made: SqliteFile | None = None
 
     async def get(self, key: str) -> CachedStep | None:
-        """As the contract says.
+        """As the contract says; once an hour at most it is written that the entry was used.
 
         Raises:
             JournalError: The file cannot be used, or stayed busy.
         """
-        return await self._file.run(lambda db: _get(db, key), is_landmark=True)
+        now = _as_micros(self._now())
+        return await self._file.run(lambda db: _get(db, key, now), is_landmark=True)
 
     async def put(self, key: str, entry: CachedStep) -> None:
         """Committed when this returns.
@@ -60,7 +86,15 @@ class SqliteStepCache(StepCache):
         Raises:
             JournalError: The file cannot be used, or stayed busy.
         """
-        await self._file.run(lambda db: _put(db, key, entry), is_landmark=True)
+        output = as_json(entry.output)
+        size = len(output)
+        if not self._bounds.has_room_for(size):
+            await self._file.run(lambda db: _delete(db, key), is_landmark=True)
+            return
+        created_at, used_at = _as_micros(entry.created_at), _as_micros(self._now())
+        row: _Row = (key, output, entry.run_id, created_at, used_at, size)
+        bounds = self._bounds if self._evictions.is_due(size) else None
+        await self._file.run(lambda db: _put(db, row, bounds), is_landmark=True)
 
     async def clear(self) -> int:
         """Committed when this returns.
@@ -88,21 +122,71 @@ class SqliteStepCache(StepCache):
         return self._made
 
 
-def _get(db: sqlite3.Connection, key: str) -> CachedStep | None:
+def _get(db: sqlite3.Connection, key: str, now: int) -> CachedStep | None:
     row = db.execute(
-        "SELECT output, run_id, created_at FROM step_cache WHERE key = ?", (key,)
+        "SELECT output, run_id, created_at, used_at FROM step_cache WHERE key = ?", (key,)
     ).fetchone()
-    return None if row is None else _entry(*row)
+    if row is None:
+        return None
+    *stored, used_at = row
+    entry = _entry(*stored)
+    if not isinstance(used_at, int) or now - used_at >= TOUCHED_AFTER // _MICROSECOND:
+        _touch(db, key, now)
+    return entry
 
 
-def _put(db: sqlite3.Connection, key: str, entry: CachedStep) -> None:
-    at = (entry.created_at - _EPOCH) // timedelta(microseconds=1)
-    db.execute(
-        "INSERT INTO step_cache (key, output, run_id, created_at) VALUES (?, ?, ?, ?) "
-        "ON CONFLICT (key) DO UPDATE SET output = excluded.output, run_id = excluded.run_id, "
-        "created_at = excluded.created_at",
-        (key, json.dumps(entry.output), entry.run_id, at),
-    )
+def _touch(db: sqlite3.Connection, key: str, now: int) -> None:
+    """Left to a later hit where the file cannot be written just now."""
+    import sqlite3
+
+    with contextlib.suppress(sqlite3.OperationalError):
+        db.execute("UPDATE step_cache SET used_at = ? WHERE key = ?", (now, key))
+
+
+def _put(db: sqlite3.Connection, row: _Row, bounds: CacheBounds | None) -> None:
+    """Evict thereafter, if there are bounds, in the same transaction."""
+    from minions.adapters.stores.sqlite_database import transaction
+
+    if bounds is None:
+        db.execute(_PUT, row)
+        return
+    with transaction(db):
+        db.execute(_PUT, row)
+        _evict(db, bounds)
+
+
+_PUT: Final = (
+    "INSERT INTO step_cache (key, output, run_id, created_at, used_at, size) "
+    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET output = excluded.output, "
+    "run_id = excluded.run_id, created_at = excluded.created_at, used_at = excluded.used_at, "
+    "size = excluded.size"
+)
+
+
+def _evict(db: sqlite3.Connection, bounds: CacheBounds) -> None:
+    entries, size = db.execute("SELECT count(*), coalesce(sum(size), 0) FROM step_cache").fetchone()
+    if bounds.hold(entries, size):
+        return
+    db.execute(_EVICT, (EVICTED_AT_ONCE, entries - bounds.max_entries, size - bounds.max_bytes))
+
+
+_EVICT: Final = """
+DELETE FROM step_cache WHERE rowid IN (
+    SELECT id FROM (
+        SELECT id, row_number() OVER earlier AS number, sum(size) OVER earlier - size AS freed
+        FROM (
+            SELECT rowid AS id, used_at, size FROM step_cache ORDER BY used_at, rowid LIMIT ?
+        ) WINDOW earlier AS (ORDER BY used_at, id ROWS UNBOUNDED PRECEDING)
+    ) WHERE number <= ? OR freed < ?
+)"""
+
+
+def _delete(db: sqlite3.Connection, key: str) -> None:
+    db.execute("DELETE FROM step_cache WHERE key = ?", (key,))
+
+
+def _as_micros(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
 
 
 def _entry(output: object, run_id: object, at: object) -> CachedStep:
@@ -112,7 +196,7 @@ def _entry(output: object, run_id: object, at: object) -> CachedStep:
         value = json.loads(output)
     except ValueError as error:
         raise _damage("an output in its step cache is no JSON") from error
-    created_at = _EPOCH + timedelta(microseconds=at)
+    created_at = _EPOCH + at * _MICROSECOND
     return CachedStep(output=value, run_id=run_id, created_at=created_at)
 
 

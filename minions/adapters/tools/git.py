@@ -19,11 +19,9 @@ from minions.adapters.tools.workspace_options import (
     Workspace,
     WorkspaceOptions,
     default_sandbox,
-    options_schema,
+    workspace_toolset,
 )
-from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolset
 
 __all__ = ["GitOutput", "built_in", "git_toolset"]
@@ -81,24 +79,17 @@ def git_toolset(choose: ChooseSandbox = default_sandbox) -> Toolset:
     Args:
         choose: Chooses the sandbox when the toolset is opened.
     """
-
-    def open_tools(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
-        checked = decode(options, _Options)
-        git = _GitTools(checked, Workspace(checked, choose()))
-        return _tools(git, prefix=f"{prefix}__" if prefix else "")
-
-    unused = _Options()
-    specs = _tools(_GitTools(unused, Workspace(unused, None)), prefix="")
-    return Toolset(
-        name="git",
-        description="Read and write the Git repository of one folder, in a sandbox.",
-        options=options_schema(unused),
-        specs=tuple(each.spec for each in specs),
-        open=open_tools,
+    return workspace_toolset(
+        "git",
+        "Read and write the Git repository of one folder, in a sandbox.",
+        defaults=_Options(),
+        tools=_tools,
+        choose=choose,
     )
 
 
-def _tools(git: _GitTools, *, prefix: str) -> Sequence[Tool]:
+def _tools(options: _Options, workspace: Workspace, prefix: str) -> Sequence[Tool]:
+    git = _GitTools(options, workspace)
     effects: tuple[tuple[str, Callable[..., object], Effect], ...] = (
         ("status", git.status, Effect.PURE),
         ("diff", git.diff, Effect.PURE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,10 +15,8 @@ from minions.adapters.tools.workspace_options import (
     Workspace,
     WorkspaceOptions,
     default_sandbox,
-    options_schema,
+    workspace_toolset,
 )
-from minions.contracts.codec import decode
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import SandboxCode, SandboxResult
 from minions.contracts.tools import Effect, Tool, Toolset
 
@@ -49,25 +47,18 @@ def shell_toolset(choose: ChooseSandbox = default_sandbox) -> Toolset:
     Args:
         choose: Chooses the sandbox when the toolset is opened.
     """
-
-    def open_tools(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
-        checked = decode(options, _Options)
-        shell = _ShellTools(checked, Workspace(checked, choose()))
-        return _tools(shell, prefix=f"{prefix}__" if prefix else "")
-
-    unused = _Options()
-    specs = _tools(_ShellTools(unused, Workspace(unused, None)), prefix="")
-    return Toolset(
-        name="shell",
-        description="Run commands in one folder, in a sandbox.",
-        options=options_schema(unused),
-        specs=tuple(each.spec for each in specs),
-        open=open_tools,
+    return workspace_toolset(
+        "shell",
+        "Run commands in one folder, in a sandbox.",
+        defaults=_Options(),
+        tools=_tools,
+        choose=choose,
     )
 
 
-def _tools(shell: _ShellTools, *, prefix: str) -> Sequence[Tool]:
-    timeout_s = 2 * shell.options.timeout_s + _GRACE_S
+def _tools(options: _Options, workspace: Workspace, prefix: str) -> Sequence[Tool]:
+    shell = _ShellTools(options, workspace)
+    timeout_s = 2 * options.timeout_s + _GRACE_S
     return [
         tool(name=f"{prefix}{name}", effect=Effect.ONCE, timeout_s=timeout_s)(function)
         for name, function in (("run", shell.run), ("exec", shell.exec))

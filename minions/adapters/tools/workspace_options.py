@@ -1,18 +1,20 @@
-"""The options of toolsets that run commands in a workspace, and the sandbox that runs them."""
+"""Toolsets that run commands in a workspace: options, opening, and the sandbox that runs them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar, cast
 
 import attrs
 from attrs import field, frozen
 
-from minions.contracts.errors import UsageError
+from minions.contracts.codec import decode
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import Command, CommandSandbox, SandboxLimits, SandboxResult
 from minions.contracts.schema import JsonSchema, schema_of
+from minions.contracts.tools import Tool, Toolset
 
 __all__ = [
     "PROTECTED",
@@ -20,7 +22,7 @@ __all__ = [
     "Workspace",
     "WorkspaceOptions",
     "default_sandbox",
-    "options_schema",
+    "workspace_toolset",
 ]
 
 ChooseSandbox: TypeAlias = Callable[[], CommandSandbox]
@@ -91,7 +93,49 @@ class WorkspaceOptions:
         )
 
 
-def options_schema(options: WorkspaceOptions) -> JsonSchema:
+Options = TypeVar("Options", bound=WorkspaceOptions)
+
+
+def workspace_toolset(
+    name: str,
+    description: str,
+    *,
+    defaults: Options,
+    tools: Callable[[Options, Workspace, str], Sequence[Tool]],
+    choose: ChooseSandbox,
+) -> Toolset:
+    """A toolset whose tools run commands in a workspace.
+
+    Args:
+        tools: Makes them from the options, the workspace, and what their names begin with.
+        choose: Chooses the sandbox when the toolset is opened.
+    """
+
+    def open_tools(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
+        checked = decode(options, type(defaults))
+        workspace = Workspace(checked, _chosen(name, choose))
+        return tools(checked, workspace, f"{prefix}__" if prefix else "")
+
+    unopened = tools(defaults, Workspace(defaults, None), "")
+    return Toolset(
+        name=name,
+        description=description,
+        options=_options_schema(defaults),
+        specs=tuple(each.spec for each in unopened),
+        open=open_tools,
+    )
+
+
+def _chosen(name: str, choose: ChooseSandbox) -> CommandSandbox:
+    try:
+        return choose()
+    except EnvironmentRefusedError as error:
+        raise EnvironmentRefusedError(
+            f"The toolset '{name}' runs commands. {error.message}", code=error.error_code
+        ) from error
+
+
+def _options_schema(options: WorkspaceOptions) -> JsonSchema:
     """JSON Schema of options, with the defaults that this object holds."""
     defaults = attrs.asdict(options)
     schema = schema_of(type(options))

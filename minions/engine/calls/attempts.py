@@ -108,7 +108,7 @@ class CallAttempts:
     def _tokens(self) -> int:
         """An estimate: the characters of the prompt, and the most that the answer may have."""
         prompt = self._call.prompt
-        characters = prompt_characters(prompt, self._call.layout)
+        characters = prompt_characters(prompt)
         return -(-characters // CHARACTERS_PER_TOKEN) + (prompt.options.max_output_tokens or 0)
 
 

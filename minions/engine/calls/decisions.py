@@ -46,20 +46,27 @@ __all__ = [
 _UNKNOWN: Final = "The call was made; what it gave is not known."
 
 
-def calls_in_doubt(replay: Replay, tools: Toolbox) -> tuple[OpenCall, ...]:
-    """Calls that nobody may repeat without being asked, and that nobody decided."""
+def calls_in_doubt(
+    replay: Replay, tools: Toolbox, effects: Mapping[str, Effect] | None = None
+) -> tuple[OpenCall, ...]:
+    """Calls that nobody may repeat without being asked, and that nobody decided.
+
+    Args:
+        effects: Effects of tools that are not among `tools`, by full name; None: none are known.
+    """
     return tuple(
         call
         for call in replay.opened()
-        if call.key not in replay.decisions and not _is_repeatable(tools, call.tool)
+        if call.key not in replay.decisions and not _is_repeatable(tools, effects or {}, call.tool)
     )
 
 
-def _is_repeatable(tools: Toolbox, name: str) -> bool:
+def _is_repeatable(tools: Toolbox, effects: Mapping[str, Effect], name: str) -> bool:
     tool = tools.find(name)
-    if tool is None:
+    if tool is None and name not in effects:
         return name in (FINAL_ANSWER, READ_RESULT)
-    return tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT)
+    effect = tool.spec.effect if tool is not None else effects[name]
+    return effect in (Effect.PURE, Effect.IDEMPOTENT)
 
 
 def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Decision]:

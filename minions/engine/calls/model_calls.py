@@ -1,10 +1,9 @@
-"""Model calls: one attempt, and the attempts of one logical call under a step's budget."""
+"""Logical model calls of one step: attempts under its budget, recorded and remembered."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from attrs import evolve, frozen
@@ -17,38 +16,24 @@ from minions.contracts.calls import (
     ChatModel,
     ModelCall,
     ModelCallResponse,
-    ModelCapabilities,
     ModelFailure,
-    OutputParser,
     Prompt,
-    StepCompletionInstruction,
     context_exceeded,
 )
-from minions.contracts.context import RunContext, snake_case
 from minions.contracts.errors import JournalError, MinionsError, StepFailedError, words_of
 from minions.contracts.events import AttemptFailed
-from minions.contracts.facts import (
-    ModelCallFact,
-    ModelCallFailed,
-    ModelCallFinished,
-    ModelCallInterrupted,
-)
+from minions.contracts.facts import ModelCallFact
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Clock
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.attempts import CallAttempts
+from minions.engine.calls.model_call_facts import CUT_OFF, answered, lost
+from minions.engine.calls.model_executors import model_of, recall
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.prompt_sections import (
-    CHARACTERS_PER_TOKEN,
-    apportioned,
-    parts_of_call,
-    prompt_characters,
-    section_tokens,
-)
+from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
@@ -62,142 +47,11 @@ from minions.engine.services.retry import (
 )
 from minions.engine.services.spending import CallEstimate
 
-__all__ = [
-    "DefaultModelCallExecutor",
-    "ModelCallExecutors",
-    "ModelCalls",
-    "capabilities_of",
-    "instruction_in",
-    "model_of",
-    "recall",
-    "warm_up",
-]
-
-
-class ModelCallExecutors:
-    """The `ModelCallExecutorFactory` for one model; knows what its server can be trusted with."""
-
-    def __init__(self, model: ChatModel | Callable[[], ChatModel]) -> None:
-        """Take the model, or a way to it that is asked at the first call."""
-        self._source = model
-        self._executor: DefaultModelCallExecutor | None = None
-
-    @property
-    def model(self) -> ChatModel:
-        """The model; looked up now if that was put off."""
-        return self._open().model
-
-    def __call__(self, call: ModelCall, context: RunContext) -> ModelCallExecutor:
-        """The same executor for every call: it holds no state."""
-        return self._open()
-
-    def _open(self) -> DefaultModelCallExecutor:
-        if self._executor is None:
-            source = self._source
-            model = source if isinstance(source, ChatModel) else source()
-            self._executor = DefaultModelCallExecutor(model)
-        return self._executor
-
-
-async def warm_up(
-    factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
-) -> None:
-    """Load libraries now: no step's time shall go into imports."""
-    if not isinstance(factory, ModelCallExecutors):
-        return
-    model = factory.model
-    await model.warm_up()
-    mode = model.capabilities.output_mode
-    if constrains and mode is not None:
-        await parser.warm_up(mode)
-
-
-def recall(factory: ModelCallExecutorFactory, prompt: Prompt) -> None:
-    """Let a scripted model skip the answer of a call that is replayed."""
-    if isinstance(factory, ModelCallExecutors):
-        factory.model.recall(prompt)
-
-
-def model_of(factory: ModelCallExecutorFactory) -> ChatModel | None:
-    """The model that is asked; None where an application carries out calls in its own way."""
-    return factory.model if isinstance(factory, ModelCallExecutors) else None
-
-
-def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
-    """The capabilities of the factory's model; of an unknown factory, plain text only."""
-    if isinstance(factory, ModelCallExecutors):
-        return factory.model.capabilities
-    return ModelCapabilities(output_mode=None)
-
-
-class DefaultModelCallExecutor(ModelCallExecutor):
-    """Puts the prompt to a `ChatModel` and reads a completion instruction out of its answer."""
-
-    def __init__(self, model: ChatModel) -> None:
-        self.model = model
-
-    async def execute(
-        self, call: ModelCall, context: RunContext
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        """Send the prompt once."""
-        outcome = checked_result(
-            self.model.complete, await self.model.complete(call.prompt, context.delta_sink)
-        )
-        if not is_successful(outcome):
-            return outcome
-        response = outcome.unwrap()
-        if response.completion_instruction is None and response.text:
-            instruction = instruction_in(response.text, besides=_declared(call.prompt))
-            if instruction is not None:
-                return Success(evolve(response, completion_instruction=instruction))
-        return outcome
-
-
-_FLAGS = ("is_complete", "is_more_calls_needed", "is_non_recoverable")
-_TEXTS = ("next_step_id", "failure_reason")
-
-
-def _declared(prompt: Prompt) -> Collection[str]:
-    """Fields of the declared output: they are data, whatever they are called."""
-    if prompt.instructions is None:
-        return ()
-    properties = prompt.instructions.json_schema().get("properties")
-    return tuple(properties) if isinstance(properties, Mapping) else ()
-
-
-def instruction_in(text: str, *, besides: Collection[str] = ()) -> StepCompletionInstruction | None:
-    """The instruction that a whole-text JSON object gives: at least one of its flags, as a bool.
-
-    Both spellings count (`is_complete`, `isComplete`). JSON inside prose does not: what a model
-    quotes is not what it says.
-
-    Args:
-        besides: Keys that mean something else here.
-    """
-    stripped = text.strip()
-    if not stripped.startswith("{") or (
-        "omplete" not in stripped and "ecoverable" not in stripped and "eeded" not in stripped
-    ):
-        return None
-    try:
-        parsed = json.loads(stripped)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(parsed, dict):
-        return None
-    values = {snake_case(key): value for key, value in parsed.items() if key not in besides}
-    flags = {name: values[name] for name in _FLAGS if isinstance(values.get(name), bool)}
-    texts = {name: values[name] for name in _TEXTS if isinstance(values.get(name), str)}
-    return StepCompletionInstruction(**flags, **texts) if flags else None
+__all__ = ["ModelCalls"]
 
 
 _SHORTEST_CONTEXT = 4000
 """Tokens of a prompt that every listed model takes: it is not looked up."""
-
-_CUT_OFF = ModelFailure(
-    code="cut-off",
-    message="The call was cut off before its answer came; it may have been paid for.",
-)
 
 
 def _with(
@@ -323,7 +177,7 @@ class ModelCalls:
         """What the call may use at most."""
         services = self.view.context.scope.services
         return CallEstimate(
-            characters=prompt_characters(call.prompt, call.layout),
+            characters=prompt_characters(call.prompt),
             max_output_tokens=call.prompt.options.max_output_tokens,
             cost_usd=lambda usage: with_cost(usage, model, services).cost_usd,
         )
@@ -406,7 +260,7 @@ class ModelCalls:
         cut = _with(
             running,
             CallStatus.FAILED,
-            failure=_CUT_OFF,
+            failure=CUT_OFF,
             attempts=len(wasted) + 1,
             wasted=wasted,
             completed_at=self.view.context.scope.services.clock.now(),
@@ -469,7 +323,7 @@ class ModelCalls:
         if is_short and prompt.options.context_tokens is None and own is None:
             return None
         most = context_tokens_of(model, prompt.options, services)
-        tokens = -(-prompt_characters(prompt, call.layout) // CHARACTERS_PER_TOKEN)
+        tokens = -(-prompt_characters(prompt) // CHARACTERS_PER_TOKEN)
         if most is None or tokens <= most:
             return None
         name = model.name if model is not None else "the model"
@@ -533,56 +387,36 @@ class ModelCalls:
     async def _record(
         self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float = 0.0
     ) -> None:
-        fact = (
-            self._answered(call, duration_ms, remember=remember, waited_s=waited_s)
-            if call.failure is None
-            else self._lost(call, call.failure)
-        )
+        fact: ModelCallFact
+        if call.failure is not None:
+            fact = lost(self.view, call, call.failure)
+        else:
+            assert call.response is not None  # noqa: S101  # a call without failure has a response
+            fact = answered(
+                self.view,
+                call,
+                call.response,
+                duration_ms=duration_ms,
+                waited_s=waited_s,
+                is_remembered=remember,
+                sequence=self._next_sequence() if remember else None,
+            )
         await self.view.context.scope.recorder.record(call.key, fact)
 
-    def _lost(
-        self, call: ModelCall, failure: ModelFailure
-    ) -> ModelCallFailed | ModelCallInterrupted:
-        kind = ModelCallInterrupted if failure is _CUT_OFF else ModelCallFailed
-        return kind(
-            step_id=self.view.step_id,
-            phase=call.phase,
-            attempts=call.attempts,
-            retried_usage=_retried(call),
-            error=failure.info().to_json(),
-            usage=failure.usage.to_json(),
-        )
-
-    def _answered(
-        self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float
-    ) -> ModelCallFinished:
-        view, response = self.view, call.response
-        assert response is not None  # noqa: S101  # a call without failure has a response
-        sequence = None
-        if remember and view.live_conversation is not None:
-            view.live_conversation.count += 1
-            sequence = view.live_conversation.count
-        return ModelCallFinished(
-            step_id=view.step_id,
-            phase=call.phase,
-            attempts=call.attempts,
-            retried_usage=_retried(call),
-            conversation=view.conversation_id if remember else f"{view.conversation_id}#aside",
-            message=response.message,
-            sequence=sequence,
-            metrics=_metrics(response, duration_ms, waited_s),
-            finish_reason=response.finish_reason,
-            instruction=response.completion_instruction,
-            sections=apportioned(response.usage.input_tokens, section_tokens(parts_of_call(call)))
-            or None,
-            summarises=call.summarises,
-            of_session=call.is_of_session,
-        )
+    def _next_sequence(self) -> int | None:
+        """The number of the next message of the session; None: the step has no part in one."""
+        live_conversation = self.view.live_conversation
+        if live_conversation is None:
+            return None
+        live_conversation.count += 1
+        return live_conversation.count
 
     def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
         context = self.view.context
         context.scope.services.metrics.retried("model")
         self.view.log.warning("model_call_retried", attempt=attempt, code=failure.code)
+        if not context.scope.events.is_watched:
+            return
         context.scope.events.publish(
             AttemptFailed(
                 run_id=context.run_id,
@@ -610,33 +444,3 @@ def _raised(error: Exception, retry: RetryConfig) -> ModelFailure:
             error, unless_known=False, retryable=retry.retryable_exceptions
         ),
     )
-
-
-def _retried(call: ModelCall) -> Mapping[str, JsonValue] | None:
-    """The usage of failed attempts, in tokens and US dollars; None: there were none."""
-    return call.retried_usage.to_json() if call.retried_usage.total_tokens else None
-
-
-def _metrics(
-    response: ModelCallResponse, duration_ms: float, waited_s: float
-) -> Mapping[str, JsonValue]:
-    metrics: dict[str, JsonValue] = {
-        "duration_ms": duration_ms,
-        "input_tokens": response.usage.input_tokens,
-        "output_tokens": response.usage.output_tokens,
-        "total_tokens": response.usage.total_tokens,
-        "cached_tokens": response.usage.cached_tokens,
-    }
-    if waited_s:
-        metrics["waited_ms"] = round(waited_s * 1000, 3)
-    if response.usage.cost_usd is not None:
-        metrics["cost_usd"] = response.usage.cost_usd
-    if response.model_name is not None:
-        metrics["model_name"] = response.model_name
-    if response.provider is not None:
-        metrics["provider"] = response.provider
-    if response.cached_from is not None:
-        metrics["cached_from"] = response.cached_from
-    if response.first_token_latency_ms is not None:
-        metrics["first_token_latency_ms"] = response.first_token_latency_ms
-    return metrics

@@ -117,11 +117,21 @@ class BuiltRecipe:
     """The recipe as JSON, as it is stored with its runs; None: it was made by code."""
     asking: tuple[tuple[str, ModelConfig], ...] = ()
     """Each model configuration that steps use, with the first step that uses it."""
+    _models: dict[str, tuple[ModelConfig, ModelConfig]] = field(
+        factory=dict, init=False, eq=False, repr=False
+    )
+    """By step: the settings of a recipe that were asked for last, and what they make with its own.
+    All runs of a recipe ask with the same."""
 
     def model_config(self, base: ModelConfig, step_id: str) -> ModelConfig:
         """The step's own model settings over those of the recipe."""
         own = self.control(step_id).model
-        return base.overlaid(own) if own else base
+        if own is None:
+            return base
+        known = self._models.get(step_id)
+        if known is None or known[0] is not base:
+            known = self._models[step_id] = (base, base.overlaid(own))
+        return known[1]
 
     def control(self, step_id: str) -> StepControl:
         """What the engine decides about that step from outside."""

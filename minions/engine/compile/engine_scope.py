@@ -7,12 +7,14 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from minions.contracts.errors import FailureInfo
+from minions.contracts.executions import StepExecution
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import StepScope
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, ModelConfig
 
-__all__ = ["Default", "EngineScope"]
+__all__ = ["Default", "EngineScope", "NestedOutcome"]
 
 
 @frozen
@@ -21,6 +23,17 @@ class Default:
 
     value: JsonValue = None
     is_given: bool = False
+
+
+@frozen(kw_only=True)
+class NestedOutcome:
+    """How a recipe ended that ran within a step."""
+
+    output: object
+    error: FailureInfo | None
+    """Why it failed; None: it completed."""
+    executions: tuple[StepExecution[object], ...]
+    """The executions of its steps, in order of their end."""
 
 
 class EngineScope(StepScope):
@@ -36,8 +49,33 @@ class EngineScope(StepScope):
         """
 
     @abstractmethod
+    async def try_recipe(
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue],
+        place: str,
+        *,
+        model: ModelConfig | None,
+    ) -> NestedOutcome:
+        """Run a recipe, and return how it ended.
+
+        Args:
+            place: Unique in the step, and the same when the step is entered again.
+            model: Over the model settings of the step's recipe; None: those.
+        Raises:
+            UsageError: An input that the recipe does not take.
+            StepFailedError: A decision is pending, or a limit of the run is reached.
+        """
+
+    @abstractmethod
     async def ask_person(
-        self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
+        self,
+        text: str,
+        *,
+        form: JsonSchema | None,
+        default: Default,
+        timeout_s: float | None,
+        place: str = "ask",
     ) -> JsonValue:
         """Ask a person, and return the answer.
 
@@ -45,6 +83,7 @@ class EngineScope(StepScope):
             form: JSON Schema of the answer; None: text.
             default: Counts if nobody answers in time.
             timeout_s: How long to wait, in seconds; None: without a limit.
+            place: Unique in the step, where it asks several questions.
         Raises:
             StepFailedError: There is no answer yet (`needs-decision`), or none came in time
                 (`ask-timeout`).

@@ -18,6 +18,7 @@ from minions.engine.compile.function_steps import step_classes
 from minions.engine.compile.registered_steps import parameters_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.planner import RecipePlanner
 
 __all__ = ["Extensions", "ModelChooser", "ModelSource"]
 
@@ -62,6 +63,8 @@ class Extensions:
     steps: Mapping[str, type[Step[object]]] = field(factory=dict, converter=step_classes)
     """`Step` classes and `@step` functions for `uses:` steps. They are called with `id` and the
     arguments of `with`."""
+    planner: RecipePlanner | None = None
+    """Makes the recipes of `plan:` steps; None: there can be none."""
 
     def catalog(self) -> Catalog:
         """The declarations of everything that recipes may name, for the static checks."""

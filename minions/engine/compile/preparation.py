@@ -7,18 +7,20 @@ from collections.abc import Collection, Mapping
 from typing import Final, cast
 
 from minions.contracts.context import Limits
-from minions.contracts.errors import SchemaError
+from minions.contracts.errors import EnvironmentRefusedError, SchemaError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import SchemaValidator, check_schema, schema_of
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
-from minions.contracts.tools import Tool, Toolbox
+from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.kinds.plan import PlanSpec
 from minions.recipe.model import AgentRecipe
+from minions.recipe.steps_within import steps_within
 
 __all__ = ["Preparation", "rendered"]
 
@@ -44,6 +46,16 @@ class Preparation:
         if check is None:
             check = self._output_checks[output_class] = SchemaValidator(schema_of(output_class))
         return check
+
+    def planned_effects(self, recipe: AgentRecipe) -> Mapping[str, Effect]:
+        """Effects of the tools of recipes that `plan:` steps make, by full name; empty without
+        such steps.
+        """
+        planner = self._extensions.planner
+        steps = (step for _, _, step in steps_within(recipe))
+        if planner is None or not any(isinstance(step, PlanSpec) for step in steps):
+            return {}
+        return planner.effects
 
     def built(
         self, recipe: AgentRecipe, tools: Toolbox, runs: Collection[str] | None = None
@@ -71,12 +83,18 @@ class Preparation:
         return built
 
     def open_tools(
-        self, recipe: AgentRecipe, known: Mapping[str, JsonValue], secrets: Secrets
+        self,
+        recipe: AgentRecipe,
+        known: Mapping[str, JsonValue],
+        secrets: Secrets,
+        *,
+        are_called: bool = True,
     ) -> Toolbox:
         """The tools of the recipe's toolsets, and every tool that the operator registered.
 
         Args:
             known: The values that options may read: `inputs` and `run`.
+            are_called: False: what is missing here, such as a sandbox, refuses nothing.
         Raises:
             UsageError, EnvironmentRefusedError: A toolset does not exist or refuses its options.
         """
@@ -89,11 +107,22 @@ class Preparation:
             options = secrets.reveal(compile_template(use.options).render(known))
             checked = cast("Mapping[str, JsonValue]", options)
             with hidden_errors(secrets, f"Opening the toolset '{use.name}'"):
-                opened += toolset.open_under(use.prefix, checked)
+                opened += _opened(toolset, use.prefix, checked, are_called=are_called)
         for tool in opened if secrets else ():
             refuse_shown_secrets(tool, secrets)
         own = self._extensions.tools
         return Toolbox(tuple(opened)).plus(own) if opened else own
+
+
+def _opened(
+    toolset: Toolset, prefix: str | None, options: Mapping[str, JsonValue], *, are_called: bool
+) -> tuple[Tool, ...]:
+    try:
+        return toolset.open_under(prefix, options)
+    except EnvironmentRefusedError:
+        if are_called:
+            raise
+        return toolset.described_under(prefix)
 
 
 def rendered(template: Template | None, known: Mapping[str, JsonValue]) -> str | None:

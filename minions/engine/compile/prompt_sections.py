@@ -123,9 +123,11 @@ def prompt_parts(prompt: Prompt, layout: PromptLayout) -> Iterator[PromptPart]:
     yield from tool_parts(prompt.tools)
 
 
-def prompt_characters(prompt: Prompt, layout: PromptLayout) -> int:
-    """The characters of all texts of a prompt."""
-    return sum(len(part.text) for part in prompt_parts(prompt, layout))
+def prompt_characters(prompt: Prompt) -> int:
+    """The characters of all texts of a prompt, whatever sections they belong to."""
+    said = sum(len(message_text(message)) for message in prompt.messages)
+    sent_with = (*_bound_parts(prompt), *tool_parts(prompt.tools))
+    return said + sum(len(part.text) for part in sent_with)
 
 
 def schema_parts(output: OutputInstructions[object] | None, *, is_bound: bool) -> list[PromptPart]:
@@ -198,5 +200,7 @@ def _bound_parts(prompt: Prompt) -> Iterator[PromptPart]:
 
 def message_text(message: Message) -> str:
     """All that a message says: its text, and its calls with their arguments."""
+    if not message.tool_calls:
+        return message.content or ""
     calls = "".join(f"{call.name}{call.arguments}" for call in message.tool_calls)
-    return f"{message.content or ''}{calls}" if calls else message.content or ""
+    return f"{message.content or ''}{calls}"

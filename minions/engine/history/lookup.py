@@ -132,6 +132,8 @@ class SentPrompt:
     phase: str | None
     sections: Mapping[str, JsonValue]
     """Input tokens by section; they add up to those of the call."""
+    cached_from: str | None = None
+    """The run whose answer was taken from the cache, so that nothing was sent; None: none."""
 
 
 @frozen(kw_only=True)
@@ -409,8 +411,13 @@ def prompts_in(entries: Sequence[JournalEntry]) -> Iterator[SentPrompt]:
     for entry in entries:
         fact = entry.fact
         if isinstance(fact, ModelCallFinished) and fact.sections:
+            cached_from = (fact.metrics or {}).get("cached_from")
             yield SentPrompt(
-                step_id=fact.step_id, key=entry.key, phase=fact.phase, sections=fact.sections
+                step_id=fact.step_id,
+                key=entry.key,
+                phase=fact.phase,
+                sections=fact.sections,
+                cached_from=cached_from if isinstance(cached_from, str) else None,
             )
 
 

@@ -41,6 +41,7 @@ from minions.contracts.facts import (
     StepFact,
     StepFailed,
     StepFinished,
+    StepInterrupted,
     StepOmission,
     StepOutcome,
     StepSkipped,
@@ -100,6 +101,8 @@ class StepRows:
     """The row of its end; None: it was cut off or waits."""
     rows: list[JournalEntry] = field(factory=list)
     """All its rows, oldest first."""
+    was_cut_off: bool = False
+    """Whether it failed while work within it was cut off: that is not continued."""
     is_answered: bool = False
     """Whether a back edge followed its failure: the failure then stays, also in a retry."""
 
@@ -256,6 +259,8 @@ class Replay:
         """The position of the newest row."""
         self._latest: dict[tuple[str, str], JournalEntry] = {}
         self._executions: dict[str, StepRows] = {}
+        self._interrupted: set[str] = set()
+        """Keys, without generation, of executions that were cut off and not continued so far."""
         self._current: dict[str, StepRows | None] = {}
         self._back_edges: dict[str, RecordedBackEdge] = {}
         self._given_up: set[str] = set()
@@ -314,11 +319,17 @@ class Replay:
         return rows
 
     def _add_step_row(self, rows: StepRows, entry: JournalEntry, fact: StepFact) -> None:
-        self._current[base_key(rows.key)] = rows
+        base = base_key(rows.key)
+        self._current[base] = rows
+        self._interrupted.discard(base)
         if isinstance(fact, StepStarted):
             rows.started = entry
+        elif isinstance(fact, StepInterrupted):
+            self._interrupted.add(base)
         elif fact.state in _FINAL:
             rows.ended = entry
+        if isinstance(fact, StepFailed):
+            rows.was_cut_off = any(base in enclosing(each) for each in self._interrupted)
 
     def _add_resume(self, fact: RunResumed) -> None:
         self.decisions.update(fact.decided)

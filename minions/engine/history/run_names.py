@@ -60,12 +60,14 @@ async def meaning_of(journal: Journal, name: str) -> Meaning:
 
 
 async def shortest_name(journal: Journal, run_id: str) -> str:
-    """The shortest start of a run's id that means only that run now, as a person may type it."""
+    """The shortest start of a run's id that means only that run now, as a person may type it.
+
+    Args:
+        run_id: Of a recorded run.
+    """
     for length in range(_FEWEST, len(run_id), 2):
         start = run_id[:length]
-        if [row.run_id for row in await journal.runs(RunFilter(id_start=start), limit=2)] != [
-            run_id
-        ]:
+        if await journal.is_ambiguous(start):
             continue
         if not await journal.sessions(SessionFilter(id_start=start), limit=1):
             return start

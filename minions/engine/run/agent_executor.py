@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from minions.contracts.budgets import checked_user
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
@@ -16,9 +16,7 @@ from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, Secrets
 from minions.engine.calls.tool_calls import tool_call_executors
-from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import (
     ChosenSteps,
@@ -30,16 +28,16 @@ from minions.engine.history.conversation import ConversationStart
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.assembly import RunWiring
 from minions.engine.run.nested_runs import NestedRuns
-from minions.engine.run.pins import Pins, find_pins
-from minions.engine.run.recorded_run import (
-    RecordedRun,
-    load_recorded_run,
-)
 from minions.engine.run.run_start import RunStart, own_recipe, resume_start, retry_start
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, ModelConfig
+
+if TYPE_CHECKING:
+    from minions.engine.compile.planned_step import PlannedStep
+    from minions.engine.run.pins import Pins
+    from minions.engine.run.recorded_run import RecordedRun
 
 __all__ = ["AgentExecutor", "RecipeSource"]
 
@@ -149,6 +147,8 @@ class AgentExecutor:
             NotFoundError: No such recipe, step or run.
             UsageError: No run has all of it, or the recipe is a graph of transitions.
         """
+        from minions.engine.run.pins import find_pins
+
         found = self._find(recipe)
         return await find_pins(
             self._services.journal,
@@ -266,10 +266,12 @@ class AgentExecutor:
         Raises:
             As `execute`.
         """
+        from minions.engine.compile.dry_run import planned_steps
+
         found = self._find(recipe)
         checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())
         known: dict[str, JsonValue] = {"inputs": checked, "run": {"id": "", "session_id": ""}}
-        tools = self._preparation.open_tools(found, known, Secrets())
+        tools = self._preparation.open_tools(found, known, Secrets(), are_called=False)
         chosen = _chosen(found, part)
         return planned_steps(found, checked, tools, self._extensions, self._models, chosen)
 
@@ -316,7 +318,7 @@ class AgentExecutor:
             UsageError: It failed (`retry` it), the code differs, or a decision means nothing.
             EnvironmentRefusedError: No model, or another worker has the run.
         """
-        recorded = await load_recorded_run(self._services.journal, run_id)
+        recorded = await self._load(run_id)
         run = self.prepare_resume(
             recorded, recipe=recipe, decisions=decisions, output_class=output_class
         )
@@ -353,11 +355,16 @@ class AgentExecutor:
         Raises:
             As `resume`.
         """
-        recorded = await load_recorded_run(self._services.journal, run_id)
+        recorded = await self._load(run_id)
         run = self.prepare_retry(
             recorded, recipe=recipe, from_step=from_step, output_class=output_class
         )
         return await run.execute()
+
+    async def _load(self, run_id: str) -> RecordedRun:
+        from minions.engine.run.recorded_run import load_recorded_run
+
+        return await load_recorded_run(self._services.journal, run_id)
 
     @overload
     def prepare_resume(

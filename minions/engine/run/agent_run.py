@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Generic, cast
+from typing import TYPE_CHECKING, Generic, cast
 
 from attrs import evolve
 
@@ -37,8 +37,10 @@ from minions.engine.run.run_record import RunRecord
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.walk import RecipeWalk, WalkEnd
 from minions.engine.services.error_groups import leading_error
-from minions.engine.services.shared_budgets import BudgetedRun, BudgetShare
 from minions.recipe.model import MESSAGE_INPUT
+
+if TYPE_CHECKING:
+    from minions.engine.services.shared_budgets import BudgetedRun, BudgetShare
 
 __all__ = ["AgentRun"]
 
@@ -210,6 +212,8 @@ class AgentRun(Generic[T_co]):
 
     @property
     def _budgeted(self) -> BudgetedRun:
+        from minions.engine.services.shared_budgets import BudgetedRun
+
         return BudgetedRun(
             run_id=self.run_id,
             session_id=self.session_id,
@@ -298,6 +302,7 @@ class AgentRun(Generic[T_co]):
             executions=executions,
             output=cast("T_co | None", output),
             usage=context.progress.budget.usage,
+            discarded_usage=context.progress.budget.discarded,
             error=end.error,
             model_name=self.model_name,
             warnings=tuple(context.progress.warnings),

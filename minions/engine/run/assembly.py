@@ -103,7 +103,8 @@ class RunWiring:
             scope.secrets,
             chosen.runs if chosen is not None else None,
         )
-        start = start.with_doubt(opened.tools)
+        if start.resume_plan is not None:
+            start = start.with_doubt(opened.tools, self.preparation.planned_effects(recipe))
         plan, built = start.resume_plan, opened.built
         if chosen is not None:
             specs_of_parts(recipe)

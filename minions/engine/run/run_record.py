@@ -20,7 +20,7 @@ from minions.contracts.facts import (
     ToolCallInDoubt,
 )
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import user
+from minions.contracts.messages import usage_document, user
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
@@ -152,8 +152,7 @@ class RunRecord:
         finished = RunFinished(
             status=end.status.value,
             output=encode(output),
-            usage=progress.budget.usage.to_json(),
-            spent=progress.budget.spent._asdict() if progress.budget.has_lost_calls else None,
+            usage=usage_document(progress.budget.usage, progress.budget.discarded),
             error=error.to_json() if error is not None else None,
             # The messages that a failed regeneration replaced are there again.
             sequence=conversation.restores if conversation is not None and has_failed else None,
@@ -183,14 +182,15 @@ class RunRecord:
 
     def _publish_end(self, end: WalkEnd, output: object) -> None:
         """The last event of a run whose end is recorded already."""
-        scope, usage = self._context.scope, self._context.progress.budget.usage
+        scope, budget = self._context.scope, self._context.progress.budget
+        metrics = usage_document(budget.usage, budget.discarded)
         scope.events.publish(
             RunCompleted(
                 run_id=scope.run_id,
                 session_id=scope.session_id,
                 timestamp=scope.services.clock.now(),
                 status=end.status.value,
-                data={"response": encode(output), "metrics": usage.to_json()},
+                data={"response": encode(output), "metrics": metrics},
             )
         )
 

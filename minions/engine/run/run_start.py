@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
@@ -11,7 +12,7 @@ from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
-from minions.contracts.tools import Toolbox
+from minions.contracts.tools import Effect, Toolbox
 from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
@@ -19,11 +20,12 @@ from minions.engine.history.file_rollback import is_rolled_back, rolled_back_wit
 from minions.engine.history.recorded import earlier_usage
 from minions.engine.history.replay import OpenCall, Replay
 from minions.engine.run.recipe_changes import check_outputs, steps_from
-from minions.engine.run.recorded_run import RecordedRun, edited_inputs
-from minions.engine.run.retry_from import is_address, reruns_from
 from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
+
+if TYPE_CHECKING:
+    from minions.engine.run.recorded_run import RecordedRun
 
 __all__ = ["ResumePlan", "RunStart", "own_recipe", "resume_start", "retry_start"]
 
@@ -70,16 +72,19 @@ class RunStart:
     live_conversation: ConversationStart | None = field(factory=ConversationStart)
     """Where it continues the conversation of its session; None: the recorded run had none."""
 
-    def with_doubt(self, tools: Toolbox) -> RunStart:
+    def with_doubt(self, tools: Toolbox, effects: Mapping[str, Effect]) -> RunStart:
         """With the calls that began, whose end is unknown, and that may not simply be repeated.
 
+        Args:
+            tools: The tools of the recipe and of the recipes that its steps name.
+            effects: Effects of tools of recipes that are made in the run, by full name.
         Raises:
             UsageError: `bad-arguments`; edited arguments of an approval do not fit their tool.
         """
         if self.resume_plan is None or self.replay is None:
             return self
         check_edits(self.replay, self.resume_plan.decisions, tools)
-        plan = evolve(self.resume_plan, doubt=calls_in_doubt(self.replay, tools))
+        plan = evolve(self.resume_plan, doubt=calls_in_doubt(self.replay, tools, effects))
         return evolve(self, resume_plan=plan)
 
 
@@ -142,6 +147,9 @@ def retry_start(
             do not fit.
         NotFoundError: There is no such step or execution.
     """
+    from minions.engine.run.recorded_run import edited_inputs
+    from minions.engine.run.retry_from import is_address, reruns_from
+
     given = recipe if is_edited else None
     is_whole = recorded.summary.status == RunStatus.COMPLETED
     if is_whole and given is None and from_step is None and not inputs:

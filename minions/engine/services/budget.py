@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from attrs import frozen
 
@@ -12,7 +12,7 @@ from minions.contracts.errors import LIMIT_REACHED, FailureInfo, StepFailedError
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.messages import TokenUsage
 from minions.contracts.run_rows import Spent
-from minions.engine.services.spending import CallEstimate, EarlierUsage, Spending
+from minions.engine.services.spending import CallEstimate, CallHold, EarlierUsage, Spending
 
 __all__ = ["CallReservation", "RunBudget"]
 
@@ -63,8 +63,13 @@ class RunBudget:
 
     @property
     def usage(self) -> TokenUsage:
-        """What the calls of this execution of the run used, with those that were replayed."""
-        return self._own.usage
+        """What the calls of all executions of the run used."""
+        return self._own.usage + self._own.earlier.usage
+
+    @property
+    def discarded(self) -> TokenUsage:
+        """The part of `usage` that earlier executions used and this one did not replay."""
+        return self._own.earlier.usage
 
     @property
     def spent(self) -> Spent:
@@ -72,11 +77,6 @@ class RunBudget:
         own = self._own
         known = (own.usage.cost_usd or 0.0) + own.earlier.cost_usd
         return Spent(own.tokens, known)
-
-    @property
-    def has_lost_calls(self) -> bool:
-        """Whether earlier executions made calls that this one did not replay."""
-        return self._own.earlier.tokens > 0
 
     @property
     def _levels(self) -> tuple[Spending, ...]:
@@ -102,6 +102,14 @@ class RunBudget:
     def reached(self) -> str | None:
         """The limit that was reached, by its name, here or in an enclosing run; None: none was."""
         return self._own_reached or (self._parent.reached if self._parent is not None else None)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the reached limit bounds many runs: no edit of a recipe raises it."""
+        if self._own_reached is None:
+            return self._parent is not None and self._parent.is_shared
+        is_own = self._stopped_at not in (None, "max_steps") or self._own.reached is not None
+        return not is_own and any(each.reached for each in self._shared)
 
     @property
     def whose(self) -> str:
@@ -194,11 +202,16 @@ class RunBudget:
             yield CallReservation(levels, 0)
             return
         wanted = estimate()
-        async with AsyncExitStack() as held:
+        held: list[tuple[Spending, CallHold]] = []
+        try:
             for level in limited:
-                await held.enter_async_context(level.reserve(wanted))
+                if (hold := await level.reserve(wanted)) is not None:
+                    held.append((level, hold))
                 self.check(refuses=refuses)
             yield CallReservation(levels, wanted.characters)
+        finally:
+            for level, hold in reversed(held):
+                level.release(hold)
 
     def last_call(self) -> CallReservation:
         """What one more call spends from, although the budget is spent."""

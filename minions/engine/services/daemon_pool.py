@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import threading
@@ -13,6 +12,7 @@ from typing import Final, TypeVar
 
 from attrs import field, mutable
 
+from minions.contracts.blocking_results import settle_with
 from minions.contracts.runtime import BlockingCalls
 
 __all__ = ["DaemonPool"]
@@ -64,7 +64,7 @@ class DaemonPool(BlockingCalls):
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         call = functools.partial(contextvars.copy_context().run, function)
-        job = _Job(functools.partial(_carry_out, call, future))
+        job = _Job(functools.partial(settle_with, call, future))
         self._add(job)
         try:
             return await future
@@ -111,27 +111,3 @@ class DaemonPool(BlockingCalls):
                 return None
             finally:
                 self._idle -= 1
-
-
-def _carry_out(call: Callable[[], T], future: asyncio.Future[T]) -> None:
-    try:
-        result = call()
-    except BaseException as error:  # noqa: BLE001  # whoever awaits decides, not this thread
-        failure = _as_exception(error)
-        _settle(future, lambda: future.set_exception(failure))
-    else:
-        _settle(future, lambda: future.set_result(result))
-
-
-def _settle(future: asyncio.Future[T], settle: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: the caller is gone
-        future.get_loop().call_soon_threadsafe(lambda: None if future.done() else settle())
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """SystemExit would end the event loop, StopIteration the awaiting coroutine."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    failure = RuntimeError(f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure

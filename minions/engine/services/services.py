@@ -8,7 +8,7 @@ import os
 import random
 import time
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 
@@ -32,11 +32,12 @@ from minions.contracts.secrets import SecretSource
 from minions.contracts.step_cache import StepCache
 from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.flow.flow_control import SharedFlowControl
-from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.secrets import environment_and_files
-from minions.engine.services.shared_budgets import SharedBudgets
 from minions.engine.services.worker_names import is_worker_gone, worker_name
+
+if TYPE_CHECKING:
+    from minions.engine.services.shared_budgets import SharedBudgets
 
 __all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
 
@@ -127,6 +128,8 @@ class Services:
 
     @journal.default
     def _default(self) -> Journal:
+        from minions.engine.services.memory_journal import MemoryJournal
+
         return MemoryJournal(self.clock, most_ended=_MOST_ENDED)
 
 

@@ -6,7 +6,7 @@ processes write to the same journal, it is read again as runs start, at most onc
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
@@ -21,6 +21,7 @@ from minions.contracts.journal import Journal
 from minions.contracts.run_rows import RunFilter, RunRow, Spender, Spent, day_of
 from minions.contracts.runtime import Clock
 from minions.engine.services.budget import RunBudget
+from minions.engine.services.loop_lock import LoopLock
 from minions.engine.services.spending import EarlierUsage, Spending
 
 __all__ = ["BudgetShare", "BudgetedRun", "SharedBudgets"]
@@ -66,14 +67,16 @@ class _Account:
         """What the rows say that was not spent here since the account is open."""
         self._next_look: float | None = None
         """The elapsed time from which rows are read again; None: they were not read yet."""
-        self._lock = asyncio.Lock()
+        self._lock = LoopLock()
+        self._guard = spending.guard
 
     @property
     def spent(self) -> Spent:
         """What is known to be spent."""
         spending = self.spending
-        known = (spending.usage.cost_usd or 0.0) + spending.earlier.cost_usd
-        return Spent(spending.tokens, known)
+        with self._guard:
+            known = (spending.usage.cost_usd or 0.0) + spending.earlier.cost_usd
+            return Spent(spending.tokens, known)
 
     async def look(self, journal: Journal, clock: Clock) -> None:
         """Read what is recorded, unless that was done a moment ago or nobody else writes it."""
@@ -83,11 +86,13 @@ class _Account:
                 return
             # A run may end, and its row change, while the rows are read: what is executed here is
             # left out of the sum, and counts with what was known of it before.
-            before, settled = dict(self.active), self._settled
+            with self._guard:
+                before, settled = dict(self.active), self._settled
             found = await journal.spent(self.spender, without=before)
             for amount in before.values():
                 found = found.plus(amount)
-            self._set_others(found.plus(settled, -1))
+            with self._guard:
+                self._set_others(found.plus(settled, -1))
             took = clock.monotonic() - begin
             self._next_look = begin + max(_LOOK_EVERY_S, _MOST_SHARE * took)
 
@@ -101,7 +106,8 @@ class _Account:
     async def begin(self, run: BudgetedRun, row: RunRow | None) -> None:
         """Let the run spend, which has spent already what no row says yet."""
         async with self._lock:  # not while rows are read
-            self._begin(run, row)
+            with self._guard:
+                self._begin(run, row)
 
     def _begin(self, run: BudgetedRun, row: RunRow | None) -> None:
         if (again := self._lost.pop(run.run_id, None)) is not None:
@@ -112,6 +118,10 @@ class _Account:
 
     def end(self, run: BudgetedRun, row: RunRow | None, *, is_recorded: bool) -> None:
         """Note that the run is not executed any more."""
+        with self._guard:
+            self._end(run, row, is_recorded=is_recorded)
+
+    def _end(self, run: BudgetedRun, row: RunRow | None, *, is_recorded: bool) -> None:
         del self.active[run.run_id]
         own = run.budget.spent.plus(row.known if row is not None else Spent(), -1)
         if is_recorded:
@@ -128,7 +138,8 @@ class _Account:
     @property
     def is_spent(self) -> bool:
         """Whether no call may begin."""
-        return (self.spending.reached or self.spending.used_up()) is not None
+        with self._guard:
+            return (self.spending.reached or self.spending.used_up()) is not None
 
 
 @frozen(eq=False)
@@ -148,6 +159,8 @@ class SharedBudgets:
         """Nothing is read yet."""
         self.limits = limits
         self._accounts: OrderedDict[Spender, _Account] = OrderedDict()
+        self._guard = threading.RLock()
+        """Of the accounts: event loops may run in several threads."""
 
     @property
     def cost_limit(self) -> tuple[float, str] | None:
@@ -169,7 +182,8 @@ class SharedBudgets:
         share = BudgetShare(run, row, [])
         try:
             for account in accounts:
-                self._accounts.setdefault(account.spender, account)
+                with self._guard:
+                    self._accounts.setdefault(account.spender, account)
                 await account.begin(run, row)
                 share.accounts.append(account)
         except BaseException:
@@ -209,7 +223,8 @@ class SharedBudgets:
         self, run: BudgetedRun, journal: Journal, clock: Clock
     ) -> Sequence[_Account]:
         """The accounts of the run, the narrowest first: all runs reserve in this order."""
-        accounts = [*self._accounts_of(run, clock.now())]
+        with self._guard:
+            accounts = [*self._accounts_of(run, clock.now())]
         for account in accounts:
             await account.look(journal, clock)
         return accounts
@@ -256,6 +271,10 @@ class SharedBudgets:
 
     def _forget(self) -> None:
         """Drop accounts that were not needed for longest; what they count is in the rows."""
+        with self._guard:
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
         more = len(self._accounts) - _MOST_ACCOUNTS
         if more <= 0:
             return
@@ -286,12 +305,13 @@ def _refusal(account: _Account, now: datetime) -> BudgetSpentError:
     name = spending.reached or spending.used_up() or ""
     most = getattr(spending.limits(), name)
     spent = account.spent
-    amount = f"${spent.cost_usd:.6g}" if name == "max_cost_usd" else f"{spent.tokens} tokens"
+    is_cost = name == "max_cost_usd"
+    used = f"${spent.cost_usd:.6g} was spent" if is_cost else f"{spent.tokens} tokens were used"
     free_at = account.free_at
     when = f"There is a new budget from {free_at:%Y-%m-%d %H:%M} UTC on." if free_at else ""
     return BudgetSpentError(
-        f"The {spending.whose} limit {spending.names[name]}={most:g} is reached: {amount} were "
-        f"spent. Nothing was started. {when or 'Start another session.'}",
+        f"The {spending.whose} limit {spending.names[name]}={most:g} is reached: {used}. "
+        f"Nothing new was started. {when or 'Start another session.'}",
         limit=spending.names[name],
         retry_after_s=_seconds_until(free_at, now) if free_at is not None else None,
     )

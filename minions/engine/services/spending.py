@@ -12,17 +12,17 @@ from the answers; before the first one, a character counts as a token.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from attrs import frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
+from minions.engine.services.loop_lock import LoopLock, Waiter
 
-__all__ = ["ASSUMED_OUTPUT_TOKENS", "CallEstimate", "EarlierUsage", "Spending"]
+__all__ = ["ASSUMED_OUTPUT_TOKENS", "CallEstimate", "CallHold", "EarlierUsage", "Spending"]
 
 ASSUMED_OUTPUT_TOKENS: Final = 16_384
 """Tokens that an answer may have, as long as nothing is known about the answers."""
@@ -48,6 +48,27 @@ class CallEstimate:
     """The price of a usage in US dollars; None: not known."""
 
 
+class CallHold:
+    """A call in flight, with what is held for it."""
+
+    __slots__ = ("amount", "estimate")
+
+    def __init__(self, estimate: CallEstimate) -> None:
+        self.estimate = estimate
+        self.amount: _Held | None = None
+        """None: nobody needed to know it yet."""
+
+
+class _Held(NamedTuple):
+    """What calls in flight may still use: tokens, and US dollars."""
+
+    tokens: int
+    cost_usd: float
+
+    def plus(self, other: _Held, sign: int = 1) -> _Held:
+        return _Held(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
+
+
 class EarlierUsage:
     """What earlier executions of a run used, as far as it was not replayed yet.
 
@@ -60,6 +81,7 @@ class EarlierUsage:
         self.cost_usd = 0.0
         self.unpriced = 0
         """Calls that used tokens and whose cost is not known."""
+        self._output_tokens = self._cached_tokens = 0
         self._keys: set[str] = set()
         for key, usage in calls:
             self._keys.add(key)
@@ -70,6 +92,18 @@ class EarlierUsage:
         """How many calls were not replayed yet."""
         return len(self._keys)
 
+    @property
+    def usage(self) -> TokenUsage:
+        """What they used in all; nothing where they used no tokens."""
+        if not self.tokens:
+            return TokenUsage()
+        return TokenUsage(
+            input_tokens=self.tokens - self._output_tokens,
+            output_tokens=self._output_tokens,
+            cached_tokens=self._cached_tokens,
+            cost_usd=None if self.unpriced else self.cost_usd,
+        )
+
     def replayed(self, key: str, usage: TokenUsage) -> None:
         """Leave that call out: from now on it counts with the others."""
         if key in self._keys:
@@ -78,6 +112,8 @@ class EarlierUsage:
 
     def _count(self, usage: TokenUsage, sign: int) -> None:
         self.tokens += sign * usage.total_tokens
+        self._output_tokens += sign * usage.output_tokens
+        self._cached_tokens += sign * usage.cached_tokens
         self.cost_usd += sign * (usage.cost_usd or 0.0)
         self.unpriced += sign * (usage.cost_usd is None and usage.total_tokens > 0)
 
@@ -119,18 +155,29 @@ class Spending:
         """The limit that was reached, by its name; it stays so."""
         self._in_flight = 0
         self._held = _Held(0, 0.0)
+        """What the calls in flight may still use, without the one that is not sized."""
+        self._unsized: CallHold | None = None
+        """The call that began alone; it is sized when another one wants to begin beside it."""
         self._longest_output = 0
         self._tokens_per_character: float | None = None
         self._dollars_per_token = 0.0
         """The most that an answer cost: a server may take more than the listed price."""
-        self._turn = asyncio.Lock()
-        self._room = asyncio.Event()
+        # Runs of several threads may share it, each thread with an event loop of its own.
+        self.guard = threading.RLock()
+        """Of all numbers here; never held while something is waited for."""
+        self._turn = LoopLock()
+        self._waits_for_room: Waiter | None = None
+        """The call whose turn it is, while others hold too much."""
 
     @property
     def is_limited(self) -> bool:
         """Whether any limit on model calls is set."""
         limits = self.limits()
-        return any(getattr(limits, name) is not None for name in _LIMITED)
+        return not (
+            limits.max_model_calls is None
+            and limits.max_tokens is None
+            and limits.max_cost_usd is None
+        )
 
     def add(self, usage: TokenUsage, characters: int = 0) -> None:
         """Count what a call used.
@@ -138,9 +185,10 @@ class Spending:
         Args:
             characters: Of its prompt; 0: not known.
         """
-        self._count(usage, characters)
-        if self.reached is None:
-            self.reached = self.used_up()
+        with self.guard:
+            self._count(usage, characters)
+            if self.reached is None:
+                self.reached = self.used_up()
 
     def _count(self, usage: TokenUsage, characters: int = 0) -> None:
         self.usage += usage
@@ -158,11 +206,12 @@ class Spending:
         What is still to be replayed reaches no limit here: else the steps whose answers are
         recorded would not start, and the answers would be lost.
         """
-        self.calls += 1
-        self.earlier.replayed(key, usage)
-        self._count(usage)
-        if self.reached is None:
-            self.reached = self._used_up_by(self.usage.total_tokens, _known_cost(self.usage))
+        with self.guard:
+            self.calls += 1
+            self.earlier.replayed(key, usage)
+            self._count(usage)
+            if self.reached is None:
+                self.reached = self._used_up_by(self.usage.total_tokens, _known_cost(self.usage))
 
     def used_up(self) -> str | None:
         """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
@@ -204,36 +253,44 @@ class Spending:
             return None
         return f"${cost:.6g} was spent, and {self.names['max_cost_usd']}={most:g}"
 
-    @asynccontextmanager
-    async def reserve(self, estimate: CallEstimate) -> AsyncIterator[None]:
+    async def reserve(self, estimate: CallEstimate) -> CallHold | None:
         """Hold what the call may use, as soon as there is room for it.
 
-        The caller adds what the call used before it leaves. Once a limit is reached nothing is
-        held and nobody waits: the caller checks `reached`.
+        Returns:
+            What is held; the caller adds what the call used, and then releases it. None: a limit is
+            reached, and no call may begin.
         """
-        held = await self._held_for(estimate)
-        if self.reached is None:
-            self.calls += 1
-        try:
-            yield
-        finally:
-            if held is not None:
-                self._in_flight -= 1
-                self._held = self._held.plus(held, -1)
-                self._room.set()
-
-    async def _held_for(self, estimate: CallEstimate) -> _Held | None:
-        """What is held for the call; None: a limit is reached."""
         async with self._turn:  # in the order of arrival, so that none is overtaken for ever
-            while self._may_begin():
-                wanted = self._at_most(estimate)
-                if self._has_room(wanted):
-                    self._in_flight += 1
-                    self._held = self._held.plus(wanted)
-                    return wanted
-                self._room.clear()
-                await self._room.wait()
-        return None
+            while True:
+                with self.guard:
+                    self._waits_for_room = None
+                    if not self._may_begin():
+                        return None
+                    hold = CallHold(estimate)
+                    if self._has_room(hold):
+                        self._begin(hold)
+                        return hold
+                    self._waits_for_room = waiter = Waiter()
+                await waiter.wait()
+
+    def release(self, hold: CallHold) -> None:
+        """Give back what was held for a call that has ended; who waits looks again."""
+        with self.guard:
+            self._in_flight -= 1
+            if hold.amount is None:
+                self._unsized = None
+            else:
+                self._held = self._held.plus(hold.amount, -1)
+            if self._waits_for_room is not None:
+                self._waits_for_room.wake()
+
+    def _begin(self, hold: CallHold) -> None:
+        self.calls += 1
+        self._in_flight += 1
+        if hold.amount is None:
+            self._unsized = hold
+        else:
+            self._held = self._held.plus(hold.amount)
 
     def _may_begin(self) -> bool:
         """Whether no limit is reached; the limit on calls is reached by the next one."""
@@ -266,10 +323,16 @@ class Spending:
             return max(characters, _ASSUMED_INPUT_TOKENS)
         return _OVERHEAD_TOKENS + int(characters * ratio * _MARGIN)
 
-    def _has_room(self, wanted: _Held) -> bool:
+    def _has_room(self, hold: CallHold) -> bool:
+        """Whether there is room beside the calls in flight. One that is alone is not sized."""
         if not self._in_flight:
             return True
-        limits, held = self.limits(), self._held.plus(wanted)
+        if (first := self._unsized) is not None:
+            self._unsized = None
+            first.amount = self._at_most(first.estimate)
+            self._held = self._held.plus(first.amount)
+        hold.amount = self._at_most(hold.estimate)
+        limits, held = self.limits(), self._held.plus(hold.amount)
         if limits.max_tokens is not None and self.tokens + held.tokens > limits.max_tokens:
             return False
         most = limits.max_cost_usd
@@ -279,13 +342,3 @@ class Spending:
 def _known_cost(usage: TokenUsage) -> float | None:
     """US dollars; of no tokens 0, though their price is not known. None: not known."""
     return usage.cost_usd if usage.cost_usd is not None or usage.total_tokens else 0.0
-
-
-class _Held(NamedTuple):
-    """What calls in flight may still use: tokens, and US dollars."""
-
-    tokens: int
-    cost_usd: float
-
-    def plus(self, other: _Held, sign: int = 1) -> _Held:
-        return _Held(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)

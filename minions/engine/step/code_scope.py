@@ -6,28 +6,38 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
+from attrs import evolve
+
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ModelOptions, OutputInstructions, PromptLayout
 from minions.contracts.codec import encode
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.decisions import Question
-from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError, UsageError
+from minions.contracts.errors import (
+    LIMIT_REACHED,
+    NEEDS_DECISION,
+    FailureInfo,
+    StepFailedError,
+    UsageError,
+)
+from minions.contracts.executions import StepExecution
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import DefaultStep
 from minions.contracts.verdicts import CompletionMode
-from minions.engine.calls.model_calls import capabilities_of
+from minions.engine.calls.model_executors import capabilities_of
 from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import budget_spent
-from minions.engine.compile.engine_scope import Default, EngineScope
+from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
 from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
-from minions.engine.step.model_loop import ModelLoop, open_conversation, opening_messages
-from minions.recipe.model import AgentRecipe
+from minions.engine.step.model_loop import ModelLoop
+from minions.engine.step.opening import open_conversation, opening_messages
+from minions.recipe.model import AgentRecipe, ModelConfig
 
 __all__ = ["JournalledScope"]
 
@@ -201,12 +211,46 @@ class JournalledScope(EngineScope):
         self._trace.is_partial |= result.is_partial
         return result.output
 
+    async def try_recipe(
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue],
+        place: str,
+        *,
+        model: ModelConfig | None,
+    ) -> NestedOutcome:
+        """A recipe in a place of its own, with the models of the step's recipe."""
+        around = self._view.context.recipe.model
+        recipe = evolve(recipe, model=around.overlaid(model) if model is not None else around)
+        executions: list[StepExecution[object]] = []
+
+        def tell(found: Iterable[StepExecution[object]]) -> None:
+            executions.extend(found)
+            self._trace.add_executions(executions)
+
+        key = f"{self._view.key}#{place}"
+        view = self._view
+        result = await self._runner().run(recipe, inputs, view.context, view.address, key, tell)
+        error = result.error
+        if error is not None and error.code in (NEEDS_DECISION, LIMIT_REACHED):
+            if error.code == NEEDS_DECISION:
+                self._trace.wait(error)
+            raise StepFailedError(error)
+        self._trace.is_partial |= result.is_partial
+        return NestedOutcome(output=result.output, error=error, executions=tuple(executions))
+
     async def ask_person(
-        self, text: str, *, form: JsonSchema | None, default: Default, timeout_s: float | None
+        self,
+        text: str,
+        *,
+        form: JsonSchema | None,
+        default: Default,
+        timeout_s: float | None,
+        place: str = "ask",
     ) -> JsonValue:
-        """Ask a person one question; its key is unique in the step."""
+        """Ask a person; the key is unique in the step."""
         question = Question(
-            key=f"{self._view.key}/ask",
+            key=f"{self._view.key}/{place}",
             run_id=self._view.run_id,
             step_id=self._view.address,
             text=text,

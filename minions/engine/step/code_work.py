@@ -17,7 +17,7 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.replay import Replayable, StepRows
 from minions.engine.step.code_scope import JournalledScope
-from minions.engine.step.model_loop import Ending
+from minions.engine.step.ending import Ending
 from minions.engine.step.work import RecordStart, StepWork, WorkParts
 
 __all__ = ["CodeWork"]

@@ -97,9 +97,9 @@ class ConversationWindow:
         of the call for a summary.
         """
         if self.window.strategy is HistoryStrategy.DROP:
-            cut = self._cut(prompt, layout, reserved=0)
+            cut = self._cut(prompt, reserved=0)
             if cut is None:
-                return Failure(self._too_long(prompt, layout))
+                return Failure(self._too_long(prompt))
             return Success(self._without(prompt, layout, cut))
         return await self._with_summary(prompt, layout)
 
@@ -111,8 +111,8 @@ class ConversationWindow:
     def _earlier(self, prompt: Prompt) -> tuple[Message, ...]:
         return prompt.messages[self.first : self.first + self.count]
 
-    def _cut(self, prompt: Prompt, layout: PromptLayout, *, reserved: int) -> int | None:
-        excess = prompt_characters(prompt, layout) + reserved - self._most
+    def _cut(self, prompt: Prompt, *, reserved: int) -> int | None:
+        excess = prompt_characters(prompt) + reserved - self._most
         return cut_of(self._earlier(prompt), excess, max(1, self._most // _PARTS))
 
     def _without(self, prompt: Prompt, layout: PromptLayout, cut: int) -> Fitted:
@@ -129,12 +129,12 @@ class ConversationWindow:
     ) -> Result[Fitted, FailureInfo]:
         summary = self._known_summary()
         shown = self._summarised(prompt, layout, summary)
-        if prompt_characters(*shown) <= self._most:
+        if prompt_characters(shown[0]) <= self._most:
             return Success(shown)
         # A summary may be as long as it is allowed to be, whatever the one before it was.
-        cut = self._cut(prompt, layout, reserved=self._most // _PARTS + self._frame(prompt))
+        cut = self._cut(prompt, reserved=self._most // _PARTS + self._frame(prompt))
         if cut is None:
-            return Failure(self._too_long(prompt, layout))
+            return Failure(self._too_long(prompt))
         while summary is None or summary.count < cut:
             asked = await self._ask(self._earlier(prompt), summary, cut)
             if not is_successful(asked):
@@ -174,7 +174,7 @@ class ConversationWindow:
         empty = ConversationSummary(count=0, text="")
         layout = PromptLayout()
         framed, _ = self._summarised(prompt, layout, empty)
-        return prompt_characters(framed, layout) - prompt_characters(prompt, layout)
+        return prompt_characters(framed) - prompt_characters(prompt)
 
     async def _ask(
         self, earlier: Sequence[Message], before: ConversationSummary | None, cut: int
@@ -241,8 +241,8 @@ class ConversationWindow:
             return text
         return f"{text[: self._most // 2]}… ({left_out} more characters left out)"
 
-    def _too_long(self, prompt: Prompt, layout: PromptLayout) -> FailureInfo:
-        tokens = -(-prompt_characters(prompt, layout) // CHARACTERS_PER_TOKEN)
+    def _too_long(self, prompt: Prompt) -> FailureInfo:
+        tokens = -(-prompt_characters(prompt) // CHARACTERS_PER_TOKEN)
         info = context_exceeded(
             f"The prompt of step '{self.view.address}' has about {tokens} tokens, and more than "
             f"{self.window.max_tokens} (max_tokens of its `history`) without any earlier message."

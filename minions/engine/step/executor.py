@@ -26,7 +26,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.verdicts import Completion
-from minions.engine.calls.model_calls import recall
+from minions.engine.calls.model_executors import recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt, Iteration
@@ -37,8 +37,9 @@ from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.cache import StepCaching
 from minions.engine.step.code_work import CodeWork
-from minions.engine.step.model_loop import Ending, Opening
+from minions.engine.step.ending import Ending
 from minions.engine.step.model_work import ModelWork
+from minions.engine.step.opening import Opening
 from minions.engine.step.outcome import StepCourse, cut_off, end_status, step_over
 from minions.engine.step.work import StepWork, WorkParts
 
@@ -144,10 +145,14 @@ class StepExecutor(Generic[T]):
     def has_recorded_end(self) -> bool:
         """Whether an earlier execution of the run brought this execution to its end.
 
-        A step that tells itself is entered again all the same, unless it did nothing.
+        A step that tells itself is entered again all the same, unless it did nothing, or failed
+        while work in it was cut off: that would be continued, and might come to another end.
         """
+        rows = self._recorded
+        if rows is None or rows.ended is None:
+            return False
         is_entered = isinstance(self.step, RecordedInParts) and not self.was_cached
-        return self.has_ended_before and not is_entered
+        return rows.was_cut_off or not is_entered
 
     @property
     def has_ended_before(self) -> bool:

@@ -12,7 +12,7 @@ from minions.contracts.messages import Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
-from minions.engine.calls.model_calls import capabilities_of
+from minions.engine.calls.model_executors import capabilities_of
 from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
@@ -21,7 +21,9 @@ from minions.engine.history.conversation import ConversationSummary, LiveConvers
 from minions.engine.history.replay import StepRows
 from minions.engine.step.cache import question_fingerprint
 from minions.engine.step.conversation_window import ConversationWindow
-from minions.engine.step.model_loop import Describe, Ending, ModelLoop, Opening, opening_of
+from minions.engine.step.ending import Ending
+from minions.engine.step.model_loop import ModelLoop
+from minions.engine.step.opening import Describe, Opening, opening_of
 from minions.engine.step.work import RecordStart, StepWork, WorkParts
 
 __all__ = ["ModelWork"]

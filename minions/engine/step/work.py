@@ -20,7 +20,8 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.replay import StepRows
-from minions.engine.step.model_loop import Ending, Opening
+from minions.engine.step.ending import Ending
+from minions.engine.step.opening import Opening
 
 __all__ = ["RecordStart", "StepWork", "WorkParts"]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from minions.contracts.errors import LeaseHeldError
-from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.services import Services
+
+if TYPE_CHECKING:
+    from minions.engine.run.recorded_run import RecordedRun
 
 __all__ = ["refuse_if_active"]
 

@@ -36,6 +36,8 @@ _COMMANDS: Final = {
     "fork": "Branch a session at one of its messages.",
     "sessions": "List, show, compare, export and remove runs and sessions.",
     "serve": "Serve recipes and sessions over HTTP, with a page.",
+    "do": "Plan a task on a folder, and carry the plan out.",
+    "plan": "Plan a task on a folder, as a recipe.",
     "migrate": "Turn an instruction in prose into a recipe.",
     "init": "Make a project whose recipe runs without a key.",
     "completion": "Print the script for completion in bash, zsh or fish.",

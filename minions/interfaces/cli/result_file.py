@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self, TextIO
+from typing import Final, Self, TextIO
 
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.engine.batches.result import BatchResult
@@ -46,7 +46,7 @@ class ResultFile:
         try:
             stream = target.open("w", encoding="utf-8", newline="\n")
         except OSError as error:
-            raise _not_written(target, error) from error
+            raise _not_written(target, error, _NOTHING) from error
         with stream:
             yield cls(stream, target)
 
@@ -65,7 +65,7 @@ class ResultFile:
             self._stream.write(f"{text}\n")
             self._stream.flush()
         except OSError as error:
-            raise _not_written(self._path, error) from error
+            raise _not_written(self._path, error, _RECORDED) from error
 
 
 def _refuse_foreign(path: Path, is_own: Callable[[str], bool]) -> None:
@@ -76,7 +76,7 @@ def _refuse_foreign(path: Path, is_own: Callable[[str], bool]) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _not_written(path, error) from error
+        raise _not_written(path, error, _NOTHING) from error
     if not first.strip() or _is_result(first, is_own):
         return
     raise UsageError(
@@ -97,8 +97,11 @@ def _is_result(line: bytes, is_own: Callable[[str], bool]) -> bool:
     return run_id is None or (isinstance(run_id, str) and is_own(run_id))
 
 
-def _not_written(path: Path, error: OSError) -> EnvironmentRefusedError:
+_NOTHING: Final = "Nothing was started."
+_RECORDED: Final = "What has ended is in the journal, if there is one."
+
+
+def _not_written(path: Path, error: OSError, kept: str) -> EnvironmentRefusedError:
     return EnvironmentRefusedError(
-        f"-o {path}: it cannot be written: {error.strerror}. Every result is in the journal.",
-        code="no-output",
+        f"-o {path}: it cannot be written: {error.strerror}. {kept}", code="no-output"
     )

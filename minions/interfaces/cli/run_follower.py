@@ -301,7 +301,9 @@ def _next_command(
         return (
             f"decide: {decision}{database}{code}" if decision else f"resume: minions resume {rest}"
         )
-    if status is RunStatus.LIMIT_REACHED and run.context.progress.budget.reached != "timeout_s":
+    budget = run.context.progress.budget
+    is_bound_to_recur = budget.reached != "timeout_s" and not budget.is_shared
+    if status is RunStatus.LIMIT_REACHED and is_bound_to_recur:
         where = "--max-cost USD" if _is_limit_of_a_flag(run) else "--recipe EDITED.yaml"
         return f"raise the limit: minions retry {rest} {where}"
     if status in (RunStatus.CANCELLED, RunStatus.LIMIT_REACHED):

@@ -29,6 +29,10 @@ def _as_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lower().strip("[]") for name in names)
 
 
+def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(texts)
+
+
 @frozen(kw_only=True)
 class ServerOptions:
     """Who may send requests, and how much the server does at a time."""
@@ -55,5 +59,7 @@ class ServerOptions:
     """Seconds between two searches for runs whose worker has died."""
     public_url: str | None = None
     """The address of the page for people, as hooks are told it; None: it is not known."""
+    plan_workspaces: tuple[str, ...] = field(default=(), converter=_as_texts)
+    """Folders in which requests may have tasks planned and carried out; empty: they may not."""
     allow_recipe_bodies: bool = False
     """Whether a request may contain the text of a recipe, which can call every tool there is."""

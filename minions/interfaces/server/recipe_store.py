@@ -9,13 +9,13 @@ from typing import cast
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import MinionsError, NotFoundError, near_hint, near_names
+from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_hint, near_names
 from minions.contracts.runtime import Log
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import recipe_ids
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.project_folders import NamedFiles
-from minions.recipe.reading.load import load_recipe, load_recipe_text
+from minions.recipe.reading.load import check_recipe, load_recipe_text
 
 __all__ = ["RecipeStore", "StoredRecipe"]
 
@@ -28,6 +28,8 @@ class StoredRecipe:
     recipe: AgentRecipe | None = None
     error: MinionsError | None = None
     """Why it cannot run; None: it can."""
+    warnings: tuple[Fault, ...] = ()
+    """What the check of one that can run found, beside errors."""
 
 
 @frozen
@@ -81,6 +83,15 @@ class RecipeStore:
             NotFoundError: There is none.
             RecipeError: It has faults.
         """
+        return cast("AgentRecipe", self.find(recipe_id).recipe)
+
+    def find(self, recipe_id: str) -> StoredRecipe:
+        """The recipe with that id, and what its check warned of.
+
+        Raises:
+            NotFoundError: There is none.
+            RecipeError: It has faults.
+        """
         with self._reading:
             paths = recipe_ids(self._folders, self._may_read)
             path = paths.get(recipe_id)
@@ -88,11 +99,11 @@ class RecipeStore:
         if stored is None:
             made = self._catalog.recipes
             if recipe_id in made:
-                return self._bound(made[recipe_id])
+                return StoredRecipe(id=recipe_id, recipe=self._bound(made[recipe_id]))
             raise _unknown(recipe_id, (*paths, *made))
         if stored.error is not None:
             raise stored.error
-        return cast("AgentRecipe", stored.recipe)
+        return stored
 
     def read_text(self, text: str) -> AgentRecipe:
         """The checked recipe of a request's text.
@@ -122,7 +133,9 @@ class RecipeStore:
     def _read(self, recipe_id: str, path: Path) -> StoredRecipe:
         try:
             self._named_files(path).check(path, path.name)  # a link may lead anywhere
-            return StoredRecipe(id=recipe_id, recipe=self._bound(load_recipe(path, self._catalog)))
+            checked = check_recipe(path, self._catalog)
+            recipe = self._bound(checked.unwrap())
+            return StoredRecipe(id=recipe_id, recipe=recipe, warnings=checked.faults)
         except MinionsError as error:
             return StoredRecipe(id=recipe_id, error=error)
         except Exception as error:  # noqa: BLE001  # an error in one recipe must not hide the others

@@ -10,6 +10,7 @@ from minions.adapters.stores.postgres_url import is_postgres_url, without_passwo
 from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.contracts.errors import UsageError
 from minions.interfaces.settings import Settings
+from minions.interfaces.user_folders import user_data_folder
 
 if TYPE_CHECKING:  # `validate` needs none, and facts take their time to load
     from minions.contracts.journal import Journal
@@ -31,9 +32,7 @@ __all__ = [
 
 def _default_database() -> Path:
     """The path of the command line's journal if none is configured."""
-    from platformdirs import user_data_path
-
-    return user_data_path("minions") / "journal.sqlite"
+    return user_data_folder() / "journal.sqlite"
 
 
 def database_of(settings: Settings, folder: Path) -> Path:
@@ -132,11 +131,19 @@ def make_cache(settings: Settings, folder: Path) -> StepCache:
     if settings.no_cache:
         return NoStepCache()
     if settings.no_store:
-        return MemoryStepCache()
+        return MemoryStepCache(
+            max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
+        )
     if (url := postgres_of(settings)) is not None:
         from minions.adapters.stores.postgres_step_cache import PostgresStepCache
 
-        return PostgresStepCache(url)
+        return PostgresStepCache(
+            url, max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
+        )
     from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
 
-    return SqliteStepCache(database_of(settings, folder))
+    return SqliteStepCache(
+        database_of(settings, folder),
+        max_entries=settings.max_cache_entries,
+        max_bytes=settings.max_cache_bytes,
+    )

@@ -41,9 +41,14 @@ def built_in_extensions(state: StateStore | None = None) -> Extensions:
         state: As for `built_in_tools`.
     """
     from minions.engine.compile.extensions import Extensions
+    from minions.planning.plan_generator import PlanGenerator
 
+    toolsets = built_in_toolsets()
     return Extensions(
-        toolsets=built_in_toolsets(), tools=built_in_tools(state), sandboxes=BuiltInSandboxes()
+        toolsets=toolsets,
+        tools=built_in_tools(state),
+        sandboxes=BuiltInSandboxes(),
+        planner=PlanGenerator(toolsets),
     )
 
 
@@ -60,4 +65,5 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         recipes={**base.recipes, **own.recipes},
         steps={**base.steps, **own.steps},
         sandboxes={**base.sandboxes, **own.sandboxes} if own.sandboxes else base.sandboxes,
+        planner=own.planner or base.planner,
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from minions.analysis.spending import KnowModel, KnownModel
 from minions.contracts.errors import UsageError
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import operator_models
 from minions.recipe.model import ModelConfig
+
+if TYPE_CHECKING:
+    from minions.analysis.spending import KnowModel, KnownModel
 
 __all__ = ["knowledge_of_models", "make_prices"]
 
@@ -33,6 +36,8 @@ def make_prices(settings: Settings) -> PriceBook:
 
 def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowModel:
     """Context length and price of each model that a recipe would use; no key is needed."""
+    from minions.analysis.spending import KnownModel
+
     prices, now = make_prices(settings), datetime.now(UTC)
 
     def know(config: ModelConfig) -> KnownModel:

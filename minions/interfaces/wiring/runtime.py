@@ -25,7 +25,6 @@ from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.services import Services
-from minions.engine.services.shared_budgets import SharedBudgets
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
@@ -219,6 +218,8 @@ def make_runtime(
     if services.file_restorer is None:
         services = attrs.evolve(services, file_restorer=LocalFileRestorer())
     if services.budgets is None and settings.budgets != Budgets():
+        from minions.engine.services.shared_budgets import SharedBudgets
+
         services = attrs.evolve(services, budgets=SharedBudgets(settings.budgets))
     return Runtime(
         models=models.source,

@@ -41,7 +41,10 @@ class Approvals(Struct, frozen=True):
         asks = [
             at
             for at, step in enumerate(recipe.steps)
-            if isinstance(step, StepSpec) and step.asks_person and not _approves_itself(step)
+            if isinstance(step, StepSpec)
+            and step.asks_person
+            and not step.asks_model
+            and not _approves_itself(step)
         ]
         if not asks:
             return cls({}, ())

@@ -186,7 +186,7 @@ class _Walk:
 
     def _output_of(self, at: int) -> _Trace | None:
         step = self._recipe.steps[at]
-        if isinstance(step, StepSpec) and step.asks_person:
+        if isinstance(step, StepSpec) and step.asks_person and not step.asks_model:
             return None
         if isinstance(step, StepSpec) and step.inner is not None:
             return self._nested_output(at, step, step.inner)

@@ -29,8 +29,8 @@ def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     for step in draft.steps:
         if step.decision is not None:
             _check_decision(draft, step, step.decision, validators, report)
-        if step.kind == "goal":
-            step.tools = _goal_tools(draft, step, report)
+        if step.kind in ("goal", "plan"):
+            step.tools = _offered_tools(draft, step, report)
         elif step.kind == "tool":
             _check_call(draft, step, validators, report)
         elif step.kind == "uses":
@@ -69,7 +69,7 @@ def _check_use(
     check_against_schema(schema, given, f"'{name}'", report, validators, f"uses {name}")
 
 
-def _goal_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[str, ...]:
+def _offered_tools(draft: RecipeDraft, step: StepDraft, report: Report) -> tuple[str, ...]:
     names: list[str] = []
     for text in read_texts(step.section.items("tools"), "a tool's name", report):
         if text.text in draft.tools.prefixes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import keyword
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
@@ -22,7 +23,7 @@ from minions.recipe.text.key_types import (
     mapping_key,
     text_key,
 )
-from minions.recipe.text.nodes import ScalarNode
+from minions.recipe.text.nodes import MappingNode, ScalarNode
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
 __all__ = ["CODE", "SANDBOX", "CodeSpec"]
@@ -109,9 +110,12 @@ class _Code(StepKind):
     look = Look(light="#15803d", dark="#4ade80", outline="#16a34a", brackets=("[[", "]]"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
-        """Reports code that is not Python, and a sandbox that does not exist."""
+        """Reports code that is not Python, names that no code can read, and a sandbox that does
+        not exist.
+        """
         section = step.section
         _check_code(section, reader.report)
+        _check_names(section, reader.report)
         _sandbox(section, reader.report)
 
     def build(self, step: StepDraft, common: CommonKeys) -> CodeSpec:
@@ -149,6 +153,24 @@ def _check_code(section: Section, report: Report) -> None:
         message = "'return' stands outside of a function"
         help_ = "end with an expression: its value is the output"
         report(section.place_of("code").fault("bad-code", message, help=help_))
+    if any(_is_in_double_braces(node) for node in ast.walk(tree)):
+        message = "templates are not filled in here: the code is taken as it stands"
+        help_ = 'give the value a name: with: {x: "{{ … }}"}'
+        report(section.place_of("code").fault("bad-code", message, help=help_))
+
+
+def _is_in_double_braces(node: ast.AST) -> bool:
+    """Whether it is `{{ … }}`: to Python a set of a set, which cannot be."""
+    return isinstance(node, ast.Set) and [type(each) for each in node.elts] == [ast.Set]
+
+
+def _check_names(section: Section, report: Report) -> None:
+    given = section.node("with")
+    for entry in given.entries if isinstance(given, MappingNode) else ():
+        if not entry.key.isidentifier() or keyword.iskeyword(entry.key):
+            message = f"'{entry.key:.60}' is no name that Python code can read"
+            help_ = "letters, digits and _, not beginning with a digit, and no keyword"
+            report(entry.key_node.place.fault("bad-value", message, help=help_))
 
 
 def _sandbox(section: Section, report: Report) -> tuple[str, SandboxLimits]:

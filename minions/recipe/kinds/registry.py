@@ -11,6 +11,7 @@ from minions.recipe.kinds.assertion import ASSERT
 from minions.recipe.kinds.code import CODE
 from minions.recipe.kinds.goal import GOAL
 from minions.recipe.kinds.kind import StepKind
+from minions.recipe.kinds.plan import PLAN
 from minions.recipe.kinds.recipe import RECIPE_STEP
 from minions.recipe.kinds.set import SET
 from minions.recipe.kinds.tool import TOOL
@@ -28,6 +29,7 @@ STEP_KINDS: Final[tuple[StepKind, ...]] = (
     ASK,
     USES,
     CODE,
+    PLAN,
 )
 """All kinds, in the order in which messages and documents list them."""
 

@@ -140,7 +140,7 @@ STEP: Final = Table(
         ),
         STEP_LIMITS_KEY,
         METADATA_KEY,
-        *later_keys("plan distribute"),
+        *later_keys("distribute"),
     ),
 )
 

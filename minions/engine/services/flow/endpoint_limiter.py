@@ -144,7 +144,7 @@ class EndpointLimiter:
 
     def held_s(self, now: float) -> float:
         """Seconds for which the server is left alone, from now on."""
-        return max(0.0, self._held_until - now)
+        return self._held_until - now if self._held_until > now else 0.0
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing would be lost if it were forgotten."""
@@ -165,8 +165,10 @@ class EndpointLimiter:
             free = max(free, self._requests.free_at(now, 1))
         if self._tokens is not None:
             free = max(free, self._tokens.free_at(now, tokens))
-        free = max(free, _reset_of(self._learned_requests, now, 1))
-        return max(free, _reset_of(self._learned_tokens, now, tokens))
+        for learned, amount in ((self._learned_requests, 1), (self._learned_tokens, tokens)):
+            if learned is not None:
+                free = max(free, _reset_of(learned, now, amount))
+        return free
 
     def _most_in_flight(self) -> float:
         most = self.limits.max_concurrency
@@ -257,8 +259,8 @@ def _learned(now: float, allowance: Allowance, under_way: int) -> _Learned:
     return _Learned(left=allowance.left - under_way, until=now + reset_s)
 
 
-def _reset_of(learned: _Learned | None, now: float, amount: int) -> float:
+def _reset_of(learned: _Learned, now: float, amount: int) -> float:
     """When that amount is allowed, as far as was learned; 0: nothing speaks against it."""
-    if learned is None or now >= learned.until or learned.left >= max(1, amount):
+    if now >= learned.until or learned.left >= max(1, amount):
         return 0.0
     return learned.until

@@ -177,7 +177,9 @@ class SharedFlowControl(FlowControl):
     # --- what follows is called with the lock ----------------------------------------------------
 
     def _now(self) -> float:
-        self._floor = max(self._floor, self._clock.monotonic())
+        now = self._clock.monotonic()
+        if now > self._floor:
+            self._floor = now
         return self._floor
 
     def _endpoint(self, wanted: ModelEndpoint, now: float) -> _Endpoint:

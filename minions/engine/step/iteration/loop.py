@@ -42,8 +42,8 @@ class StepLoop(IteratedStep):
     ) -> None:
         super().__init__(step, context, make_executor, may_reuse)
         self._control = control
-        self._unreachable: FailureInfo | None = None
-        """Why the model's server cannot be reached: then no further item starts."""
+        self._is_unreachable = False
+        """Whether the model's server cannot be reached: then no further item starts."""
 
     async def execute(self) -> StepExecution[object]:
         """All items; COMPLETED when every one is, else FAILED with what went wrong where.
@@ -108,8 +108,7 @@ class StepLoop(IteratedStep):
                         continue  # a later one may have ended before
                 execution, outputs[index] = await self._one(item, executor)
                 done[index] = execution
-                if execution.error is not None and execution.error.code in _NO_SERVER:
-                    self._unreachable = self._unreachable or execution.error
+                self._is_unreachable |= _found_no_server(execution)
 
         workers = min(self._control.max_parallel, len(items))
         if workers <= 1:
@@ -124,7 +123,7 @@ class StepLoop(IteratedStep):
 
     def _may_start(self) -> bool:
         """Whether another item starts; each would spend all its attempts on a dead server."""
-        return self._unreachable is None and self._may_go_on()
+        return not self._is_unreachable and self._may_go_on()
 
     # --- what came out ------------------------------------------------------------------------
 
@@ -136,8 +135,10 @@ class StepLoop(IteratedStep):
         if waiting:
             return all_waiting(each.error for each in waiting if each.error is not None)
         cut_off = [each for each in executions if each.error and each.error.code in CUT_OFF]
-        if self._unreachable is not None and len(executions) < total and not cut_off:
-            return self._not_started(self._unreachable, total - len(executions))
+        # The first in the list, not in time: a run that is resumed knows no other order.
+        unreachable = next((each.error for each in executions if _found_no_server(each)), None)
+        if unreachable is not None and len(executions) < total and not cut_off:
+            return self._not_started(unreachable, total - len(executions))
         if len(executions) < total or cut_off:
             budget.refuse()
             return budget.failure()
@@ -205,6 +206,10 @@ class StepLoop(IteratedStep):
         if self._control.aggregate:
             return [each.output for each in executions]
         return {**cast("dict[str, object]", self.output_json)}
+
+
+def _found_no_server(execution: StepExecution[object]) -> bool:
+    return execution.error is not None and execution.error.code in _NO_SERVER
 
 
 def _present(

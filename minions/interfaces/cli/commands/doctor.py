@@ -19,7 +19,7 @@ from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.contracts.sandbox import Sandbox, probe_words
 from minions.interfaces.cli.console.console import json_text, say
-from minions.interfaces.cli.console.render import stderr_painter
+from minions.interfaces.cli.console.render import painter, stderr_painter
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.wiring.databases import (
     database_of,
@@ -43,6 +43,8 @@ class Finding:
     name: str
     ok: bool
     detail: str
+    is_needed: bool = True
+    """Whether Minions does not work without it; what is not needed fails no check."""
 
 
 @click.command("doctor")
@@ -56,9 +58,14 @@ def command(**flags: object) -> int:
     else:
         paint = stderr_painter()
         for finding in findings:
-            mark = paint("ok ", "green") if finding.ok else paint("bad", "red")
-            say(f"{mark} {finding.name}: {finding.detail}", is_painted=True)
-    return 0 if all(finding.ok for finding in findings) else 4
+            say(f"{_mark(finding, paint)} {finding.name}: {finding.detail}", is_painted=True)
+    return 0 if all(finding.ok or not finding.is_needed for finding in findings) else 4
+
+
+def _mark(finding: Finding, paint: painter) -> str:
+    if finding.ok:
+        return paint("ok ", "green")
+    return paint("bad", "red") if finding.is_needed else paint("no ", "yellow")
 
 
 def _findings(context: CommandContext) -> Iterator[Finding]:
@@ -106,7 +113,7 @@ def _sandboxes() -> Iterator[Finding]:
         detail = probe_words(probes)
         if not holds:
             detail = f"does not hold here, so nothing runs in it: {detail}. {sandbox.help}".strip()
-        yield Finding(name=f"sandbox {sandbox.name}", ok=True, detail=detail)
+        yield Finding(name=f"sandbox {sandbox.name}", ok=holds, detail=detail, is_needed=False)
 
 
 def _extensions(context: CommandContext) -> str:

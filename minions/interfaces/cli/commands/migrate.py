@@ -12,7 +12,7 @@ from typing import TextIO, cast
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import RecipeError, UsageError
+from minions.contracts.errors import RecipeError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.engine.run.agent_run import AgentRun
@@ -23,6 +23,7 @@ from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, summary_lines
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 from minions.interfaces.wiring.models import ModelChoice
 from minions.planning.migration import (
     CheckRecipe,
@@ -59,9 +60,9 @@ def command(
     target = Path(output) if output is not None else None
     instruction = _instruction(Path(file))
     if instruction is None or instruction.is_recipe:
-        _refuse_target(target, force=force)
+        refuse_target(target, force=force)
         return mend_file(Path(file), target, context, force=force)
-    _refuse_target(target, force=force)
+    refuse_target(target, force=force)
     if context.settings.dry_run:
         tell("dry_run is set: no model is asked, nothing is written.")
         return 0
@@ -88,24 +89,6 @@ def _instruction(file: Path) -> Instruction | None:
         if is_recipe_text(file):
             return None
         raise
-
-
-def _refuse_target(target: Path | None, *, force: bool) -> None:
-    """Check the target before a model is paid for a recipe that cannot be written.
-
-    Raises:
-        UsageError: The file exists, or its folder does not.
-    """
-    if target is None:
-        return
-    if target.is_dir() or (target.exists() and not force):
-        raise UsageError(
-            f"{target} exists already and was not changed. Name another file, or overwrite it "
-            "with --force.",
-            code="already-there",
-        )
-    if not target.parent.is_dir():
-        raise UsageError(f"There is no folder {target.parent}.", code="not-writable")
 
 
 @frozen(kw_only=True)
@@ -172,7 +155,7 @@ class _MigratedRecipe:
         for note in self.notes:
             tell(f"note: {note}")
         if target is not None:
-            _write(target, self.text, force=force)
+            write_recipe(target, self.text, force=force)
         if json:
             shown: dict[str, JsonValue] = {
                 "recipe": self.text,
@@ -185,18 +168,3 @@ class _MigratedRecipe:
             say(self.text.rstrip("\n"), out)
         if target is not None:
             tell(f"Wrote {target}. What it needs and may do: minions explain {target}")
-
-
-def _write(target: Path, text: str, *, force: bool) -> None:
-    """Write the file; without `force` refuse one that was written meanwhile."""
-    try:
-        with target.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise UsageError(
-            f"{target} exists by now and was not changed.", code="already-there"
-        ) from error
-    except OSError as error:
-        raise UsageError(
-            f"{target} cannot be written: {error.strerror}.", code="not-writable"
-        ) from error

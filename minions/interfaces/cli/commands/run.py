@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 import click
 from attrs import evolve, frozen
@@ -16,10 +16,7 @@ from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.run.pins import Pins
-from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.console.dry_run import show_plan
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
@@ -39,12 +36,14 @@ from minions.interfaces.cli.run_follower import (
     note_of,
     refuse_two_outputs,
 )
-from minions.interfaces.cli.session_choice import last_session, named_session
 from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.wiring.databases import has_database
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe
+
+if TYPE_CHECKING:
+    from minions.engine.run.pins import Pins
 
 __all__ = ["command"]
 
@@ -174,6 +173,8 @@ async def _run_until(
     inputs = given_inputs(recipe, wanted.pairs, context, before=pins.inputs if pins else None)
     part = pins.part if pins else None
     if context.settings.dry_run:
+        from minions.interfaces.cli.console.dry_run import show_plan
+
         plan = executor.plan(recipe, inputs, part=part)
         show_plan(plan, recipe.id, out, json=context.settings.json)
         return 0
@@ -208,14 +209,20 @@ def _without_file(context: CommandContext, runtime: Runtime) -> Runtime:
         return runtime
     if has_database(settings, context.folder_of("db")):
         return runtime
+    from minions.engine.services.memory_journal import MemoryJournal
+
     return runtime.evolve(journal=MemoryJournal(runtime.services.clock))
 
 
 async def _session(wanted: _RunOptions, journal: Journal) -> str | None:
     """The id of the session to run in; None: a new one."""
-    if wanted.continues:
+    if not wanted.continues and wanted.session is None:
+        return None
+    from minions.interfaces.cli.session_choice import last_session, named_session
+
+    if wanted.session is None:
         return await last_session(journal)
-    return await named_session(journal, wanted.session) if wanted.session is not None else None
+    return await named_session(journal, wanted.session)
 
 
 async def _pins(

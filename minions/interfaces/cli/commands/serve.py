@@ -59,6 +59,12 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
 )
 @click.option(
+    "--plan-workspace",
+    multiple=True,
+    metavar="DIR",
+    help="Lets requests have tasks planned and carried out in this folder. Repeatable.",
+)
+@click.option(
     "--on-waiting-url", metavar="URL", help="Posts to it each run that begins to wait for a person."
 )
 @click.option(
@@ -87,6 +93,7 @@ def command(
     token_file: str | None,
     allow_host: tuple[str, ...],
     allow_recipe_bodies: bool,
+    plan_workspace: tuple[str, ...],
     public_url: str | None,
     resume: bool,
     max_runs: int,
@@ -105,6 +112,7 @@ def command(
         token=_token(token_file),
         hosts=LOOPBACK_NAMES.union(bound_to, allow_host),
         allow_recipe_bodies=allow_recipe_bodies,
+        plan_workspaces=plan_workspace,
         max_runs=max_runs,
     )
     folders = [Path(name) for name in recipes or ("recipes",)]

@@ -32,7 +32,7 @@ from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_se
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.item_totals import item_lines
 from minions.interfaces.cli.console.render import faults_lines, painter
-from minions.interfaces.cli.console.results import output_text
+from minions.interfaces.cli.console.results import output_text, recorded_usage_text
 from minions.interfaces.cli.options import (
     CommandContext,
     command_context,
@@ -133,6 +133,8 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
         yield hanging(
             f"changed {_some(detail.changed_files)} · undo: minions rollback {run.run_id}"
         )
+    if used := recorded_usage_text(run.usage):
+        yield f"used {used}"
     if detail.inputs:
         yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
     shown: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
@@ -170,12 +172,21 @@ def _prompt_lines(prompts: Sequence[SentPrompt]) -> Iterator[str]:
         steps.setdefault(each.step_id, []).append(each)
     if steps:
         yield "prompts:"
-    for step_id, sent in steps.items():
-        sections: Counter[str] = Counter()
-        for each in sent:
-            sections.update({name: int(cast("int", n)) for name, n in each.sections.items()})
-        calls = f" in {len(sent)} calls" if len(sent) > 1 else ""
-        yield hanging(f"  {step_id}{calls}: {section_words(sections)}")
+    for step_id, calls in steps.items():
+        for each in calls:
+            if each.cached_from is not None:
+                yield f"  {step_id}: answer from the cache, of {each.cached_from}"
+        sent = [each.sections for each in calls if each.cached_from is None]
+        if sent:
+            yield hanging(f"  {step_id}{_sent_words(sent)}")
+
+
+def _sent_words(sent: Sequence[Mapping[str, JsonValue]]) -> str:
+    sections: Counter[str] = Counter()
+    for each in sent:
+        sections.update({name: int(cast("int", n)) for name, n in each.items()})
+    calls = f" in {len(sent)} calls" if len(sent) > 1 else ""
+    return f"{calls}: {section_words(sections)}"
 
 
 def _depth(one: StepSummary | RunNote) -> int:

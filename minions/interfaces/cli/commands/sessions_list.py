@@ -44,6 +44,7 @@ _NOTHING: Final = "–"
     help="Only runs in this state. Repeatable.",
 )
 @click.option("--recipe", metavar="RECIPE", help="Only runs of the recipe with this id.")
+@click.option("--user", metavar="LABEL", help="Only runs that were for this user.")
 @click.option(
     "--since",
     metavar="TIME",
@@ -61,6 +62,7 @@ def list_(
     limit: int,
     statuses: tuple[str, ...],
     recipe: str | None,
+    user: str | None,
     since: str | None,
     search: str | None,
     **flags: object,
@@ -70,6 +72,7 @@ def list_(
     wanted = RunFilter(
         statuses=statuses or None,
         recipe=recipe,
+        user=user,
         text=search,
         since=_since(since, SystemClock().now()) if since is not None else None,
     )

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import TokenUsage, usage_document
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import painter
 
-__all__ = ["EXIT_CODES", "output_text", "result_to_json", "summary_lines"]
+__all__ = [
+    "EXIT_CODES",
+    "output_text",
+    "recorded_usage_text",
+    "result_to_json",
+    "summary_lines",
+]
 
 EXIT_CODES: Final = {
     RunStatus.COMPLETED: 0,
@@ -35,7 +41,7 @@ def result_to_json(result: AgentResult[object]) -> dict[str, JsonValue]:
         "model": result.model_name,
         "output": encode(result.output),
         "steps": [_step_to_json(execution) for execution in result.executions],
-        "usage": result.usage.to_json(),
+        "usage": usage_document(result.usage, result.discarded_usage),
         "error": dict(result.error.to_document()) if result.error else None,
         "warnings": [{"code": item.code, "message": item.message} for item in result.warnings],
     }
@@ -83,9 +89,12 @@ def summary_lines(
     Args:
         time: How long it took, for people; None: that is not said.
     """
+    used = usage_document(result.usage, result.discarded_usage)
     color = {0: "green", 5: "yellow"}.get(EXIT_CODES[result.status], "red")
     counts = " · ".join(
-        part for part in (_counted_steps(result), time, usage_text(result.usage)) if part
+        part
+        for part in (_counted_steps(result), time, usage_text(result.usage), discarded_text(used))
+        if part
     )
     yield f"{paint(result.status.value, color)} · {counts}"
     if result.error is not None:
@@ -94,6 +103,28 @@ def summary_lines(
         yield f"{paint(f'error[{result.error.code}]', 'red')}: {result.error.message}{where}"
     for warning in result.warnings:
         yield f"{paint(f'warning[{warning.code}]', 'yellow')}: {warning.message}"
+
+
+def recorded_usage_text(usage: Mapping[str, JsonValue]) -> str:
+    """The usage of a recorded run in words; empty: it used no tokens."""
+    count = usage.get("total_tokens")
+    if not (isinstance(count, int) and count):
+        return ""
+    parts = [f"{count} tokens", _dollars_of(usage.get("cost_usd")), discarded_text(usage)]
+    return " · ".join(filter(None, parts))
+
+
+def discarded_text(usage: Mapping[str, JsonValue]) -> str:
+    """The part of a run's usage that belongs to no step of its result; empty: none does."""
+    count = usage.get("discarded_tokens")
+    if not (isinstance(count, int) and count):
+        return ""
+    cost = _dollars_of(usage.get("discarded_cost_usd"))
+    return f"{count} tokens{f' ({cost})' if cost else ''} of it in discarded parts"
+
+
+def _dollars_of(cost: JsonValue) -> str:
+    return dollars(cost) if isinstance(cost, int | float) else ""
 
 
 def usage_text(usage: TokenUsage) -> str:

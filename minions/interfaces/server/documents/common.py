@@ -145,6 +145,8 @@ class RecipeRow:
     is_agent: bool = False
     """Whether the recipe can be used for a conversation in a session."""
     faults: tuple[FaultView, ...] = ()
+    warnings: tuple[FaultView, ...] = ()
+    """What `minions validate` warns of in a recipe that can be run."""
 
 
 @frozen(kw_only=True)
@@ -179,6 +181,8 @@ class RecipeView:
     is_agent: bool
     inputs: tuple[InputView, ...]
     steps: tuple[StepOfRecipe, ...]
+    warnings: tuple[FaultView, ...]
+    """What `minions validate` warns of."""
     links: Mapping[str, str]
 
 

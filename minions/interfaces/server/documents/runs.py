@@ -50,6 +50,8 @@ class RunsPage:
     recipe: str | None = field(default=None, metadata=MAYBE_TEXT)
     status: str | None = field(default=None, metadata=STATE)
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
+    user: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The label that the run was begun with."""
     text: str | None = field(default=None, metadata=MAYBE_TEXT)
     """Words, each of which is part of the recipe, the model, the state, the id of run or session,
     the first words of the inputs, or the error."""

@@ -35,6 +35,8 @@ class RequestedRun:
     recipe: str | None
     """The id of a stored recipe; None: `recipe_text` is given."""
     recipe_text: str | None = None
+    made: AgentRecipe | None = None
+    """The recipe itself, where the server made it for this request."""
     inputs: Mapping[str, JsonValue]
     session: str | None
     user: str | None = None
@@ -162,6 +164,8 @@ class RunStarter:
         return StartedRun(run.run_id, run.session_id)
 
     async def _recipe(self, wanted: RequestedRun) -> AgentRecipe:
+        if wanted.made is not None:
+            return wanted.made
         if (wanted.recipe is None) is (wanted.recipe_text is None):
             raise UsageError("Name the recipe: {'recipe': ID}.", code="bad-body")
         if wanted.recipe is not None:
@@ -193,6 +197,8 @@ def _digest(wanted: RequestedRun) -> str:
         "inputs": _sorted(encode(wanted.inputs)),
         "session": wanted.session,
     }
+    if wanted.made is not None:
+        body["made"] = _sorted(dict(wanted.made.document or {}))
     if wanted.user is not None:
         body["user"] = wanted.user
     return hashlib.sha256(dumps(body).encode("utf-8", "surrogatepass")).hexdigest()

@@ -21,6 +21,7 @@ from minions.interfaces.server.routes.decisions import (
     get_ready,
     get_system,
 )
+from minions.interfaces.server.routes.plans import PLANS
 from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
 from minions.interfaces.server.routes.resumptions import RESUMPTIONS
 from minions.interfaces.server.routes.run_exports import RUN_EXPORTS
@@ -38,6 +39,7 @@ API: Final = Router(
         get_ready,
         RECIPES,
         AGENTS,
+        PLANS,
         RUNS,
         RUN_STEPS,
         RUN_EXPORTS,

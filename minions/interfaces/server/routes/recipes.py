@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from attrs import field, frozen
 from litestar import Router, get, post
@@ -84,6 +85,7 @@ def _row(stored: StoredRecipe) -> RecipeRow:
         description=recipe.description,
         steps=len(recipe.steps),
         is_agent=is_chat(recipe),
+        warnings=tuple(map(fault_view, stored.warnings)),
     )
 
 
@@ -99,8 +101,9 @@ def _faults(error: MinionsError | None) -> tuple[FaultView, ...]:
 
 @get("/{recipe_id:str}", responses=refuses(404))
 async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
-    """One recipe: its inputs and steps."""
-    recipe = await _recipe(request, recipe_id)
+    """One recipe: its inputs, its steps, and what its check warns of."""
+    stored = await asyncio.to_thread(request.app_state.recipe_store.find, recipe_id)
+    recipe = cast("AgentRecipe", stored.recipe)
     path = f"/recipes/{recipe.id}"
     return RecipeView(
         id=recipe.id,
@@ -110,6 +113,7 @@ async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
         is_agent=is_chat(recipe),
         inputs=tuple(_input(name, spec) for name, spec in recipe.inputs.items()),
         steps=tuple(_steps(recipe)),
+        warnings=tuple(map(fault_view, stored.warnings)),
         links={"graph": request.link(f"{path}/graph"), "schema": request.link(f"{path}/schema")},
     )
 

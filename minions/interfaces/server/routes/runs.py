@@ -88,6 +88,7 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
         recipe=asked.recipe,
         statuses=None if asked.status is None else {asked.status},
         session_id=asked.session,
+        user=asked.user,
         text=asked.text,
     )
     found = await recorded_runs(

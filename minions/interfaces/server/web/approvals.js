@@ -69,10 +69,11 @@ export function decisionCard(waiting, { onDecided, isInline = false }) {
 		focusNext(card, place);
 	};
 	const isCall = waiting.what === "approval";
-	const parts = { approval: callPart, answer: answerPart, doubt: doubtPart, unreadable: () => null };
+	const plan = planOf(waiting);
+	const parts = { approval: callPart, answer: plan ? planPart : answerPart, doubt: doubtPart, unreadable: () => null };
 	const card = h("article.panel.decision", { "aria-label": LABELS[waiting.what](waiting) },
 		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.what === "answer" ? "question" : waiting.what),
-			h("h2", { tabindex: "-1" }, isCall ? ["May ", h("code", waiting.tool), " be called?"] : waiting.question ?? waiting.words)),
+			h("h2", { tabindex: "-1" }, isCall ? ["May ", h("code", waiting.tool), " be called?"] : plan ? "Carry out this plan?" : waiting.question ?? waiting.words)),
 		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null),
 		parts[waiting.what](waiting, decide), said);
 	return card;
@@ -150,6 +151,41 @@ class ArgumentsEditor {
 }
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** The plan that a question shows and the notes behind it; null: the question is about something else. */
+function planOf(waiting) {
+	const [plan, rest] = (waiting.what === "answer" && waiting.question?.startsWith("PLAN:") ? waiting.question : "").split("\nEND_PLAN");
+	if (rest === undefined) return null;
+	return { text: `${plan}\nEND_PLAN\n`, notes: rest.trim().split("\n").slice(0, -1).join("\n") };
+}
+
+function planPart(waiting, decide) {
+	const { text, notes } = planOf(waiting);
+	const area = (label, value, rows) => {
+		const field = new Field({ name: "text", schema: { type: "string" }, required: true }, label); // a text has lines
+		[field.input.value, field.input.rows] = [value, rows];
+		return field;
+	};
+	const edited = area("Edited plan", text, Math.min(24, text.split("\n").length + 1));
+	const wish = area("What to do differently", "", 2);
+	const said = (word, value) => decide({ decision: "answer", value }, word);
+	const send = (field, word) => async () => {
+		const value = field.input.value.trim();
+		field.say(value ? null : "This must not be empty.");
+		if (value) await said(word, value)();
+		else field.input.focus();
+	};
+	return [
+		code(text, "Plan"), notes ? h("p.hint", { text: notes }) : null,
+		h("div.row",
+			action("Carry it out", said("The plan is carried out.", "yes"), { class: "primary" }),
+			action("Reject", said("Rejected; nothing was done.", "no"), { class: "danger" })),
+		h("details.edit", h("summary", "Edit the plan"), h("p.hint", "Steps, goals, files and order may be changed. A plan with faults is shown again with them."), edited.el,
+			h("div.row", action("Carry it out as edited", send(edited, "The edited plan is carried out.")))),
+		h("details.edit", h("summary", "Let it be planned again"), wish.el,
+			h("div.row", action("Plan again", send(wish, "It is planned again.")))),
+	];
+}
 
 function answerPart(waiting, decide) {
 	const field = new Field({ name: "answer", schema: waiting.form ?? { type: "string" }, required: true }, "Your answer");

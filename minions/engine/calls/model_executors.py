@@ -1,0 +1,122 @@
+"""The executors of model calls over a `ChatModel`, and what the engine asks of a factory's model.
+
+How a logical call is made of attempts stands in `model_calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from attrs import evolve
+from returns.pipeline import is_successful
+from returns.result import Result, Success
+
+from minions.contracts.call_executors import ModelCallExecutor, ModelCallExecutorFactory
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCall,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelFailure,
+    OutputParser,
+    Prompt,
+)
+from minions.contracts.context import RunContext
+from minions.engine.calls.completion_instructions import instruction_in
+from minions.engine.services.retry import checked_result
+
+__all__ = [
+    "DefaultModelCallExecutor",
+    "ModelCallExecutors",
+    "capabilities_of",
+    "model_of",
+    "recall",
+    "warm_up",
+]
+
+
+class ModelCallExecutors:
+    """The `ModelCallExecutorFactory` for one model; knows what its server can be trusted with."""
+
+    def __init__(self, model: ChatModel | Callable[[], ChatModel]) -> None:
+        """Take the model, or a way to it that is asked at the first call."""
+        self._source = model
+        self._executor: DefaultModelCallExecutor | None = None
+
+    @property
+    def model(self) -> ChatModel:
+        """The model; looked up now if that was put off."""
+        return self._open().model
+
+    def __call__(self, call: ModelCall, context: RunContext) -> ModelCallExecutor:
+        """The same executor for every call: it holds no state."""
+        return self._open()
+
+    def _open(self) -> DefaultModelCallExecutor:
+        if self._executor is None:
+            source = self._source
+            model = source if isinstance(source, ChatModel) else source()
+            self._executor = DefaultModelCallExecutor(model)
+        return self._executor
+
+
+async def warm_up(
+    factory: ModelCallExecutorFactory, parser: OutputParser, *, constrains: bool
+) -> None:
+    """Load libraries now: no step's time shall go into imports."""
+    if not isinstance(factory, ModelCallExecutors):
+        return
+    model = factory.model
+    await model.warm_up()
+    mode = model.capabilities.output_mode
+    if constrains and mode is not None:
+        await parser.warm_up(mode)
+
+
+def recall(factory: ModelCallExecutorFactory, prompt: Prompt) -> None:
+    """Let a scripted model skip the answer of a call that is replayed."""
+    if isinstance(factory, ModelCallExecutors):
+        factory.model.recall(prompt)
+
+
+def model_of(factory: ModelCallExecutorFactory) -> ChatModel | None:
+    """The model that is asked; None where an application carries out calls in its own way."""
+    return factory.model if isinstance(factory, ModelCallExecutors) else None
+
+
+def capabilities_of(factory: ModelCallExecutorFactory) -> ModelCapabilities:
+    """The capabilities of the factory's model; of an unknown factory, plain text only."""
+    if isinstance(factory, ModelCallExecutors):
+        return factory.model.capabilities
+    return ModelCapabilities(output_mode=None)
+
+
+class DefaultModelCallExecutor(ModelCallExecutor):
+    """Puts the prompt to a `ChatModel` and reads a completion instruction out of its answer."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self.model = model
+
+    async def execute(
+        self, call: ModelCall, context: RunContext
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """Send the prompt once."""
+        outcome = checked_result(
+            self.model.complete, await self.model.complete(call.prompt, context.delta_sink)
+        )
+        if not is_successful(outcome):
+            return outcome
+        response = outcome.unwrap()
+        if response.completion_instruction is None and response.text:
+            instruction = instruction_in(response.text, besides=_declared(call.prompt))
+            if instruction is not None:
+                return Success(evolve(response, completion_instruction=instruction))
+        return outcome
+
+
+def _declared(prompt: Prompt) -> Collection[str]:
+    """Fields of the declared output: they are data, whatever they are called."""
+    if prompt.instructions is None:
+        return ()
+    properties = prompt.instructions.json_schema().get("properties")
+    return tuple(properties) if isinstance(properties, Mapping) else ()

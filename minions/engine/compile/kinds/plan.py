@@ -1,0 +1,332 @@
+"""`plan:` steps: a recipe writes the plan, a person approves it, and the plan's recipe is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+from attrs import evolve, frozen
+
+from minions.contracts.errors import FailureInfo, StepFailedError, UsageError
+from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.failure_categories import FailureCategory
+from minions.contracts.json_values import JsonValue
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.contracts.tools import ToolSpec
+from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
+from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.planned_step import PlannedStep
+from minions.engine.compile.recipe_step import WrittenStep, as_text, bounded
+from minions.engine.history.replay import RecordedInParts
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.kinds.plan import QUESTION, PlanSpec
+from minions.recipe.planner import RecipePlanner
+
+__all__ = ["COMPILER", "PlanningStep", "plan_report"]
+
+_YES: Final = ("yes", "y", "ok", "run", "true")
+_NO: Final = ("no", "n", "stop", "false", "")
+_MOST_CHANGES: Final = 20
+"""How often a person may have one plan changed."""
+_HOPELESS: Final = frozenset(
+    {
+        FailureCategory.TRANSIENT,
+        FailureCategory.RATE_LIMIT,
+        FailureCategory.RESOURCE,
+        FailureCategory.PERMISSION,
+        FailureCategory.INTERNAL,
+    }
+)
+"""Failures that another plan would meet as well."""
+
+
+@frozen(kw_only=True)
+class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
+    """A `plan:` step of a recipe."""
+
+    id: str
+    spec: PlanSpec
+    texts: Mapping[str, Template]
+    """Templates of the task, the workspace, the context and the command."""
+    planner: RecipePlanner
+    tools: Mapping[str, ToolSpec]
+    """Tools that steps of the plan may be offered, by name."""
+
+    @property
+    def templates(self) -> Sequence[Template]:
+        return list(self.texts.values())
+
+    async def run(self, scope: StepScope) -> object:
+        """Plan, ask for approval, run; after a failure plan what is left, within `max_replans`.
+
+        Raises:
+            MissingValueError: A template reads a value that does not exist.
+            StepFailedError: `bad-plan`: the plan has faults that the planner did not mend;
+                `plan-rejected`: a person rejected it; `plan-failed`: steps of it failed.
+        """
+        values = scope.context.values
+        given = {name: template.render(values) for name, template in self.texts.items()}
+        spec = self.spec
+        inputs: dict[str, JsonValue] = {
+            "task": as_text(given["task"]),
+            "workspace": as_text(given["workspace"]),
+            "context": as_text(given["context"]),
+            "command": as_text(given["command"]) if given["command"] is not None else None,
+            "form": spec.form,
+            "share": spec.share,
+            "repairs": spec.max_repairs,
+            "trusted": spec.is_trusted,
+            "tools": {name: tool.description for name, tool in self.tools.items()},
+        }
+        return await _Planning(self, cast(EngineScope, scope), inputs).run()
+
+
+class _Planning:
+    """One execution of a `plan:` step."""
+
+    def __init__(
+        self, step: PlanningStep, scope: EngineScope, inputs: Mapping[str, JsonValue]
+    ) -> None:
+        self._step = step
+        self._scope = scope
+        self._inputs = inputs
+        self._drafts = 0
+        self._done: dict[str, JsonValue] = {}
+        self._report: list[dict[str, JsonValue]] = []
+
+    async def run(self) -> object:
+        spec = self._step.spec
+        plan = await self._approved("")
+        if not spec.is_run:
+            return plan
+        for number in range(spec.max_replans + 1):
+            outcome = await self._carried_out(plan, number)
+            steps = plan_report(plan["plan"], outcome.executions)
+            self._keep(steps, outcome)
+            if outcome.error is None:
+                return {"plan": plan["plan"], "steps": self._report, "replans": number}
+            if number == spec.max_replans or outcome.error.category in _HOPELESS:
+                raise StepFailedError(_failure(outcome.error, self._report))
+            plan = await self._approved(_told(self._report))
+        raise AssertionError  # the last round returns or raises
+
+    async def _carried_out(self, plan: Mapping[str, JsonValue], number: int) -> NestedOutcome:
+        recipe = self._step.planner.recipe(str(plan["recipe"]), self._step.tools)
+        inputs = {"workspace": self._inputs["workspace"]}
+        return await self._scope.try_recipe(
+            recipe, inputs, f"work-{number}", model=self._step.spec.model
+        )
+
+    # --- planning and approval ------------------------------------------------------------------
+
+    async def _approved(self, earlier: str) -> Mapping[str, JsonValue]:
+        """A plan without faults that a person approved, where that is asked for."""
+        plan = await self._drafted(earlier=earlier)
+        if not self._step.spec.needs_approval or not self._step.spec.is_run:
+            return _right(plan)
+        for _ in range(_MOST_CHANGES):
+            answer = await self._scope.ask_person(
+                _question(plan),
+                form=None,
+                default=Default(),
+                timeout_s=None,
+                place=f"approval-{self._drafts}",
+            )
+            said = str(answer).strip()
+            if said.casefold() in _YES and plan["ok"] is True:
+                return plan
+            if said.casefold() in _NO:
+                break
+            plan = await self._changed(said, plan, earlier)
+            if plan["ok"] is True and _is_plan(said):
+                return plan
+        message = "The plan was rejected. Nothing of it was carried out."
+        raise StepFailedError(FailureInfo(code="plan-rejected", message=message))
+
+    async def _changed(
+        self, said: str, plan: Mapping[str, JsonValue], earlier: str
+    ) -> Mapping[str, JsonValue]:
+        """The plan as a person edited it, or as the planner changed it."""
+        if said.casefold() in _YES:  # it has faults: the planner has to mend them
+            said = "A plan without these faults: " + _faults_of(plan)
+        if _is_plan(said):
+            return await self._drafted(earlier=earlier, given=said)
+        return await self._drafted(earlier=_joined(earlier, plan), wish=said)
+
+    async def _drafted(
+        self, *, earlier: str, wish: str = "", given: str = ""
+    ) -> Mapping[str, JsonValue]:
+        """A plan with its recipe, or with its faults."""
+        self._drafts += 1
+        inputs = {
+            **self._inputs,
+            "earlier": earlier,
+            "done": self._done,
+            "wish": wish,
+            "given": given,
+        }
+        outcome = await self._scope.try_recipe(
+            self._step.planner.drafting,
+            inputs,
+            f"plan-{self._drafts}",
+            model=self._step.spec.model,
+        )
+        if outcome.error is not None:
+            raise StepFailedError(outcome.error)
+        return cast("Mapping[str, JsonValue]", outcome.output)
+
+    def _keep(self, steps: Sequence[dict[str, JsonValue]], outcome: NestedOutcome) -> None:
+        """Keep what is done: its results are there for a plan of the rest."""
+        again = {each["id"] for each in steps}
+        earlier = [
+            each
+            for each in self._report
+            if each["status"] == "completed" and each["id"] not in again
+        ]
+        self._report = [*earlier, *steps]
+        outputs = {each.step_id: each.output for each in outcome.executions if each.is_complete}
+        for each in steps:
+            if each["status"] == "completed":
+                step_id = str(each["id"])
+                output = outputs.get(step_id)
+                self._done[step_id] = bounded(output) if isinstance(output, str) else "done"
+
+
+def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """The plan.
+
+    Raises:
+        StepFailedError: `bad-plan`; it has faults.
+    """
+    if plan["ok"] is True:
+        return plan
+    message = (
+        "The planner's plan has faults, also after it was told them:\n"
+        f"{_faults_of(plan)}\nTry a larger "
+        "model, say more exactly what is to be done, or write the plan yourself."
+    )
+    raise StepFailedError(FailureInfo(code="bad-plan", message=message))
+
+
+def _question(plan: Mapping[str, JsonValue]) -> str:
+    """The plan as a person is asked about it."""
+    parts = [str(plan["text"]).strip()]
+    parts += [f"Note: {each}" for each in cast("Sequence[JsonValue]", plan["notes"])]
+    if plan["ok"] is not True:
+        parts += ["It has faults and cannot be carried out as it is:", _faults_of(plan)]
+    return "\n".join([*parts, QUESTION])
+
+
+def _faults_of(plan: Mapping[str, JsonValue]) -> str:
+    return "\n".join(f"- {each}" for each in cast("Sequence[JsonValue]", plan["faults"]))
+
+
+def _is_plan(said: str) -> bool:
+    """Whether an answer is a plan rather than a wish."""
+    return any(line.strip(" *#`").startswith(("PLAN:", "STEP:")) for line in said.splitlines())
+
+
+def _joined(earlier: str, plan: Mapping[str, JsonValue]) -> str:
+    return f"{earlier}\nThe plan that the person read:\n{plan['text']}".strip()
+
+
+# --- the report ---------------------------------------------------------------------------------
+
+
+def plan_report(
+    plan: JsonValue, executions: Iterable[StepExecution[object]]
+) -> list[dict[str, JsonValue]]:
+    """How each step of a plan ended, in the order of the plan.
+
+    Args:
+        plan: The plan as JSON.
+        executions: Of the plan's recipe: the latest of each of its steps counts.
+    """
+    latest = {each.step_id: each for each in executions}
+    steps = plan.get("steps") if isinstance(plan, Mapping) else ()
+    return [
+        _step_report(step, latest)
+        for step in (steps if isinstance(steps, list | tuple) else ())
+        if isinstance(step, Mapping)
+    ]
+
+
+def _step_report(
+    step: Mapping[str, JsonValue], latest: Mapping[str, StepExecution[object]]
+) -> dict[str, JsonValue]:
+    step_id = str(step["id"])
+    own = [
+        each for name, each in latest.items() if name == step_id or name.startswith(f"{step_id}__")
+    ]
+    failed = next((each for each in own if each.status is StepStatus.FAILED), None)
+    last = latest.get(f"{step_id}__written") if step["type"] in _CHANGING else latest.get(step_id)
+    status = StepStatus.SKIPPED
+    if failed is not None:
+        status = StepStatus.FAILED
+    elif last is not None:
+        status = last.status
+    shown: dict[str, JsonValue] = {"id": step_id, "type": step["type"], "status": status.value}
+    if failed is not None and failed.error is not None:
+        shown["error"] = failed.error.message
+    if step.get("artifacts"):
+        shown["artifacts"] = step["artifacts"]
+    return shown
+
+
+_CHANGING: Final = ("generate", "modify", "cleanup")
+
+
+def _told(report: Sequence[Mapping[str, JsonValue]]) -> str:
+    """The report for the planner."""
+    lines: list[str] = []
+    for each in report:
+        made = each.get("artifacts")
+        wrote = f", made {', '.join(map(str, made))}" if isinstance(made, list) else ""
+        why = f": {bounded(str(each['error']))}" if "error" in each else ""
+        lines.append(f"- {each['id']} ({each['type']}): {each['status']}{wrote}{why}")
+    return "\n".join(lines)
+
+
+def _failure(error: FailureInfo, report: Sequence[Mapping[str, JsonValue]]) -> FailureInfo:
+    """The failure of a plan, with the ids of its steps."""
+    by_status = {
+        status: [str(each["id"]) for each in report if each["status"] == status]
+        for status in ("failed", "completed", "skipped")
+    }
+    message = (
+        f"The plan failed at {', '.join(by_status['failed']) or 'its recipe'}. "
+        f"Done: {', '.join(by_status['completed']) or 'nothing'}. "
+        f"Skipped: {', '.join(by_status['skipped']) or 'nothing'}.\n{error.message}"
+    )
+    return evolve(error, code="plan-failed", message=message)
+
+
+class _PlanCompiler(StepCompiler[PlanSpec]):
+    def build(self, spec: PlanSpec, parts: BuildParts) -> PlanningStep:
+        planner = parts.extensions.planner
+        if planner is None:
+            raise UsageError(
+                f"Step '{spec.id}' makes a plan, and there is no planner here. Give "
+                "Extensions(planner=…), or use minions.Minions.",
+                code="no-planner",
+            )
+        texts = {
+            "task": compile_template(spec.plan),
+            "workspace": compile_template(spec.workspace),
+            "context": compile_template(spec.context),
+            "command": compile_template(spec.command),
+        }
+        tools = {name: parts.tools.get(name).spec for name in spec.tools}
+        return PlanningStep(id=spec.id, spec=spec, texts=texts, planner=planner, tools=tools)
+
+    def plan(self, spec: PlanSpec, step: Step[object], planner: Planner) -> PlannedStep:
+        shown: dict[str, JsonValue] = {
+            "task": planner.shown(spec.plan),
+            "workspace": planner.shown(spec.workspace),
+        }
+        return PlannedStep(
+            step_id=spec.id, kind="plan", shown=shown, target=planner.model(spec.model)
+        )
+
+
+COMPILER: Final = _PlanCompiler()

@@ -1,0 +1,19 @@
+"""How the work of a step ended."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from minions.contracts.errors import FailureInfo
+from minions.contracts.verdicts import Completion
+
+__all__ = ["Ending"]
+
+
+@frozen(kw_only=True)
+class Ending:
+    """How the work ended: an output, or an error."""
+
+    output: object = None
+    error: FailureInfo | None = None
+    completion: Completion | None = None

@@ -1,0 +1,169 @@
+"""The toolset `plans`: a planner's answer becomes a checked plan, and the plan a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import yaml
+from attrs import evolve, field, frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.plans import Plan, PlanStep, PlanStepType
+from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
+from minions.planning.plan_checks import CheckedPlan, check_plan
+from minions.planning.plan_json import read_plan
+from minions.planning.plan_recipe import PlanForm, Sharing, recipe_document
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import check_recipe_text
+
+__all__ = ["plans_toolset"]
+
+_TEXT: Final[JsonValue] = {"type": "string"}
+_PARAMETERS: Final[Mapping[str, JsonValue]] = {
+    "type": "object",
+    "properties": {
+        "answer": {"description": "A plan, as text or structured."},
+        "task": {"type": "string", "description": "The requirements."},
+        "files": {
+            "anyOf": [{"type": "array", "items": _TEXT}, {"type": "null"}],
+            "description": "All files of the workspace; null: not all are known.",
+        },
+        "workspace": {"type": "string", "description": "The recipe's folder."},
+        "context": {"type": "string", "description": "What every step is told."},
+        "command": {"type": ["string", "null"], "description": "Tests the work."},
+        "share": {"enum": [each.value for each in Sharing]},
+        "repairs": {"type": "integer", "minimum": 0, "maximum": 20},
+        "trusted": {"type": "boolean", "description": "Whether the workspace's text is trusted."},
+        "done": {"type": "object", "description": "Results of done steps, by id."},
+        "tools": {"type": "object", "description": "Tools that steps may use, by name."},
+    },
+    "required": ["answer", "task"],
+    "additionalProperties": False,
+}
+
+
+def plans_toolset(catalog: Callable[[], Catalog]) -> Toolset:
+    """The tool `check` (pure).
+
+    Args:
+        catalog: The toolsets that the recipes of plans may name.
+    """
+
+    def open_tools(_options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
+        return [_CheckPlan(catalog, name=f"{prefix}__check" if prefix else "check")]
+
+    return Toolset(
+        name="plans",
+        description="Check a plan and make a recipe of it.",
+        options={"type": "object", "properties": {}, "additionalProperties": False},
+        specs=(_CheckPlan(catalog).spec,),
+        open=open_tools,
+    )
+
+
+@frozen
+class _CheckPlan(Tool):
+    """Reads, checks and compiles a plan."""
+
+    catalog: Callable[[], Catalog]
+    name: str = field(default="check", kw_only=True)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(
+            name=self.name,
+            description="Check a plan and give its recipe, or its faults.",
+            parameters=_PARAMETERS,
+            effect=Effect.PURE,
+            reads=Reads.TRUSTED,
+            is_offered=False,
+        )
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """Returns `{ok, plan, text, recipe, faults, notes, is_fallback}`."""
+        task = str(arguments["task"])
+        plan = read_plan(arguments["answer"], _name_of(task))
+        is_fallback = plan is None
+        plan = plan if plan is not None else _fallback(task)
+        form = _form(arguments)
+        plan = _with_command(plan, arguments.get("command"))
+        files = arguments.get("files")
+        checked = check_plan(
+            plan,
+            files=[str(each) for each in files] if isinstance(files, list | tuple) else None,
+            done=form.results,
+            tools=_tools(arguments),
+        )
+        text, faults = "", list(checked.faults)
+        if not faults:
+            text = _recipe_text(checked, form)
+            specs = {name: ToolSpec(name=name) for name in _tools(arguments)}
+            known = evolve(self.catalog(), tools=specs)
+            loaded = check_recipe_text(text, "plan.yaml", known)
+            faults = [f"{fault.where}: {fault.message}" for fault in loaded.errors]
+        return {
+            "ok": not faults,
+            "plan": checked.plan.to_json(),
+            "text": checked.plan.to_text(),
+            "recipe": text,
+            "faults": faults,
+            "notes": [*checked.notes, *([_FALLBACK_NOTE] if is_fallback else [])],
+            "is_fallback": is_fallback,
+        }
+
+
+_FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
+
+
+def _recipe_text(checked: CheckedPlan, form: PlanForm) -> str:
+    document = recipe_document(checked.plan, form)
+    head = f"# Made of the plan below.\n{_commented(checked.plan.to_text())}"
+    return head + yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+
+
+def _commented(text: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.strip().splitlines())
+
+
+def _tools(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    tools = arguments.get("tools")
+    return tools if isinstance(tools, Mapping) else {}
+
+
+def _form(arguments: Mapping[str, JsonValue]) -> PlanForm:
+    done, repairs = arguments.get("done"), arguments.get("repairs", 2)
+    return PlanForm(
+        workspace=str(arguments.get("workspace", ".")),
+        context=str(arguments.get("context", "")),
+        share=Sharing(str(arguments.get("share", Sharing.OUTLINE.value))),
+        max_repairs=repairs if isinstance(repairs, int) else 2,
+        is_trusted=arguments.get("trusted") is True,
+        results=done if isinstance(done, Mapping) else {},
+    )
+
+
+def _name_of(task: str) -> str:
+    """The first words of the task."""
+    return " ".join(task.split()[:8])[:60]
+
+
+def _fallback(task: str) -> Plan:
+    """A plan of one step, whose goal is the task."""
+    step = PlanStep(id="work", type=PlanStepType.GENERATE, goal=task)
+    return Plan(id="work", name=_name_of(task), steps=(step,))
+
+
+def _with_command(plan: Plan, command: JsonValue) -> Plan:
+    """The plan in which validations without a command of their own run this one."""
+    if not isinstance(command, str) or not command.strip():
+        return plan
+    return evolve(
+        plan,
+        steps=tuple(
+            evolve(each, command=each.command or command)
+            if each.type is PlanStepType.VALIDATE
+            else each
+            for each in plan.steps
+        ),
+    )

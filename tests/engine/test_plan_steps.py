@@ -1,0 +1,474 @@
+"""`plan:` steps: a task is planned, approved and carried out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from attrs import evolve
+
+from builders import deterministic_services
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.calls import Prompt
+from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.engine.compile.kinds.plan import plan_report
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
+from minions.interfaces.wiring.extensions import built_in_extensions
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
+from mortal import World
+
+PLAN: Final[dict[str, JsonValue]] = {
+    "name": "Shop",
+    "steps": [
+        {"id": "model", "type": "generate", "goal": "Write Item", "artifacts": ["shop/items.py"]},
+        {
+            "id": "use",
+            "type": "generate",
+            "goal": "Use Item",
+            "dependencies": ["model"],
+            "artifacts": ["shop/use.py"],
+        },
+    ],
+}
+FILES: Final = {
+    "shop/items.py": "class Item:\n    name: str\n",
+    "shop/use.py": "from shop.items import Item\n",
+}
+
+
+def text_of(prompt: Prompt) -> str:
+    return "\n".join(message.content or "" for message in prompt.messages)
+
+
+def worker(plan: JsonValue = None, files: Mapping[str, str] = FILES) -> Callable[[Prompt], Answer]:
+    """Answers a planner with the plan, and a step with the files that it is to write."""
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        if "You plan work" in text:
+            return json.dumps(plan if plan is not None else PLAN)
+        wanted = text.rpartition("Write: ")[2].splitlines()[0]
+        return "\n".join(f"{each}\n```\n{files[each]}```" for each in wanted.split(", "))
+
+    return answer
+
+
+class Work:
+    """A plan step in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.services: Services = deterministic_services()
+        self.prompts: list[Prompt] = []
+
+    def recipe(self, **keys: JsonValue) -> AgentRecipe:
+        step: dict[str, JsonValue] = {
+            "id": "work",
+            "plan": "Write a shop",
+            "workspace": str(self.folder),
+            "approval": "none",
+            **keys,
+        }
+        document: dict[str, JsonValue] = {
+            "id": "do",
+            "permissions": {"allow_write": True},
+            "steps": [step],
+        }
+        return recipe_from_document(document, built_in_extensions().catalog())
+
+    async def run(
+        self, answer: Callable[[Prompt], Answer], **keys: JsonValue
+    ) -> AgentResult[object]:
+        def listened(prompt: Prompt) -> Answer:
+            self.prompts.append(prompt)
+            return answer(prompt)
+
+        executor = AgentExecutor(
+            ScriptedModel(listened), extensions=built_in_extensions(), services=self.services
+        )
+        return await executor.execute(self.recipe(**keys))
+
+    def files(self) -> dict[str, str]:
+        return {
+            str(each.relative_to(self.folder)): each.read_text()
+            for each in sorted(self.folder.rglob("*"))
+            if each.is_file()
+        }
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return Work(folder)
+
+
+async def test_a_task_is_planned_and_the_plan_is_carried_out(work: Work) -> None:
+    result = await work.run(worker())
+    assert result.error is None
+    assert result.status is RunStatus.COMPLETED
+    assert work.files() == FILES
+    assert result.output == {
+        "plan": {"id": "Shop", **PLAN},
+        "steps": [
+            {
+                "id": "model",
+                "type": "generate",
+                "status": "completed",
+                "artifacts": ["shop/items.py"],
+            },
+            {"id": "use", "type": "generate", "status": "completed", "artifacts": ["shop/use.py"]},
+        ],
+        "replans": 0,
+    }
+    assert len(work.prompts) == 3
+
+
+# --- prompts ------------------------------------------------------------------------------------
+
+
+def diamond(width: int = 2) -> JsonValue:
+    """Step `a`, then `width` steps side by side, then one that needs the first two of them."""
+    sides: list[JsonValue] = [
+        {
+            "id": f"s{number}",
+            "type": "generate",
+            "goal": f"Goal of side {number}",
+            "dependencies": ["a"],
+            "artifacts": [f"s{number}.py"],
+        }
+        for number in range(width)
+    ]
+    first: JsonValue = {
+        "id": "a",
+        "type": "generate",
+        "goal": "Goal of a",
+        "artifacts": ["a.py"],
+    }
+    last: JsonValue = {
+        "id": "d",
+        "type": "generate",
+        "goal": "Goal of d",
+        "dependencies": ["s0", "s1"],
+        "artifacts": ["d.py"],
+    }
+    return {"name": "Diamond", "steps": [first, *sides, last]}
+
+
+class AnyFile(dict[str, str]):
+    """Every file, with a function of its own."""
+
+    def __missing__(self, path: str) -> str:
+        name = path.removesuffix(".py").replace("/", "_")
+        return f"def {name}() -> None:\n    return 'inside of {name}'\n"
+
+
+async def test_a_prompt_holds_the_step_its_files_and_what_its_dependencies_made(work: Work) -> None:
+    """A-94."""
+    (work.folder / "guide.md").write_text("The guide.\n")
+    (work.folder / "other.md").write_text("Something else.\n")
+    plan = diamond()
+    assert isinstance(plan, dict)
+    assert isinstance(plan["steps"], list)
+    assert isinstance(plan["steps"][-1], dict)
+    plan["steps"][-1]["files"] = ["guide.md"]
+    await work.run(worker(plan, AnyFile()))
+    [last] = [text_of(each) for each in work.prompts if "Goal of d" in text_of(each)]
+    assert "### guide.md\nThe guide." in last
+    assert "### s0.py (outline)\ndef s0() -> None: ..." in last
+    assert "### s1.py (outline)" in last
+    for other in ("Goal of a", "Goal of side", "def a(", "inside of", "Something else", "Write a "):
+        assert other not in last
+
+
+async def test_a_prompt_does_not_grow_with_steps_that_have_nothing_to_do_with_it(
+    tmp_path: Path,
+) -> None:
+    """A-94."""
+    lengths = []
+    for width in (2, 20):
+        (tmp_path / str(width)).mkdir()
+        work = Work(tmp_path / str(width))
+        result = await work.run(worker(diamond(width), AnyFile()))
+        assert result.error is None
+        [last] = [text_of(each) for each in work.prompts if "Write: d.py" in text_of(each)]
+        lengths.append(len(last))
+    assert lengths[0] == lengths[1]
+
+
+async def test_the_head_of_a_step_is_small(work: Work) -> None:
+    await work.run(worker(diamond(), AnyFile()))
+    for each in work.prompts[1:]:
+        assert len(text_of(each)) / 4 < 400
+        assert not each.tools
+
+
+async def test_a_planners_words_are_no_templates(work: Work) -> None:
+    plan: JsonValue = {
+        "name": "{{ inputs.workspace }}",
+        "steps": [
+            {
+                "id": "a",
+                "type": "generate",
+                "goal": "Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}",
+                "artifacts": ["a.py"],
+            }
+        ],
+    }
+    result = await work.run(worker(plan, AnyFile()))
+    assert result.error is None
+    assert "Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}" in text_of(work.prompts[1])
+
+
+# --- failures -----------------------------------------------------------------------------------
+
+
+async def test_in_a_diamond_an_independent_branch_goes_on(work: Work) -> None:
+    """A-93."""
+    good = worker(diamond(), AnyFile())
+
+    def answer(prompt: Prompt) -> Answer:
+        return "I will not." if "Write: s0.py" in text_of(prompt) else good(prompt)
+
+    result = await work.run(answer, max_replans=0)
+    assert result.status is RunStatus.FAILED
+    assert result.error is not None
+    assert result.error.code == "plan-failed"
+    assert "The plan failed at s0. Done: a, s1. Skipped: d.\n" in result.error.message
+    assert sorted(work.files()) == ["a.py", "s1.py"]
+    [execution] = result.executions
+    report = plan_report(diamond(), execution.steps)
+    assert {each["id"]: each["status"] for each in report} == {
+        "a": "completed",
+        "s0": "failed",
+        "s1": "completed",
+        "d": "skipped",
+    }
+
+
+async def test_what_is_left_is_planned_again_after_a_failure(work: Work) -> None:
+    rest: JsonValue = {
+        "name": "Rest",
+        "steps": [
+            {
+                "id": "again",
+                "type": "generate",
+                "goal": "Another way",
+                "dependencies": ["a"],
+                "artifacts": ["d.py"],
+            }
+        ],
+    }
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        if "An earlier plan failed" in text:
+            return json.dumps(rest)
+        return "I will not." if "Write: s0.py" in text else worker(diamond(), AnyFile())(prompt)
+
+    result = await work.run(answer)
+    assert result.error is None
+    assert isinstance(result.output, dict)
+    assert result.output["replans"] == 1
+    assert [(each["id"], each["status"]) for each in result.output["steps"]] == [
+        *(("a", "completed"), ("s1", "completed"), ("again", "completed"))
+    ]
+    assert sorted(work.files()) == ["a.py", "d.py", "s1.py"]
+    [replan] = [text_of(each) for each in work.prompts if "An earlier plan" in text_of(each)]
+    assert "- a (generate): completed, made a.py" in replan
+    assert "- s0 (generate): failed, made s0.py: The answer lacks s0.py." in replan
+    assert "- d (generate): skipped" in replan
+
+
+async def test_a_plan_that_fails_again_and_again_ends(work: Work) -> None:
+    def answer(prompt: Prompt) -> Answer:
+        is_planner = "You plan work" in text_of(prompt)
+        return worker(diamond(), AnyFile())(prompt) if is_planner else "I will not."
+
+    result = await work.run(answer, max_replans=2)
+    assert result.status is RunStatus.FAILED
+    assert len([each for each in work.prompts if "You plan work" in text_of(each)]) == 3
+
+
+async def test_a_plan_with_faults_goes_back_once_with_all_of_them(work: Work) -> None:
+    """A-92."""
+    bad: JsonValue = {
+        "name": "Bad",
+        "steps": [
+            {"id": "a", "type": "generate", "goal": "x", "dependencies": ["a", "ghost"]},
+            {"id": "b", "type": "modify", "goal": "y", "files": ["missing.py"]},
+        ],
+    }
+
+    def answer(prompt: Prompt) -> Answer:
+        is_first = "has faults" not in text_of(prompt)
+        return worker(bad if is_first else PLAN)(prompt)
+
+    result = await work.run(answer)
+    assert result.error is None
+    told = text_of(work.prompts[1])
+    assert "Step 'a' depends on itself.\nStep 'a' depends on 'ghost', which is no step." in told
+
+
+async def test_a_plan_whose_faults_stay_is_refused(work: Work) -> None:
+    """A-92."""
+    bad: JsonValue = {
+        "name": "Bad",
+        "steps": [{"id": "a", "type": "generate", "goal": "x", "artifacts": ["../../evil.py"]}],
+    }
+    result = await work.run(worker(bad))
+    assert result.error is not None
+    assert result.error.code == "bad-plan"
+    assert "- Step 'a': '../../evil.py' leads out of the workspace" in result.error.message
+    assert len(work.prompts) == 2
+    assert work.files() == {}
+
+
+async def test_without_a_plan_the_task_is_one_step(work: Work) -> None:
+    """A-92."""
+
+    def answer(prompt: Prompt) -> Answer:
+        if "Write the plan in this form" in text_of(prompt):
+            return "I cannot plan, but here is a poem."
+        return "a.py\n```\nx = 1\n```"
+
+    result = await work.run(answer, form="text")
+    assert result.error is None
+    assert work.files() == {"a.py": "x = 1\n"}
+    assert "Write a shop" in text_of(work.prompts[1])
+
+
+async def test_a_weak_model_writes_the_plan_as_text(work: Work) -> None:
+    text = (
+        "PLAN: Shop\nSTEP: model\nTYPE: generate\nGOAL: Write Item\nARTIFACTS: shop/items.py\n"
+        "END_PLAN"
+    )
+
+    def answer(prompt: Prompt) -> Answer:
+        return text if "Write the plan in this form" in text_of(prompt) else worker()(prompt)
+
+    result = await work.run(answer, form="text")
+    assert result.error is None
+    assert list(work.files()) == ["shop/items.py"]
+
+
+# --- approval -----------------------------------------------------------------------------------
+
+
+class Decides(Decider):
+    """Answers each question with the next answer."""
+
+    def __init__(self, *answers: JsonValue) -> None:
+        self.answers = list(answers)
+        self.questions: list[str] = []
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        return Verdict.REJECTED
+
+    async def answer(self, question: Question) -> JsonValue | NoAnswer:
+        self.questions.append(question.text)
+        return self.answers.pop(0) if self.answers else NoAnswer.LATER
+
+
+async def test_a_person_sees_the_plan_before_anything_is_done(work: Work) -> None:
+    decider = Decides()
+    work.services = evolve(work.services, decider=decider)
+    result = await work.run(worker(), approval="required")
+    assert result.status is RunStatus.NEEDS_DECISION
+    [question] = decider.questions
+    assert question.startswith("PLAN: Shop\n\nSTEP: model\nTYPE: generate\nGOAL: Write Item\n")
+    assert question.endswith("or the plan as you edited it.")
+    assert work.files() == {}
+
+
+async def test_an_approved_plan_is_carried_out(work: Work) -> None:
+    work.services = evolve(work.services, decider=Decides("yes"))
+    result = await work.run(worker(), approval="required")
+    assert result.error is None
+    assert work.files() == FILES
+
+
+async def test_a_rejected_plan_is_not_carried_out(work: Work) -> None:
+    work.services = evolve(work.services, decider=Decides("no"))
+    result = await work.run(worker(), approval="required")
+    assert result.error is not None
+    assert result.error.code == "plan-rejected"
+    assert work.files() == {}
+
+
+async def test_a_person_may_edit_the_plan(work: Work) -> None:
+    edited = "PLAN: Less\nSTEP: model\nTYPE: generate\nGOAL: Only this\nARTIFACTS: shop/items.py\n"
+    work.services = evolve(work.services, decider=Decides(edited))
+    result = await work.run(worker(), approval="required")
+    assert result.error is None
+    assert list(work.files()) == ["shop/items.py"]
+    assert "Only this" in text_of(work.prompts[1])
+
+
+async def test_an_edited_plan_with_faults_is_shown_with_them(work: Work) -> None:
+    edited = "PLAN: Less\nSTEP: a\nTYPE: generate\nGOAL: b\nDEPENDENCIES: c\n"
+    decider = Decides(edited, "no")
+    work.services = evolve(work.services, decider=decider)
+    result = await work.run(worker(), approval="required")
+    assert result.error is not None
+    assert result.error.code == "plan-rejected"
+    assert "- Step 'a' depends on 'c', which is no step." in decider.questions[1]
+
+
+async def test_what_a_person_wants_goes_to_the_planner(work: Work) -> None:
+    decider = Decides("No second file", "yes")
+    work.services = evolve(work.services, decider=decider)
+    await work.run(worker(), approval="required")
+    assert "A person read the plan and wants: No second file" in text_of(work.prompts[1])
+    assert len(decider.questions) == 2
+
+
+# --- the plan alone -----------------------------------------------------------------------------
+
+
+async def test_a_plan_that_is_not_to_be_carried_out_is_the_output(work: Work) -> None:
+    result = await work.run(worker(), execute=False, approval="required")
+    assert result.error is None
+    assert isinstance(result.output, dict)
+    assert result.output["ok"] is True
+    assert "files__write_many" in result.output["recipe"]
+    assert work.files() == {}
+
+
+# --- crashes ------------------------------------------------------------------------------------
+
+
+async def test_a_plan_that_is_killed_anywhere_is_resumed_without_asking_twice(
+    tmp_path: Path,
+) -> None:
+    """A-106."""
+    at = 0
+    while True:
+        at += 3
+        (tmp_path / str(at)).mkdir()
+        work, world = Work(tmp_path / str(at)), World()
+        work.services = deterministic_services(world.journal)
+        work.services = evolve(work.services, decider=Decides(*["yes"] * 2))
+        recipe = work.recipe(approval="required")
+
+        def fresh(work: Work = work, world: World = world) -> AgentExecutor:
+            return AgentExecutor(
+                world.model(worker()), extensions=built_in_extensions(), services=work.services
+            )
+
+        if not await world.killed(fresh(), recipe, at):
+            break
+        result = await fresh().resume("run_1")
+        assert result.error is None, at
+        assert work.files() == FILES
+        assert len(world.asked) == 3
+        assert sum(world.asked.values()) <= 4  # at most the call that was in flight
+    assert at > 30

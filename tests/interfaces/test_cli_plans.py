@@ -1,0 +1,156 @@
+"""`minions plan` and `minions do`: a task is planned, shown, approved and carried out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from command_line import Cli, Write
+from minions.contracts.decisions import Question
+from minions.interfaces.deciders import TerminalDecider
+
+MODEL: Final = """\
+import json
+from minions import ScriptedModel
+
+PLAN = {"name": "Notes", "steps": [
+    {"id": "write", "type": "generate", "goal": "Write notes", "artifacts": ["notes.md"]},
+]}
+
+
+def answer(prompt):
+    text = "\\n".join(message.content or "" for message in prompt.messages)
+    if "You plan work" not in text:
+        return "notes.md\\n```\\n# Notes\\n```"
+    if "'text'" in text or "Write the plan in this form" in text:
+        return "PLAN: Text\\nSTEP: write\\nTYPE: generate\\nGOAL: Write\\nARTIFACTS: notes.md\\n"
+    return json.dumps(PLAN)
+
+
+model = ScriptedModel(answer, name="scripted/planner")
+"""
+OPTIONS: Final = ("-m", "scripted/planner", "--extensions", "model.py", "--db", "j.sqlite")
+
+
+@pytest.fixture(autouse=True)
+def _model(write: Write) -> None:
+    write("model.py", MODEL)
+
+
+def test_a_plan_is_written_as_a_recipe_that_runs(cli: Cli, here: Path) -> None:
+    done = cli("plan", "Write notes", "-w", "work", "-o", "notes.yaml", *OPTIONS)
+    assert done.code == 0
+    assert "PLAN: Notes\n\nSTEP: write\nTYPE: generate\n" in done.err
+    assert "Wrote notes.yaml. What it needs and may do: minions explain notes.yaml" in done.err
+    assert not (here / "work" / "notes.md").exists()
+    assert cli("validate", "notes.yaml").code == 0
+    ran = cli("run", "notes.yaml", *OPTIONS)
+    assert (ran.code, (here / "work" / "notes.md").read_text()) == (0, "# Notes\n")
+
+
+def test_a_plan_is_printed_where_no_file_is_named(cli: Cli) -> None:
+    done = cli("plan", "Write notes", "-w", "work", *OPTIONS)
+    assert done.out.startswith("# Made of the plan below.\n# PLAN: Notes\n")
+    shown = json.loads(cli("plan", "Write notes", "-w", "work", "--json", *OPTIONS).out)
+    assert shown["plan"]["steps"][0]["id"] == "write"
+    assert shown["file"] is None
+
+
+def test_a_file_that_is_there_is_not_overwritten(cli: Cli, write: Write, here: Path) -> None:
+    write("notes.yaml", "mine")
+    done = cli("plan", "Write notes", "-o", "notes.yaml", *OPTIONS)
+    assert (done.code, "error[already-there]" in done.err) == (2, True)
+    assert (here / "notes.yaml").read_text() == "mine"
+    assert not (here / "j.sqlite").exists()  # nothing was asked
+
+
+def test_a_task_is_carried_out_at_once_where_yes_is_said_before(cli: Cli, here: Path) -> None:
+    done = cli("do", "Write notes", "-w", "work", "--yes", "--json", *OPTIONS)
+    assert done.code == 0
+    assert json.loads(done.out)["output"]["steps"] == [
+        {
+            "id": "write",
+            "type": "generate",
+            "status": "completed",
+            "artifacts": ["notes.md"],
+        }
+    ]
+    assert (here / "work" / "notes.md").read_text() == "# Notes\n"
+
+
+def test_without_a_terminal_the_plan_waits_for_an_answer(cli: Cli, here: Path) -> None:
+    done = cli("do", "Write notes", "-w", "work", *OPTIONS)
+    assert done.code == 3
+    assert "PLAN: Notes" in done.err
+    assert "minions answer run_" in done.err
+    assert not (here / "work" / "notes.md").exists()
+    answered = cli("answer", "run_", "yes", "--extensions", "model.py", "--db", "j.sqlite")
+    assert answered.code == 0
+    assert (here / "work" / "notes.md").exists()
+
+
+def test_a_rejected_plan_ends_the_run(cli: Cli, here: Path) -> None:
+    cli("do", "Write notes", "-w", "work", *OPTIONS)
+    answered = cli("answer", "run_", "no", "--extensions", "model.py", "--db", "j.sqlite")
+    assert (answered.code, "error[plan-rejected]" in answered.err) == (1, True)
+    assert not (here / "work" / "notes.md").exists()
+
+
+def test_a_task_may_be_a_file(cli: Cli, write: Write, here: Path) -> None:
+    write("task.md", "Write notes")
+    assert cli("do", "@task.md", "-w", "work", "--yes", "--form", "text", *OPTIONS).code == 0
+    assert (here / "work" / "notes.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("do", " ", "--yes"), "The task is empty"),
+        (("do", "x", "-w", "model.py"), "--workspace model.py is a file"),
+        (("plan", "x", "-o", "nowhere/a.yaml"), "There is no folder nowhere"),
+        (("do", "@gone.md", "--yes"), "gone.md"),
+        (("do", "x", "--share", "all"), "'all' is not one of"),
+    ],
+)
+def test_a_command_line_that_means_nothing_is_refused(
+    cli: Cli, arguments: tuple[str, ...], words: str
+) -> None:
+    done = cli(*arguments, *OPTIONS)
+    assert (done.code, words in done.err) == (2, True), done.err
+
+
+# --- at the terminal ----------------------------------------------------------------------------
+
+QUESTION: Final = Question(
+    key="k",
+    run_id="run_1",
+    step_id="work",
+    text="PLAN: a\nSTEP: b\nEND_PLAN\nCarry out this plan?",
+    form=None,
+)
+
+
+async def _answered(edited: str | None, *lines: str) -> tuple[object, list[str]]:
+    waiting, shown = iter(lines), list[str]()
+
+    def edit(text: str) -> str | None:
+        shown.append(text)
+        return edited
+
+    decider = TerminalDecider(
+        lambda _: None, lambda: f"{next(waiting, '')}\n", approvals=None, edit=edit
+    )
+    return await decider.answer(QUESTION), shown
+
+
+async def test_the_editor_gets_the_plan_and_gives_the_answer() -> None:
+    answer, shown = await _answered("PLAN: a\nSTEP: c\n", "edit")
+    assert (answer, shown) == ("PLAN: a\nSTEP: c\n", ["PLAN: a\nSTEP: b\nEND_PLAN\n"])
+
+
+async def test_an_editor_that_saved_nothing_asks_again() -> None:
+    answer, shown = await _answered(None, "e", "yes")
+    assert (answer, len(shown)) == ("yes", 1)
