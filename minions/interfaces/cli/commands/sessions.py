@@ -124,17 +124,23 @@ def _detail_lines(step: StepDetail) -> Iterator[str]:
         yield output_text(step.summary.output)
 
 
-def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[str]:
+def _use(detail: RunDetail) -> Iterator[str]:
+    """The files that the run changed, and what its model calls used."""
     run = detail.summary
-    yield f"{run.run_id} · session {run.session_id}"
-    yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
-    yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
     if detail.changed_files:
         yield hanging(
             f"changed {_some(detail.changed_files)} · undo: minions rollback {run.run_id}"
         )
     if used := recorded_usage_text(run.usage):
         yield f"used {used}"
+
+
+def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[str]:
+    run = detail.summary
+    yield f"{run.run_id} · session {run.session_id}"
+    yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
+    yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
+    yield from _use(detail)
     if detail.inputs:
         yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
     shown: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
