@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from minions.adapters.models.structured_output import InstructorParser
     from minions.adapters.stores.postgres_journal import PostgresJournal
     from minions.adapters.telemetry.prometheus import PrometheusMetrics
+    from minions.adapters.tools.file_restorer import LocalFileRestorer
     from minions.contracts.budgets import Budgets
     from minions.contracts.calls import OutputParser
     from minions.contracts.errors import (
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
         FencedError,
         JournalError,
         LeaseHeldError,
+    )
+    from minions.contracts.file_changes import (
+        ChangeRecorder,
+        FileChange,
+        FileOutcome,
+        FileRestorer,
+        FileTarget,
+        IrreversibleCall,
+        RollbackReport,
+        RolledBackFile,
     )
     from minions.contracts.flow import FlowControl, Priority
     from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
@@ -35,20 +46,27 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Budgets",
+    "ChangeRecorder",
     "Clock",
     "EndpointLimits",
     "EntryDraft",
     "EnvironmentRefusedError",
     "FencedError",
+    "FileChange",
+    "FileOutcome",
+    "FileRestorer",
+    "FileTarget",
     "FlowConfig",
     "FlowControl",
     "Ids",
     "InstructorParser",
+    "IrreversibleCall",
     "Journal",
     "JournalEntry",
     "JournalError",
     "Lease",
     "LeaseHeldError",
+    "LocalFileRestorer",
     "Log",
     "MemoryJournal",
     "Metrics",
@@ -59,6 +77,8 @@ __all__ = [
     "Priority",
     "PrometheusMetrics",
     "Random",
+    "RollbackReport",
+    "RolledBackFile",
     "SecretSource",
     "SharedBudgets",
     "SharedFlowControl",
@@ -68,6 +88,17 @@ __all__ = [
 
 _HOMES: Final = {
     "minions.adapters.models.structured_output": ("InstructorParser",),
+    "minions.adapters.tools.file_restorer": ("LocalFileRestorer",),
+    "minions.contracts.file_changes": (
+        "ChangeRecorder",
+        "FileChange",
+        "FileOutcome",
+        "FileRestorer",
+        "FileTarget",
+        "IrreversibleCall",
+        "RollbackReport",
+        "RolledBackFile",
+    ),
     "minions.adapters.stores.postgres_journal": ("PostgresJournal",),
     "minions.adapters.telemetry.prometheus": ("PrometheusMetrics",),
     "minions.contracts.budgets": ("Budgets",),

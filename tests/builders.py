@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from minions.adapters.models.script_items import Answer, AnswerFunction
 from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.contracts.calls import (
     ChatModel,
     ModelCallResponse,
@@ -55,7 +56,7 @@ from minions.testing.ids import counting_ids
 def deterministic_services(
     journal: Journal | None = None, clock: FakeClock | None = None, seed: int = 1
 ) -> Services:
-    """A clock that moves only by sleeping, a seeded random, ids that count."""
+    """A clock that moves only by sleeping, a seeded random, ids that count, and files."""
     clock = clock or FakeClock()
     return Services(
         clock=clock,
@@ -65,6 +66,7 @@ def deterministic_services(
         journal=journal or MemoryJournal(clock),
         worker_id="worker",
         parser=ConstrainingParser(),
+        file_restorer=LocalFileRestorer(),
     )
 
 

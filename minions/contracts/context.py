@@ -18,6 +18,7 @@ from minions.contracts.secrets import Secrets
 
 if TYPE_CHECKING:
     from minions.contracts.calls import DeltaSink
+    from minions.contracts.file_changes import ChangeRecorder
     from minions.contracts.memory import ModelMemory
     from minions.contracts.retry import RetryConfig
     from minions.contracts.runtime import BlockingCalls
@@ -247,6 +248,12 @@ class RunContext(ABC):
     @property
     def blocking(self) -> BlockingCalls | None:
         """Calls synchronous tools beside the event loop; None: each on a thread of its own."""
+        return None
+
+    def change_recorder(self, key: str) -> ChangeRecorder | None:  # for subclasses
+        """Records the changes of files that the tool call of that key makes; None: they cannot be
+        recorded.
+        """
         return None
 
     def refusal(self, tool: ToolSpec) -> str | None:

@@ -49,7 +49,9 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         too-many-followers stopping
     """,
     FailureCategory.RATE_LIMIT: "budget-spent queue-full rate-limited too-many-runs",
-    FailureCategory.TIMEOUT: "model-timeout tool-timeout step-timeout ask-timeout sandbox-timeout",
+    FailureCategory.TIMEOUT: """
+        call-ended model-timeout tool-timeout step-timeout ask-timeout sandbox-timeout
+    """,
     FailureCategory.RESOURCE: """
         sandbox-cpu sandbox-memory sandbox-output sandbox-processes request-too-large
         resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
@@ -70,6 +72,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         secret-refused secret-shown model-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
         open-token-file not-permitted not-writable read-only real-model not-faked
+        secret-in-file
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
@@ -81,7 +84,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         token-file bad-configuration unknown-extension agent-execution run-failed run-rejected
         run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store
         no-output junit-file unwritable-file unreadable file-not-found no-file recipe-unreadable
-        database-gone
+        database-gone undo-unavailable
     """,
     FailureCategory.INTERNAL: """
         sandbox-failed internal run-raised step-raised model-raised scripted-error minions-error
@@ -106,6 +109,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         recipe-needed bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
         bad-answer bad-decision unknown-call unknown-approval other-arguments message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
+        nothing-recorded rolled-back
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
         empty-session session-exists session-differs not-a-conversation bad-message bad-sequence
         sequence-out-of-range sequence-taken unanswered-tool-call nothing-left bad-session-name

@@ -141,6 +141,10 @@ class Secrets:
         """
         return self._disarm.deep(value)
 
+    def occur_in(self, text: str) -> bool:
+        """Whether the value of a secret occurs in `text`, in any form in which it is found."""
+        return self._clean.text(text) != self._disarm.text(text)
+
     def are_named_in(self, value: JsonValue) -> bool:
         """Whether a marker occurs anywhere in `value`."""
         return self.disarm(value) != value

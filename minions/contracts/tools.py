@@ -10,6 +10,7 @@ from enum import StrEnum
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import NotFoundError, ToolError, UsageError, near_hint, near_names
+from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import BlockingCalls, Sleep
 from minions.contracts.schema import JsonSchema
@@ -78,6 +79,8 @@ class ToolSpec:
     """Whether what it writes stays where only untrusted reads bring it back, such as the state of
     Minions: untrusted text may then be written without approval.
     """
+    records_changes: bool = False
+    """Whether it records all that it changes, so that a rollback of the run undoes it."""
 
     @property
     def is_untrusted(self) -> bool:
@@ -128,6 +131,10 @@ class ToolScope:
     """Waits that many seconds by the run's `sleep`."""
     blocking: BlockingCalls | None = None
     """Calls functions that block beside the event loop; None: the tool has its own way."""
+    changes: ChangeRecorder | None = None
+    """Records changes of files before they are made, for a rollback. None: there is no journal, or
+    nobody who restores files.
+    """
 
 
 class Tool(ABC):

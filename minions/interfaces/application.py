@@ -121,12 +121,16 @@ class Minions(NewRuns, RecordedRuns, BatchRuns):
 
 
 def _services(given: Services | None, approve: Approve | None) -> Services:
-    """The given services, else real ones, with the approval policy."""
+    """The given services, else real ones, with the approval policy and a restorer of files."""
+    from minions.adapters.tools.file_restorer import LocalFileRestorer
+
     if given is None:
         from minions.adapters.models.structured_output import InstructorParser
 
         given = Services(parser=InstructorParser(), prices=make_prices(Settings()))
         approve = approve or "wait"
+    if given.file_restorer is None:
+        given = evolve(given, file_restorer=LocalFileRestorer())
     if approve is None:
         return given
     return evolve(given, decider=named_policy(approve, _VERDICTS))

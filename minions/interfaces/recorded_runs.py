@@ -1,4 +1,4 @@
-"""Recorded runs of an application: pending decisions, resume, retry."""
+"""Recorded runs of an application: pending decisions, resume, retry, rollback."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from minions.contracts import decision_words
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
 from minions.contracts.errors import UsageError
+from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.secrets import InputValue
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
+from minions.engine.history.lookup import find_run
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.sessions.rollback import roll_back_run
 from minions.interfaces.application_runs import ApplicationRuns, RecipeLike
 from minions.interfaces.run_stream import RunStream
 from minions.recipe.model import AgentRecipe
@@ -31,7 +34,9 @@ _REASONS: Final = "decision_reasons"
 
 
 class RecordedRuns(ApplicationRuns):
-    """The part of `Minions` that continues recorded runs: decisions, resume and retry."""
+    """The part of `Minions` that continues recorded runs: decisions, resume, retry and
+    rollback.
+    """
 
     @overload
     def decide(
@@ -221,6 +226,24 @@ class RecordedRuns(ApplicationRuns):
             )
 
         return RunStream(begin, self.execute)
+
+    async def rollback(self, run: str, *, dry_run: bool = False) -> RollbackReport:
+        """Restore the files that a run changed, where its toolset `files` has `undo: true`.
+
+        A file that somebody else changed since is left as it is; the report says so of each path.
+        Calls with other effects are listed there and not undone. It can be repeated.
+
+        Args:
+            run: As for `resume`.
+            dry_run: Only report what would be done.
+        Raises:
+            NotFoundError: There is no such run.
+            UsageError: `nothing-recorded`; the run recorded no changes of files.
+            LeaseHeldError: The run is being executed.
+        """
+        found = await find_run(self.services.journal, run)
+        self._refuse_active(found.run_id)
+        return await roll_back_run(self.services, found.run_id, dry_run=dry_run)
 
     async def waiting(self, run: str) -> tuple[PendingDecision, ...]:
         """The decisions that a run waits for.

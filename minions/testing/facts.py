@@ -12,6 +12,7 @@ from minions.contracts.json_values import JsonValue
 __all__ = ["holding", "row_fact"]
 
 _STEP: Final[Mapping[str, JsonValue]] = {"step_id": "a"}
+_CHANGE: Final[Mapping[str, JsonValue]] = {**_STEP, "root": "/work", "path": "a", "after": "0"}
 _NEEDED: Final[Mapping[tuple[str, str], Mapping[str, JsonValue]]] = {
     ("run", "started"): {"recipe": "r"},
     ("run", "resumed"): {"recipe": "r"},
@@ -36,6 +37,9 @@ _NEEDED: Final[Mapping[tuple[str, str], Mapping[str, JsonValue]]] = {
     ("route", "failed"): _STEP,
     ("goto", "recorded"): {**_STEP, "to": "b", "attempt": 1},
     ("rollback", "recorded"): {"conversation": "c", "position": 0},
+    ("file_change", "recorded"): _CHANGE,
+    ("file_change", "imported"): _CHANGE,
+    ("file_rollback", "finished"): {"files": []},
     ("conversation", "started"): {**_STEP, "conversation": "c", "messages": []},
     ("session", "cut"): {"sequence": 0},
     ("session", "forked"): {"parent": "ses_0", "sequence": 0, "position": 1},

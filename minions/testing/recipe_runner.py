@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.models.structured_output import InstructorParser
+from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.contracts.calls import ChatModel
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
@@ -49,6 +50,7 @@ class RecipeRunner:
             ids=counting_ids(),
             journal=self.journal,
             parser=InstructorParser(),
+            file_restorer=LocalFileRestorer(),
         )
 
     @overload

@@ -99,6 +99,7 @@ def test_the_options_have_their_defaults_and_refuse_others() -> None:
         "max_read_bytes": 262_144,
         "max_write_bytes": 1_048_576,
         "create": False,
+        "undo": False,
         "exclude": [".git", "node_modules", "__pycache__", ".venv"],
     }
     assert validator.errors(defaults) == ()

@@ -98,6 +98,13 @@ SAYS = {
     ),
     "resumeRun": ("POST /runs/{run_id}/resume", "", "", "202 RunAccepted", "404 409 429"),
     "retryRun": ("POST /runs/{run_id}/retry", "", "AgainRequest", "202 RunAccepted", "404 409 429"),
+    "rollBackFiles": (
+        "POST /runs/{run_id}/rollback",
+        "",
+        "RollbackRequest",
+        "200 RollbackView",
+        "404 409",
+    ),
     "listRunItems": (
         "GET /runs/{run_id}/items",
         "step status limit offset",

@@ -74,6 +74,7 @@ from minions.guide import (
     tool_call_executors,
 )
 from minions.recipes import JsonValue
+from minions.services import RollbackReport
 from minions.sessions import AgentHooks, SessionStep, fork_session, retry_from_sequence
 from minions.testing.clock import FakeClock
 
@@ -383,6 +384,7 @@ async def use_application(recipe: AgentRecipe, model: ChatModel) -> Report:
         assert_type(await decided, AgentResult[Report])
         assert_type(await app.resume("run_1", output_class=Report), AgentResult[Report])
         assert_type(await app.retry("run_1", output_class=Report), AgentResult[Report])
+        assert_type(await app.rollback("run_1", dry_run=True), RollbackReport)
     return stream.result.unwrap()
 
 

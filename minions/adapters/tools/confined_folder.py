@@ -8,22 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import fnmatch
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias
 
 from attrs import frozen
 
+from minions.adapters.tools.folder_descriptors import (
+    deepest_folder,
+    folder_below,
+    locked,
+    opened_folder,
+    recorded_temporary,
+    write_and_rename,
+)
 from minions.contracts.errors import ToolError, UsageError, near_hint, near_names
+from minions.contracts.file_changes import FileChange, digest_of
 
-__all__ = ["ConfinedFolder", "FolderEntry", "Place"]
+__all__ = ["MOST_RECORDED", "ConfinedFolder", "FolderEntry", "Place", "RecordChange"]
 
-_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+RecordChange: TypeAlias = Callable[[FileChange], None]
+"""Stores what is needed to undo a change, before it is made. An error of it prevents the change."""
+
+MOST_RECORDED: Final = 8 * 1024 * 1024
+"""Bytes of the largest file whose content is recorded before a change."""
+
+
 # Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -141,7 +154,7 @@ class ConfinedFolder:
         Raises:
             ToolError: It does not exist; the text suggests similar names.
         """
-        with self._failures_told(place), _folder(place.root, place.parts[:-1]) as folder:
+        with self._failures_told(place), opened_folder(place.root, place.parts[:-1]) as folder:
             name = place.parts[-1] if place.parts else "."
             descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
             mode = os.fstat(descriptor).st_mode
@@ -159,7 +172,7 @@ class ConfinedFolder:
         """
         with (
             self._failures_told(place),
-            _folder(place.root, place.parts) as folder,
+            opened_folder(place.root, place.parts) as folder,
             os.scandir(folder) as found,
         ):
             entries = [
@@ -167,19 +180,24 @@ class ConfinedFolder:
             ]
         return sorted(entries, key=lambda entry: entry.name)
 
-    def replace(self, place: Place, data: bytes, *, overwrite: bool) -> None:
+    def replace(
+        self, place: Place, data: bytes, *, overwrite: bool, record: RecordChange | None = None
+    ) -> None:
         """Write a file atomically; missing folders are created, an existing file keeps its
         mode.
 
+        Args:
+            record: Called before anything is changed; None: nothing is recorded.
         Raises:
-            ToolError: It is not a regular file, or has other content and `overwrite` is False.
+            ToolError: It is not a regular file, has other content and `overwrite` is False, or
+                cannot be recorded.
         """
         if not place.parts:
             raise ToolError(f"'.' is the folder '{self.root}' itself; a file name is needed.")
+        name, temporary = place.parts[-1], None
         with (
             self._failures_told(place),
-            _folder(place.root, place.parts[:-1], create=True) as folder,
-            _locked(folder),
+            self._folder_of(place, data, record) as (folder, is_recorded),
         ):
             mode = self._mode_of_present(place, folder)
             if mode is not None and not overwrite:
@@ -191,35 +209,86 @@ class ConfinedFolder:
                     "another name.",
                     code="file-exists",
                 )
-            _write_and_rename(folder, place.parts[-1], data, mode)
+            if record is not None:
+                temporary = recorded_temporary(name, digest_of(data) or "")
+                if mode is not None or not is_recorded:
+                    self._record(place, folder, mode, data, record)
+            write_and_rename(folder, name, data, mode, temporary=temporary)
 
     @contextlib.contextmanager
-    def changing(self, place: Place) -> Iterator[tuple[BinaryIO, Callable[[bytes], None]]]:
+    def _folder_of(
+        self, place: Place, data: bytes, record: RecordChange | None
+    ) -> Iterator[tuple[int, bool]]:
+        """The folder of a file, locked, and whether the change is recorded already: one that makes
+        folders is, before the first of them is made.
+        """
+        parents = place.parts[:-1]
+        if record is None:
+            with opened_folder(place.root, parents, create=True) as folder, locked(folder):
+                yield folder, False
+            return
+        while True:
+            with deepest_folder(place.root, parents) as (above, depth), locked(above):
+                missing = parents[depth:]
+                if not missing:
+                    yield above, False
+                    return
+                if _exists(above, missing[0]):  # made before the lock was held
+                    continue
+                record(_change(place, None, None, data, folders=len(missing)))
+                with folder_below(above, missing, create=True) as folder, locked(folder):
+                    yield folder, True
+                return
+
+    def _record(
+        self, place: Place, folder: int, mode: int | None, data: bytes, record: RecordChange
+    ) -> None:
+        before = None if mode is None else self._content(place, folder)
+        if before != data:
+            record(_change(place, before, mode, data))
+
+    def _content(self, place: Place, folder: int) -> bytes:
+        descriptor = os.open(place.parts[-1], _FILE_FLAGS, dir_fd=folder)
+        with os.fdopen(descriptor, "rb") as file:
+            return _recordable(place, file)
+
+    @contextlib.contextmanager
+    def changing(
+        self, place: Place, record: RecordChange | None = None
+    ) -> Iterator[tuple[BinaryIO, Callable[[bytes], None]]]:
         """Open a regular file for a change; yields the file and a function that replaces its
         content.
 
         Others that change the file through this class wait.
 
+        Args:
+            record: Called before the content is replaced; None: nothing is recorded.
         Raises:
-            ToolError: It does not exist, or another program changed it meanwhile.
+            ToolError: It does not exist, cannot be recorded, or another program changed it
+                meanwhile.
         """
         with (
             self._failures_told(place),
-            _folder(place.root, place.parts[:-1]) as folder,
-            _locked(folder),
+            opened_folder(place.root, place.parts[:-1]) as folder,
+            locked(folder),
             self.opened(place) as file,
         ):
             before = os.fstat(file.fileno())
+            name, mode = place.parts[-1], stat.S_IMODE(before.st_mode)
 
             def replace(data: bytes) -> None:
-                now = os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False)
+                temporary = None
+                if record is not None:
+                    temporary = recorded_temporary(name, digest_of(data) or "")
+                    self._record(place, folder, mode, data, record)
+                now = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 if _version(now) != _version(before):  # editors change files without the lock
                     raise ToolError(
                         f"'{place.relative}' was changed by another program meanwhile. Read it "
                         "again. Nothing was changed.",
                         code="file-changed",
                     )
-                _write_and_rename(folder, place.parts[-1], data, stat.S_IMODE(before.st_mode))
+                write_and_rename(folder, name, data, mode, temporary=temporary)
 
             yield file, replace
 
@@ -300,69 +369,57 @@ _MENDABLE: Final = frozenset(
 )
 
 
-@contextlib.contextmanager
-def _folder(root: str, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
-    """A descriptor of root/parts, opened name by name, so that a link
-    swapped in meanwhile is refused.
+def _exists(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _recordable(place: Place, file: BinaryIO) -> bytes:
+    data = file.read(MOST_RECORDED + 1)
+    if len(data) > MOST_RECORDED:
+        raise ToolError(
+            f"'{place.relative}' has more than {MOST_RECORDED} bytes, the most that is recorded "
+            "for a rollback (`undo: true`). Nothing was changed.",
+            code="file-too-large",
+        )
+    return data
+
+
+def _change(
+    place: Place, before: bytes | None, mode: int | None, data: bytes, *, folders: int = 0
+) -> FileChange:
+    """What is recorded of a change that makes the last `folders` folders above the file.
+
+    Raises:
+        ToolError: The path is not UTF-8, so that no record can hold it.
     """
-    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = "/".join(place.parts)
     try:
-        for part in parts:
-            if create:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=descriptor)
-            below = os.open(part, _FOLDER_FLAGS, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = below
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-_UNLOCKABLE: Final = frozenset(
-    {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-)
-
-
-@contextlib.contextmanager
-def _locked(folder: int) -> Iterator[None]:
-    """Hold an exclusive lock on the entries of `folder`; the end of the process releases it.
-
-    The folder, not the file: a rename replaces the file, and a waiter would hold the old one. File
-    systems without such locks are used without waiting.
-    """
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in _UNLOCKABLE:
-            raise
-    try:
-        yield
-    finally:
-        # Unlocked explicitly: a process that was forked meanwhile keeps the descriptor open.
-        with contextlib.suppress(OSError):
-            fcntl.flock(folder, fcntl.LOCK_UN)
+        f"{place.root}/{path}".encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"The name of '{place.relative}' is not UTF-8, so its change cannot be recorded for a "
+            "rollback. Rename it. Nothing was changed.",
+            code="bad-path",
+        ) from error
+    parents = place.parts[:-1]
+    made = range(len(parents) - folders + 1, len(parents) + 1)
+    return FileChange(
+        root=place.root,
+        path=path,
+        content=before,
+        mode=mode,
+        after=digest_of(data) or "",
+        folders=tuple("/".join(parents[:end]) for end in made),
+    )
 
 
 def _version(found: os.stat_result) -> tuple[int, int, int, int]:
     """A version of the file, which changes with its identity or content."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _write_and_rename(folder: int, name: str, data: bytes, mode: int | None) -> None:
-    temporary = f".{secrets.token_hex(8)}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            file.write(data)
-        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
 
 
 def _is_regular(path: Path) -> bool:

@@ -26,7 +26,7 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import schema_of
-from minions.contracts.tools import Effect, Reads, Tool, Toolset
+from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 
 __all__ = ["built_in", "files_toolset"]
 
@@ -87,6 +87,8 @@ def _tools(text_files: TextFiles, *, prefix: str) -> Sequence[Tool]:
         tool(name=f"{prefix}{name}", effect=effect, reads=_READS[effect])(function)
         for name, function, effect in (*effects, *by_name)
     ]
+    if text_files.options.undo:
+        made = [each.recording_changes() if each.spec.is_write else each for each in made]
     return [*made[: len(effects)], *(each.by_name_only() for each in made[len(effects) :])]
 
 
@@ -233,11 +235,14 @@ class _FileTools:
         path: _Path,
         text: Annotated[str, "All that the file will hold."],
         overwrite: Annotated[bool, "Whether a file that is there is replaced."] = True,
+        *,
+        scope: ToolScope,
     ) -> FileWritten:
         """Write a text file; missing folders are made."""
+        record = self.files.recorder(scope)
         place = self.folder.place(path)
         data = self.files.encoded(place, text)
-        self.folder.replace(place, data, overwrite=overwrite)
+        self.folder.replace(place, data, overwrite=overwrite, record=record)
         return FileWritten(place.relative, len(data))
 
     def edit(
@@ -248,10 +253,13 @@ class _FileTools:
         replace_all: Annotated[bool, "Replace every occurrence; else it must be the only one."] = (
             False
         ),
+        *,
+        scope: ToolScope,
     ) -> FileEdited:
         """Replace a piece of a text file."""
+        record = self.files.recorder(scope)
         place = self.folder.place(path)
-        with self.folder.changing(place) as (file, replace):
+        with self.folder.changing(place, record) as (file, replace):
             most = self.files.options.max_write_bytes
             text = as_text(place, self.files.whole(place, file, most, "edited"))
             count = text.count(old) if old else 0

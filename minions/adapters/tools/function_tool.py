@@ -54,7 +54,13 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def by_name_only(self) -> FunctionTool[P, R]:
         """The same tool, which the name of its toolset does not offer to a model."""
-        spec = evolve(self._spec, is_offered=False)
+        return self._with(evolve(self._spec, is_offered=False))
+
+    def recording_changes(self) -> FunctionTool[P, R]:
+        """The same tool, which records all that it changes."""
+        return self._with(evolve(self._spec, records_changes=True))
+
+    def _with(self, spec: ToolSpec) -> FunctionTool[P, R]:
         return FunctionTool(self.__wrapped__, spec, tuple(self._parameters.values()))
 
     @property

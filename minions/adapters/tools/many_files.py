@@ -14,6 +14,7 @@ from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.adapters.tools.text_files import TextFiles, as_text, no_unique_match
 from minions.contracts.errors import ToolError
 from minions.contracts.plans import FileForm, FileUse
+from minions.contracts.tools import ToolScope
 
 __all__ = ["ManyFileTools"]
 
@@ -148,15 +149,18 @@ class ManyFileTools:
             )
         return drafts.prepared()
 
-    def write_many(self, files: Annotated[list[FileContent], {"minItems": 1}]) -> FilesWritten:
+    def write_many(
+        self, files: Annotated[list[FileContent], {"minItems": 1}], *, scope: ToolScope
+    ) -> FilesWritten:
         """Write several text files; all are checked before the first is written."""
+        record = self.files.recorder(scope)
         made = [
             (place, self.files.encoded(place, each.text))
             for each in files
             for place in [self.files.folder.place(each.path)]
         ]
         for place, data in made:
-            self.files.folder.replace(place, data, overwrite=True)
+            self.files.folder.replace(place, data, overwrite=True, record=record)
         return FilesWritten(
             files=[WrittenFile(path=place.relative, bytes=len(data)) for place, data in made]
         )

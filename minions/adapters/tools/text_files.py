@@ -6,8 +6,9 @@ from typing import BinaryIO, Final
 
 from attrs import Factory, field, frozen
 
-from minions.adapters.tools.confined_folder import ConfinedFolder, Place
-from minions.contracts.errors import ToolError
+from minions.adapters.tools.confined_folder import ConfinedFolder, Place, RecordChange
+from minions.contracts.errors import EnvironmentRefusedError, ToolError
+from minions.contracts.tools import ToolScope
 
 __all__ = ["FileOptions", "TextFiles", "as_text", "line_count", "no_unique_match"]
 
@@ -35,6 +36,13 @@ class FileOptions:
     )
     create: bool = field(
         default=False, metadata={"description": "Make the root where it is missing."}
+    )
+    undo: bool = field(
+        default=False,
+        metadata={
+            "description": "Record what each file was before a write, so that `minions rollback "
+            "RUN` can restore it."
+        },
     )
     exclude: list[str] = field(
         default=Factory(_excluded_by_default),
@@ -64,6 +72,24 @@ class TextFiles:
         options = self.options
         exclude = tuple(options.exclude)
         return ConfinedFolder(root=options.root, create=options.create, exclude=exclude)
+
+    def recorder(self, scope: ToolScope) -> RecordChange | None:
+        """Records the changes of one call; None: nothing is recorded.
+
+        Raises:
+            EnvironmentRefusedError: `undo-unavailable`; they are to be recorded, and cannot be.
+        """
+        if not self.options.undo:
+            return None
+        if scope.changes is None:
+            raise EnvironmentRefusedError(
+                f"The files below '{self.options.root}' are to be changed with `undo: true`, and "
+                "this call has no journal, or nobody who restores files "
+                "(`Services(file_restorer=…)`). Nothing was changed. Call the tool in a run, or "
+                "leave the option out.",
+                code="undo-unavailable",
+            )
+        return scope.changes.record
 
     def text(self, place: Place) -> str:
         """The whole text of a file.

@@ -25,7 +25,7 @@ from minions.contracts.facts import (
 )
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
-from minions.contracts.tools import Tool, Toolbox
+from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.engine.calls.decisions import decided_call
 from minions.engine.calls.duplicate_calls import (
     duplicated_result,
@@ -192,12 +192,15 @@ class ToolBatch:
         self.view.context.scope.services.metrics.tool_call_ended(name, code, duration_ms / 1000)
 
     def _begun(self, call: ToolCall) -> ToolCallStarted:
+        tool = self.view.tools.find(call.name)
+        is_undone = tool is None or tool.spec.effect is Effect.PURE or tool.spec.records_changes
         return ToolCallStarted(
             step_id=self.view.step_id,
             call_id=call.request.id,
             tool=call.name,
             pending=self._pending.get(call.key),
             arguments=call.request.arguments,
+            effect=None if tool is None or is_undone else tool.spec.effect.value,
         )
 
     def _over(

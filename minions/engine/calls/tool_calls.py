@@ -182,7 +182,7 @@ async def _invoke(
     spec = tool.spec
     timeout_s = spec.timeout_s or context.limits.tool_timeout_s
     deadline = asyncio.timeout(timeout_s)
-    pool = context.blocking
+    pool, changes = context.blocking, context.change_recorder(call.key)
     scope = ToolScope(
         run_id=context.run_id,
         step_id=context.step_id,
@@ -192,6 +192,7 @@ async def _invoke(
         now=context.now,
         sleep=context.sleep,
         blocking=_TimedCalls(pool, deadline, timeout_s) if pool is not None else None,
+        changes=changes,
     )
     try:
         async with deadline:
@@ -215,6 +216,9 @@ async def _invoke(
         return Failure(_raised(tool, error, context))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the rim of a tool call: a stranger's code raises anything
         return Failure(_raised(tool, error, context))
+    finally:
+        if changes is not None:
+            changes.close()
     return _response(tool, result, context)
 
 

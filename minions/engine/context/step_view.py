@@ -12,12 +12,14 @@ from minions.contracts.addresses import item_address
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent
+from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Tool, Toolbox, ToolSpec
+from minions.engine.context.call_changes import CallChanges
 from minions.engine.context.iterations import Iteration
 from minions.engine.history.conversation import LiveConversation
 
@@ -162,6 +164,15 @@ class StepView(RunContext):
     def blocking(self) -> BlockingCalls:
         """Calls synchronous tools: `blocking` of the run's services."""
         return self.context.blocking
+
+    def change_recorder(self, key: str) -> ChangeRecorder | None:
+        """Of a call that this step makes, while its tool is being called; None: nobody restores
+        files.
+        """
+        scope = self.context.scope
+        if scope.services.file_restorer is None:
+            return None
+        return CallChanges(scope.recorder, key, self._step_id, scope.secrets)
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """The run's."""

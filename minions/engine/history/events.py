@@ -16,6 +16,8 @@ from minions.contracts.facts import (
     ConversationStarted,
     DecisionTaken,
     DecisionWaiting,
+    FileChangeFact,
+    FileRollbackFact,
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
@@ -137,8 +139,8 @@ class EventMaker:
             case (
                 RunRejected() | StepWithdrawn() | ConversationStarted() | ModelCallLoss()
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
-                | RouteFailed() | WarningRecorded() | SessionOpened() | SessionForked()
-                | SessionCut() | UnreadableFact()
+                | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
+                | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
             ):  # fmt: skip
                 return None
             case _:

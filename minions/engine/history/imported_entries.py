@@ -14,6 +14,8 @@ from msgspec.structs import asdict, replace
 from minions.contracts.facts import (
     DecisionImported,
     DecisionRecorded,
+    FileChangeImported,
+    FileChangeRecorded,
     RunBeginning,
     RunResumed,
     RunStarted,
@@ -31,13 +33,16 @@ R = TypeVar("R", bound=RunBeginning)
 
 
 def imported_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry as the importing journal stores it: without decisions, grants and directory.
+    """The entry as the importing journal stores it: without decisions, grants, directory and
+    changes of files that could be undone.
 
     The label of a user is one of the journal that it comes from; budgets here do not know it.
     """
     match fact := entry.fact:
         case DecisionRecorded():
             return replace(entry, fact=DecisionImported(**asdict(fact)))
+        case FileChangeRecorded():  # else a stranger's file could have any file here overwritten
+            return replace(entry, fact=FileChangeImported(**asdict(fact)))
         case RunResumed():
             return replace(entry, fact=replace(_without_grants(fact), decisions=None))
         case RunStarted():

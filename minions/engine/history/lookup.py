@@ -26,6 +26,9 @@ from minions.contracts.facts import (
     DecisionTaken,
     DecisionWaiting,
     Fact,
+    FileChangeFact,
+    FileChangeRecorded,
+    FileRollbackFact,
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
@@ -139,13 +142,13 @@ class RunNote:
 
     kind: str
     """`goto`: a back edge after a failure; `decision`: asked for or made by a person; `route`: no
-    next step could be chosen."""
+    next step could be chosen; `file_rollback`: files that the run changed were restored."""
     step_id: str
     state: str
     """Of a decision `waiting`, or its word: `approve`, `reject`, `answer`, `default`, or the
     decision on a call in doubt. Of other kinds the state of the row."""
     facts: Mapping[str, JsonValue] = field(factory=dict)
-    """The recorded body; of an answer also `answer`."""
+    """The recorded body; of an answer also `answer`, and of a rollback also `at`, its time."""
     position: int
     """The position of its row, in the same order as those of steps."""
 
@@ -169,6 +172,9 @@ class RunDetail:
     """In the order they were sent, as far as their sections are recorded."""
     loops: Mapping[str, LoopItems] = field(factory=dict)
     """The items of each loop, by the id of its step."""
+    changed_files: tuple[str, ...] = ()
+    """The absolute paths of the files whose changes are recorded, so that `minions rollback` can
+    undo them; sorted."""
 
 
 async def list_runs(
@@ -289,7 +295,8 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
     """
-    rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
+    all_rows = await journal.entries(run.session_id, run_id=run.run_id)
+    rows = current_rows(all_rows)
     if run.status == REJECTED:
         return _rejected(run, rows)
     started = _newest(rows, RunStarted, RunResumed)
@@ -303,9 +310,12 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
         error=given(finished.error) if finished is not None else None,
         steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),
         messages=messages_in(entries),
-        notes=tuple(_notes(entries)),
+        notes=tuple(
+            sorted([*_notes(entries), *_rollback_notes(rows)], key=lambda note: note.position)
+        ),
         prompts=tuple(prompts_in(entries)),
         loops=loops_in(entries, is_running=run.status == RunState.RUNNING),
+        changed_files=tuple(sorted(_changed_files(all_rows))),
     )
 
 
@@ -339,6 +349,7 @@ def step_of(entry: JournalEntry) -> str | None:
             | DecisionFact(step_id=path) | BackEdge(step_id=path)
             | RouteFinished(step_id=path) | RouteFailed(step_id=path)
             | MessageRecorded(step_id=path) | Rollback(step_id=path)
+            | FileChangeFact(step_id=path)
         ):  # fmt: skip
             return path
         case _:
@@ -410,6 +421,11 @@ def prompts_in(entries: Sequence[JournalEntry]) -> Iterator[SentPrompt]:
             )
 
 
+def _changed_files(rows: Sequence[JournalEntry]) -> set[str]:
+    facts = (row.fact for row in rows)
+    return {f"{each.root}/{each.path}" for each in facts if isinstance(each, FileChangeRecorded)}
+
+
 # --- between the steps ------------------------------------------------------------------------
 
 
@@ -429,6 +445,13 @@ def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 called[entry.key] = fact
             case _:
                 pass  # it belongs to a step
+
+
+def _rollback_notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
+    """The rollbacks of files; one without an end, in the state `started`, was killed."""
+    newest = {entry.key: entry for entry in entries if isinstance(entry.fact, FileRollbackFact)}
+    for entry in newest.values():
+        yield _note(entry, "", entry.state, {**entry.body, "at": entry.at.isoformat()})
 
 
 def _decided(

@@ -11,6 +11,8 @@ from minions.contracts.facts import (
     ConversationStarted,
     DecisionFact,
     Fact,
+    FileChangeFact,
+    FileRollbackFact,
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
@@ -195,7 +197,8 @@ def apply_entry(
             RunBeginning() | RunFinished() | RunLimitReached() | RunRejected() | StepEnd()
             | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
             | DecisionFact() | BackEdge() | RouteFinished() | RouteFailed() | WarningRecorded()
-            | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
+            | FileChangeFact() | FileRollbackFact() | SessionOpened() | SessionForked()
+            | SessionCut() | UnreadableFact()
         ):  # fmt: skip
             pass  # it adds no message
         case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from itertools import count
 
 from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.facts import Fact
@@ -87,6 +88,8 @@ class Recorder:
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
         self._queue = _AppendQueue()  # facts are shown in the order of their positions
         self._is_closed = False
+        self.changes = count(1)
+        """Numbers the changes of files that this execution of the run records."""
         self.stored = 0
         """How many facts this execution of the run has stored."""
 

@@ -22,6 +22,8 @@ from minions.contracts.facts import (
     DecisionFact,
     DecisionWaiting,
     Fact,
+    FileChangeFact,
+    FileRollbackFact,
     MessageRecorded,
     ModelCallFact,
     Rollback,
@@ -74,6 +76,7 @@ __all__ = [
     "Replayable",
     "StepRows",
     "visible",
+    "was_refused",
 ]
 
 EXHAUSTED: Final = "while-exhausted"
@@ -200,7 +203,8 @@ class Replayable(ABC):
         """Whether the step would do now what `recorded` says it did."""
 
 
-def _was_refused(fact: Fact | UnreadableFact) -> bool:
+def was_refused(fact: Fact | UnreadableFact) -> bool:
+    """Whether the fact is the end of a call whose tool was not called."""
     error = fact.error if isinstance(fact, ToolCallOutcome) else None
     return error is not None and error.get("code") in _REFUSALS
 
@@ -295,6 +299,8 @@ class Replay:
                 self._add_resume(fact)
             case RunStarted() | RunFinished() | RunLimitReached() | RunRejected():
                 pass  # the state of the run is no recorded work
+            case FileChangeFact() | FileRollbackFact():
+                pass  # a rollback reads them; a change that is made again is recorded again
             case SessionOpened() | SessionForked() | SessionCut():
                 pass  # of the session, and no run's work
             case UnreadableFact(problem=problem):
@@ -399,7 +405,7 @@ class Replay:
             is_current = self._current.get(base_key(rows.key)) is not None
             if is_current or outermost(rows.key) not in step_ids:
                 continue
-            refused = {entry.key for entry in rows.rows if _was_refused(entry.fact)}
+            refused = {entry.key for entry in rows.rows if was_refused(entry.fact)}
             for entry in rows.rows:
                 if isinstance(entry.fact, ToolCallStarted) and entry.key not in refused:
                     yield entry.key, entry.fact.tool

@@ -14,6 +14,8 @@ from minions.contracts.facts import (
     ConversationStarted,
     DecisionFact,
     Fact,
+    FileChangeFact,
+    FileRollbackFact,
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
@@ -172,7 +174,8 @@ class SessionConversation:
                 RunBeginning() | RunFinished() | RunLimitReached() | RunRejected()
                 | SessionOpened() | StepFact() | ConversationStarted() | ModelCallFact()
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
-                | RouteFinished() | RouteFailed() | WarningRecorded() | UnreadableFact()
+                | RouteFinished() | RouteFailed() | WarningRecorded() | FileChangeFact()
+                | FileRollbackFact() | UnreadableFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:

@@ -16,6 +16,7 @@ from minions.contracts.tools import Effect, Toolbox
 from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
+from minions.engine.history.file_rollback import is_rolled_back, rolled_back_within
 from minions.engine.history.recorded import earlier_usage
 from minions.engine.history.replay import OpenCall, Replay
 from minions.engine.run.recipe_changes import check_outputs, steps_from
@@ -110,6 +111,8 @@ def resume_start(
             f"`minions retry {recorded.run_id}` runs what failed again.",
             code="run-failed",
         )
+    if not recorded.is_over:
+        _refuse_rolled_back(recorded, recipe or own_recipe(recorded, catalog))
     recipe = recipe or recorded.recipe(catalog)
     recorded.check_code(recipe)
     replay = Replay(recorded.entries, recorded.generation + 1)
@@ -160,18 +163,50 @@ def retry_start(
     own = own_recipe(recorded, catalog) if given is not None else after
     anew = recorded.changed(own, after)
     replay = Replay(recorded.entries, recorded.generation + 1)
-    anew_at: frozenset[str] = frozenset()
+    anew_at = frozenset(f"{each}/" for each in rolled_back_within(recorded.entries))
     if from_step is not None and is_address(from_step, after):
-        anew_at = reruns_from(after, replay, from_step)
+        anew_at |= reruns_from(after, replay, from_step)
     elif from_step is not None:
-        found = steps_from(after, from_step)
+        found = _all_from(recorded, after, from_step) or steps_from(after, from_step)
         anew |= {*found, *(f"{step_id}/" for step_id in found)}  # with all within them
         recorded.check_asked_for(from_step)
+    if not anew >= {f"{each}/" for each in _ids_of(recorded, after)}:
+        _refuse_rolled_back(recorded, after)
     replay.retry(anew, anew_at)
     known = recorded.inputs if given is None and not inputs else None
     taken = edited_inputs(recorded, own, after, inputs or {}) if known is None else known
     plan = ResumePlan(retries=True, anew=anew, anew_at=anew_at)
     return _start_of(recorded, after, taken, replay, plan, note)
+
+
+def _all_from(recorded: RecordedRun, recipe: AgentRecipe, first: str) -> frozenset[str]:
+    """All steps of a run that was rolled back, if `first` is the first of them; else none."""
+    ids = _ids_of(recorded, recipe)
+    is_whole = ids[:1] == (first,) and is_rolled_back(recorded.entries)
+    return frozenset(ids) if is_whole else frozenset()
+
+
+def _refuse_rolled_back(recorded: RecordedRun, recipe: AgentRecipe | None) -> None:
+    """Refuse to keep work of a run whose changes of files were undone.
+
+    Raises:
+        UsageError: `rolled-back`.
+    """
+    if not is_rolled_back(recorded.entries):
+        return
+    ids = _ids_of(recorded, recipe) if recipe is not None else ()
+    again = f"minions retry {recorded.run_id} --from {ids[0]}" if ids else "minions run"
+    raise UsageError(
+        f"The files that run '{recorded.run_id}' changed were rolled back, so the work that it "
+        f"recorded cannot be kept. Run all of it again: {again}",
+        code="rolled-back",
+    )
+
+
+def _ids_of(recorded: RecordedRun, recipe: AgentRecipe) -> tuple[str, ...]:
+    """The steps of the recipe that the run was asked for, in order."""
+    chosen = recorded.chosen
+    return tuple(each.id for each in recipe.steps if chosen is None or each.id in chosen.runs)
 
 
 def own_recipe(recorded: RecordedRun, catalog: Catalog) -> AgentRecipe | None:

@@ -14,6 +14,7 @@ from attrs import field, frozen
 
 from minions.contracts.calls import OutputParser
 from minions.contracts.decisions import Decider, Deny
+from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal import Journal
 from minions.contracts.metrics import Metrics
@@ -104,6 +105,9 @@ class Services:
     """Who goes first where calls wait for a server; None: turns of conversations before others."""
     blocking: BlockingCalls = field(factory=DaemonPool)
     """Calls synchronous tools; the default does so on ten threads, and further calls wait."""
+    file_restorer: FileRestorer | None = None
+    """Restores the files that runs changed, for rollbacks. None: nobody does, and tools with `undo:
+    true` refuse to write."""
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files

@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "schema": "Print a JSON Schema for editors.",
     "resume": "Resume a run that was killed, stopped or waits.",
     "retry": "Run failed steps again, also with an edited recipe.",
+    "rollback": "Restore the files that a run changed.",
     "approve": "Approve a call that a run waits for.",
     "reject": "Reject a call that a run waits for.",
     "answer": "Answer a question that a run waits for.",

@@ -13,7 +13,7 @@ from minions.contracts.json_values import JsonValue
 __all__ = ["TAGS", "links_of_operation", "tag_of"]
 
 TAGS: Final[Mapping[str, str]] = {
-    "runs": "Runs of recipes: start, read, follow, cancel, resume, retry.",
+    "runs": "Runs of recipes: start, read, follow, cancel, resume, retry, roll back.",
     "approvals": "What runs wait for, and the decisions.",
     "recipes": "Stored recipes: inputs, steps, pictures.",
     "agents": "The same recipes by what they take: a message or inputs.",
@@ -22,7 +22,15 @@ TAGS: Final[Mapping[str, str]] = {
 }
 """The groups of operations, each with its description."""
 
-_OF_RUN: Final = ("getRun", "followRun", "cancelRun", "resumeRun", "retryRun", "drawRun")
+_OF_RUN: Final = (
+    "getRun",
+    "followRun",
+    "cancelRun",
+    "resumeRun",
+    "retryRun",
+    "rollBackFiles",
+    "drawRun",
+)
 _OF_SESSION: Final = (
     "getSession",
     "sendMessage",

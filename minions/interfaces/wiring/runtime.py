@@ -197,6 +197,8 @@ def make_runtime(
     Raises:
         UsageError: A setting is wrong.
     """
+    from minions.adapters.tools.file_restorer import LocalFileRestorer
+
     folder = folder_of("db")
     state = make_state(settings, folder)
     extensions = extended(built_in_extensions(state), extensions)
@@ -213,6 +215,8 @@ def make_runtime(
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
         services = make_services(journal, log, make_prices(settings), cache, warn)
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
+    if services.file_restorer is None:
+        services = attrs.evolve(services, file_restorer=LocalFileRestorer())
     if services.budgets is None and settings.budgets != Budgets():
         from minions.engine.services.shared_budgets import SharedBudgets
 

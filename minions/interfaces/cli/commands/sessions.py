@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final, cast
 
 import click
@@ -40,6 +41,9 @@ from minions.interfaces.cli.options import (
 )
 
 __all__ = ["command"]
+
+_FILES_SHOWN: Final = 5
+"""Changed files that are named."""
 
 
 @click.group("sessions")
@@ -120,13 +124,23 @@ def _detail_lines(step: StepDetail) -> Iterator[str]:
         yield output_text(step.summary.output)
 
 
+def _use(detail: RunDetail) -> Iterator[str]:
+    """The files that the run changed, and what its model calls used."""
+    run = detail.summary
+    if detail.changed_files:
+        yield hanging(
+            f"changed {_some(detail.changed_files)} · undo: minions rollback {run.run_id}"
+        )
+    if used := recorded_usage_text(run.usage):
+        yield f"used {used}"
+
+
 def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[str]:
     run = detail.summary
     yield f"{run.run_id} · session {run.session_id}"
     yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
-    if used := recorded_usage_text(run.usage):
-        yield f"used {used}"
+    yield from _use(detail)
     if detail.inputs:
         yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
     shown: list[StepSummary | RunNote] = [*detail.steps, *detail.notes]
@@ -149,6 +163,12 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
     if detail.output is not None:
         yield "output:"
         yield output_text(detail.output)
+
+
+def _some(files: Sequence[str]) -> str:
+    left = len(files) - _FILES_SHOWN
+    shown = ", ".join(files[:_FILES_SHOWN])
+    return f"{shown} and {left} more" if left > 0 else shown
 
 
 def _prompt_lines(prompts: Sequence[SentPrompt]) -> Iterator[str]:
@@ -201,9 +221,23 @@ def _note_line(note: RunNote) -> str:
     facts = note.facts
     if note.kind == "goto":
         return f"{note.step_id} failed: back to {facts['to']} ({facts['attempt']})"
+    if note.kind == "file_rollback":
+        return _rollback_words(note)
     if note.kind == "route":
         return f"{note.step_id}: the next step could not be chosen: {facts.get('reason')}"
     return f"{note.step_id}: {_decision_words(note)}"
+
+
+def _rollback_words(note: RunNote) -> str:
+    facts = note.facts
+    what = f"work of {facts['within']}" if facts.get("within") else "run"
+    at = datetime.fromisoformat(str(facts["at"]))
+    if note.state == "started":
+        return f"the rollback of this {what} was begun {at:%Y-%m-%d %H:%M:%S}Z and did not end"
+    files = cast("list[Mapping[str, JsonValue]]", facts["files"])
+    counts = Counter(str(each.get("outcome")).replace("_", " ") for each in files)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    return f"this {what} was rolled back {at:%Y-%m-%d %H:%M:%S}Z: {told}"
 
 
 def _decision_words(note: RunNote) -> str:

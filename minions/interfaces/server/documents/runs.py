@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from attrs import field, frozen
 
+from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.documents.common import (
     MAYBE_TEXT,
@@ -27,6 +28,8 @@ __all__ = [
     "Links",
     "MessageOfRun",
     "NoteOfRun",
+    "RollbackRequest",
+    "RollbackView",
     "RunAccepted",
     "RunParts",
     "RunRequest",
@@ -110,6 +113,72 @@ class CancelView:
 
 
 @frozen(kw_only=True)
+class RollbackRequest:
+    """How a run is rolled back."""
+
+    dry_run: bool = False
+    """Only report what would be restored."""
+
+
+@frozen(kw_only=True)
+class FileOfRollback:
+    """What became of one file, or of a folder (with `/` at the end) that the run made."""
+
+    root: str
+    path: str
+    outcome: Literal["restored", "removed", "unchanged", "changed_since", "refused"]
+    """`changed_since`: somebody else changed it, so it is left as it is."""
+    reason: str | None
+    """Why it is not as before; None: it is."""
+
+
+@frozen(kw_only=True)
+class CallOfRollback:
+    """A call with an effect that a rollback does not undo."""
+
+    key: str
+    tool: str
+    address: str
+    effect: str
+
+
+@frozen(kw_only=True)
+class RollbackView:
+    """What a rollback did, or, of a dry run, would do."""
+
+    run_id: str
+    dry_run: bool
+    complete: bool
+    """Whether each recorded file is as it was before the run."""
+    files: tuple[FileOfRollback, ...]
+    not_reversible: tuple[CallOfRollback, ...]
+
+    @classmethod
+    def of(cls, report: RollbackReport) -> RollbackView:
+        """The report for a response."""
+        return cls(
+            run_id=report.run_id,
+            dry_run=report.is_dry_run,
+            complete=report.is_complete,
+            files=tuple(
+                FileOfRollback(
+                    root=each.root,
+                    path=each.path,
+                    outcome=each.outcome.value,
+                    reason=each.reason,
+                )
+                for each in report.files
+            ),
+            not_reversible=tuple(
+                CallOfRollback(
+                    key=each.key, tool=each.tool, address=each.address, effect=each.effect
+                )
+                for each in report.not_reversible
+            ),
+        )
+
+
+@frozen(kw_only=True)
 class RunRow:
     """A run in the list."""
 
@@ -179,7 +248,7 @@ class PromptOfRun:
 
 @frozen(kw_only=True)
 class NoteOfRun:
-    """An event between the steps: a back edge, a decision, or a failed choice of route."""
+    """An event between the steps: a back edge, a decision, a failed choice of route, a rollback."""
 
     kind: str
     step_id: str

@@ -1,4 +1,4 @@
-"""Recorded runs: resume, retry, and the picture of a run."""
+"""Recorded runs: resume, retry, rollback, and the picture of a run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from litestar import Router, get, post
 from minions.analysis.pictures.picture import picture_of
 from minions.contracts.errors import NotFoundError, UsageError
 from minions.engine.run.agent_run import AgentRun
+from minions.engine.sessions.rollback import roll_back_run
 from minions.interfaces.server.documents.common import MAYBE_TEXT, JsonObject
-from minions.interfaces.server.documents.runs import RunAccepted
+from minions.interfaces.server.documents.runs import (
+    RollbackRequest,
+    RollbackView,
+    RunAccepted,
+)
 from minions.interfaces.server.endpoints import (
     ApiRequest,
     ApiResponse,
@@ -75,6 +80,17 @@ async def retry_run(
     return await _started(request, run)
 
 
+@post("/rollback", status_code=200, responses=refuses(404, 409))
+async def roll_back_files(
+    request: ApiRequest, run_id: InPath, data: Body[RollbackRequest]
+) -> RollbackView:
+    """Restore the files that the run changed, as far as its tools recorded it."""
+    runtime = request.app_state.runtime
+    recorded = await runtime.recorded(await _idle(request, run_id))
+    report = await roll_back_run(runtime.services, recorded.run_id, dry_run=data.dry_run)
+    return RollbackView.of(report)
+
+
 @get("/graph", responses=refuses(404, 409), texts=PICTURE_TYPES)
 async def draw_run(
     request: ApiRequest, run_id: InPath, asked: Asked[PictureForm]
@@ -108,4 +124,6 @@ async def _started(request: ApiRequest, run: AgentRun) -> ApiResponse[RunAccepte
     return await accepted(request, StartedRun(run.run_id, run.session_id))
 
 
-RESUMPTIONS = Router("/runs/{run_id:str}", route_handlers=[resume_run, retry_run, draw_run])
+RESUMPTIONS = Router(
+    "/runs/{run_id:str}", route_handlers=[resume_run, retry_run, roll_back_files, draw_run]
+)
