@@ -61,6 +61,7 @@ async def run_step_executor(
     command: str | None = None,
     share: Sharing | str = Sharing.OUTLINE,
     max_replans: int = 1,
+    rollback_on_failure: bool = False,
     services: Services | None = None,
 ) -> ExecutionResult:
     """Plan the requirements and carry the plan out, without asking.
@@ -75,6 +76,7 @@ async def run_step_executor(
         command: The shell command that tests the work; None: the planner chooses.
         share: How steps see the files that earlier ones made: `names`, `outline` or `whole`.
         max_replans: How often what is left is planned again after a failure.
+        rollback_on_failure: Whether files are taken back to what they were when the plan fails.
         services: Journal, clock and others; None: real ones, with a journal in memory.
     Raises:
         AgentExecutionError: The plan failed; the message has the ids of the failed steps.
@@ -89,6 +91,7 @@ async def run_step_executor(
         share=Sharing(share),
         context=system_context or "",
         max_replans=max_replans,
+        rolls_back=rollback_on_failure,
     )
     given = model_factory
     model = given() if callable(given) and not isinstance(given, ChatModel) else given

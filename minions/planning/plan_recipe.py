@@ -106,7 +106,7 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
     folder: dict[str, JsonValue] = {"root": "{{ inputs.workspace }}"}
     if form.is_trusted:
         folder["reads"] = "trusted"
-    tools: list[JsonValue] = [{"files": {**folder, "create": True}}]
+    tools: list[JsonValue] = [{"files": {**folder, "create": True, "undo": True}}]
     system = f"{SYSTEM}\n\n{_literal(form.context)}" if form.context.strip() else SYSTEM
     return {
         "id": plan.id,

@@ -35,6 +35,8 @@ class PlanChoices:
     """The shell command that tests the work; None: the planner chooses."""
     context: str = ""
     """What every step is told besides its own."""
+    rolls_back: bool = False
+    """Whether files are taken back to what they were when the plan fails."""
     is_trusted: bool = False
     """Whether the text of the workspace is trusted."""
     tools: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
         "approval": "required" if choices.needs_approval else "none",
         "max_replans": choices.max_replans,
         "max_repairs": choices.max_repairs,
+        "rollback_on_failure": choices.rolls_back,
         "trusted": choices.is_trusted,
         "execute": choices.is_run,
     }

@@ -472,3 +472,61 @@ async def test_a_plan_that_is_killed_anywhere_is_resumed_without_asking_twice(
         assert len(world.asked) == 3
         assert sum(world.asked.values()) <= 4  # at most the call that was in flight
     assert at > 30
+
+
+# --- rollback -----------------------------------------------------------------------------------
+
+
+async def _failed(work: Work, **keys: JsonValue) -> AgentResult[object]:
+    """A plan that changes a file and makes others, and then fails."""
+    (work.folder / "kept.md").write_text("mine\n")
+    (work.folder / "a.py").write_text("before\n")
+
+    def answer(prompt: Prompt) -> Answer:
+        is_last = "Write: d.py" in text_of(prompt)
+        return "I will not." if is_last else worker(diamond(), AnyFile())(prompt)
+
+    return await work.run(answer, max_replans=0, **keys)
+
+
+async def test_a_failed_plan_takes_its_files_back_where_that_is_asked_for(work: Work) -> None:
+    """A-96."""
+    result = await _failed(work, rollback_on_failure=True)
+    assert result.error is not None
+    assert "Rolled back 3 files and folders." in result.error.message
+    assert work.files() == {"a.py": "before\n", "kept.md": "mine\n"}
+
+
+async def test_without_rollback_what_was_done_stays(work: Work) -> None:
+    """A-96."""
+    result = await _failed(work)
+    assert result.error is not None
+    assert "Rolled back" not in result.error.message
+    assert sorted(work.files()) == ["a.py", "kept.md", "s0.py", "s1.py"]
+
+
+async def test_a_plan_that_is_killed_while_it_rolls_back_is_resumed_to_its_end(
+    tmp_path: Path,
+) -> None:
+    """A-96."""
+    for at in range(40, 100, 5):
+        (tmp_path / str(at)).mkdir()
+        work, world = Work(tmp_path / str(at)), World()
+        work.services = deterministic_services(world.journal)
+        (work.folder / "a.py").write_text("before\n")
+
+        def answer(prompt: Prompt) -> Answer:
+            is_last = "Write: d.py" in text_of(prompt)
+            return "I will not." if is_last else worker(diamond(), AnyFile())(prompt)
+
+        def fresh(work: Work = work, world: World = world) -> AgentExecutor:
+            return AgentExecutor(
+                world.model(answer), extensions=built_in_extensions(), services=work.services
+            )
+
+        recipe = work.recipe(max_replans=0, rollback_on_failure=True)
+        if await world.killed(fresh(), recipe, at):
+            result = await fresh().resume("run_1")
+            assert result.error is not None
+            assert result.error.code == "plan-failed"
+        assert work.files() == {"a.py": "before\n"}

@@ -84,7 +84,10 @@ steps = st.builds(
 
 @given(st.lists(steps, min_size=1, max_size=5), st.sampled_from(Sharing), texts, st.booleans())
 def test_whatever_plan_has_no_fault_makes_a_recipe_without_one(
-    made: list[PlanStep], share: Sharing, context: str, is_trusted: bool  # noqa: FBT001  # drawn
+    made: list[PlanStep],
+    share: Sharing,
+    context: str,
+    is_trusted: bool,  # drawn
 ) -> None:
     tools = ["look", "ask", "files__search"]
     checked = check_plan(Plan(id="plan", steps=tuple(made)), tools=tools)

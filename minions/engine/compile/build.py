@@ -176,7 +176,9 @@ def _asking(
     """Each model configuration that the steps use, with the first step that uses it."""
     asking: dict[ModelConfig, str] = {}
     for step in steps:
-        if not isinstance(step, PythonStep) or built.control(step.id).asks_where_to_go:
+        makes_calls = isinstance(step, WrittenStep) and step.spec.asks_model
+        is_code = isinstance(step, PythonStep) and not makes_calls
+        if not is_code or built.control(step.id).asks_where_to_go:
             asking.setdefault(built.model_config(base, step.id), step.id)
         inner = step.spec.inner if isinstance(step, WrittenStep) else None
         for config in asking_within(inner, base) if inner is not None else ():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
+from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import StepScope
@@ -65,6 +66,14 @@ class EngineScope(StepScope):
         Raises:
             UsageError: An input that the recipe does not take.
             StepFailedError: A decision is pending, or a limit of the run is reached.
+        """
+
+    @abstractmethod
+    async def roll_back(self, places: Sequence[str]) -> Sequence[RollbackReport]:
+        """Take the files back that recipes changed which ran at these places, in this order.
+
+        Raises:
+            EnvironmentRefusedError: `undo-unavailable`; nobody restores files here.
         """
 
     @abstractmethod

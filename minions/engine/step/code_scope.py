@@ -22,6 +22,7 @@ from minions.contracts.errors import (
     UsageError,
 )
 from minions.contracts.executions import StepExecution
+from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.schema import JsonSchema
@@ -35,6 +36,8 @@ from minions.engine.compile.completion import budget_spent
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
 from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
+from minions.engine.history.file_rollback import roll_back_within
+from minions.engine.history.keys import scope_of
 from minions.engine.step.model_loop import ModelLoop
 from minions.engine.step.opening import open_conversation, opening_messages
 from minions.recipe.model import AgentRecipe, ModelConfig
@@ -238,6 +241,16 @@ class JournalledScope(EngineScope):
             raise StepFailedError(error)
         self._trace.is_partial |= result.is_partial
         return NestedOutcome(output=result.output, error=error, executions=tuple(executions))
+
+    async def roll_back(self, places: Sequence[str]) -> Sequence[RollbackReport]:
+        """Restores what the recorded changes say, each place by itself."""
+        scope = self._view.context.scope
+        return [
+            await roll_back_within(
+                scope.services, scope.recorder, scope_of(f"{self._view.key}#{place}")
+            )
+            for place in places
+        ]
 
     async def ask_person(
         self,

@@ -57,6 +57,8 @@ class PlanSpec(StepSpec):
     """How often what is left is planned again after a failure."""
     max_repairs: int = 2
     """How often a failed validation is repaired."""
+    rolls_back: bool = False
+    """Whether files are taken back to what they were when the plan fails."""
     is_trusted: bool = False
     """Whether the text of the workspace is trusted."""
     tools: tuple[str, ...] = ()
@@ -126,6 +128,10 @@ class _Plan(StepKind):
                 minimum=0,
                 maximum=20,
             ),
+            flag_key(
+                "rollback_on_failure",
+                "Whether a plan that fails takes the files back to what they were.",
+            ),
             Key(
                 name="tools",
                 description="Registered tools that the planner may give to steps.",
@@ -164,6 +170,7 @@ class _Plan(StepKind):
             needs_approval=section.text("approval") != "none",
             max_replans=_count(section.plain("max_replans"), 1),
             max_repairs=_count(section.plain("max_repairs"), 2),
+            rolls_back=section.plain("rollback_on_failure") is True,
             is_trusted=section.plain("trusted") is True,
             tools=step.tools,
             is_run=section.plain("execute") is not False,

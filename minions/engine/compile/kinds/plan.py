@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 from minions.contracts.errors import FailureInfo, StepFailedError, UsageError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.failure_categories import FailureCategory
+from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import ToolSpec
@@ -106,7 +107,8 @@ class _Planning:
             if outcome.error is None:
                 return {"plan": plan["plan"], "steps": self._report, "replans": number}
             if number == spec.max_replans or outcome.error.category in _HOPELESS:
-                raise StepFailedError(_failure(outcome.error, self._report))
+                undone = await self._rolled_back(number)
+                raise StepFailedError(_failure(outcome.error, self._report, undone))
             plan = await self._approved(_told(self._report))
         raise AssertionError  # the last round returns or raises
 
@@ -116,6 +118,13 @@ class _Planning:
         return await self._scope.try_recipe(
             recipe, inputs, f"work-{number}", model=self._step.spec.model
         )
+
+    async def _rolled_back(self, number: int) -> str:
+        """Take the files back, if that is asked for; what was done, for a person."""
+        if not self._step.spec.rolls_back:
+            return ""
+        places = [f"work-{each}" for each in range(number, -1, -1)]
+        return "\n".join(_rollback_words(each) for each in await self._scope.roll_back(places))
 
     # --- planning and approval ------------------------------------------------------------------
 
@@ -287,7 +296,22 @@ def _told(report: Sequence[Mapping[str, JsonValue]]) -> str:
     return "\n".join(lines)
 
 
-def _failure(error: FailureInfo, report: Sequence[Mapping[str, JsonValue]]) -> FailureInfo:
+def _rollback_words(report: RollbackReport) -> str:
+    """What a rollback did, for a person."""
+    left = [f"{each.path} ({each.outcome.value})" for each in report.files if not each.is_as_before]
+    done = sum(each.is_as_before for each in report.files)
+    words = f"Rolled back {done} files and folders."
+    if left:
+        words += f" Left as they are: {', '.join(left)}."
+    if report.not_reversible:
+        calls = ", ".join(f"{each.tool} in {each.address}" for each in report.not_reversible)
+        words += f" Not reversible: {calls}."
+    return words
+
+
+def _failure(
+    error: FailureInfo, report: Sequence[Mapping[str, JsonValue]], undone: str
+) -> FailureInfo:
     """The failure of a plan, with the ids of its steps."""
     by_status = {
         status: [str(each["id"]) for each in report if each["status"] == status]
@@ -298,6 +322,7 @@ def _failure(error: FailureInfo, report: Sequence[Mapping[str, JsonValue]]) -> F
         f"Done: {', '.join(by_status['completed']) or 'nothing'}. "
         f"Skipped: {', '.join(by_status['skipped']) or 'nothing'}.\n{error.message}"
     )
+    message = f"{message}\n{undone}" if undone else message
     return evolve(error, code="plan-failed", message=message)
 
 

@@ -40,6 +40,11 @@ __all__ = ["command"]
     default=2,
     help="How often a failed validation is repaired; default 2.",
 )
+@click.option(
+    "--rollback-on-failure",
+    is_flag=True,
+    help="Take the files back to what they were when the plan fails.",
+)
 @click.option("--approve", type=click.Choice(POLICIES), help="Who approves calls of tools.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
 @user_option
@@ -51,6 +56,7 @@ def command(
     yes: bool,
     max_replans: int,
     max_repairs: int,
+    rollback_on_failure: bool,
     user: str | None,
     **flags: object,
 ) -> int:
@@ -58,12 +64,17 @@ def command(
 
     TASK is a text, @FILE, or @- for standard input. What the steps may change are the files that
     the plan names, below the workspace. Without a terminal the run waits for
-    `minions answer RUN yes`.
+    `minions answer RUN yes`. `minions rollback RUN` takes the files back to what they were.
 
     The result goes to standard output, everything else to standard error.
     """
     wanted = PlanTask.of(
-        task, flags, needs_approval=not yes, max_replans=max_replans, max_repairs=max_repairs
+        task,
+        flags,
+        needs_approval=not yes,
+        max_replans=max_replans,
+        max_repairs=max_repairs,
+        rolls_back=rollback_on_failure,
     )
     context = command_context(settings_among(flags))
     refuse_two_outputs(context.settings)
