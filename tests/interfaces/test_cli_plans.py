@@ -111,6 +111,7 @@ def test_a_task_may_be_a_file(cli: Cli, write: Write, here: Path) -> None:
         (("do", " ", "--yes"), "The task is empty"),
         (("do", "x", "-w", "model.py"), "--workspace model.py is a file"),
         (("plan", "x", "-o", "nowhere/a.yaml"), "There is no folder nowhere"),
+        (("do", "x", "-w", "no/such/folder"), "there is no folder"),
         (("do", "@gone.md", "--yes"), "gone.md"),
         (("do", "x", "--share", "all"), "'all' is not one of"),
     ],

@@ -98,6 +98,12 @@ class PlanTask:
                 f"--workspace {workspace} is a file. Name the folder to work in.",
                 code="bad-workspace",
             )
+        if not Path(workspace).exists() and not Path(workspace).absolute().parent.is_dir():
+            raise UsageError(
+                f"--workspace {workspace}: there is no folder {Path(workspace).absolute().parent}. "
+                "A missing workspace is made, the folder that it is in is not.",
+                code="bad-workspace",
+            )
         if not task.strip():
             raise UsageError("The task is empty. Say what is to be done.", code="empty")
         choices = PlanChoices(

@@ -91,7 +91,7 @@ async def _run(context: CommandContext, wanted: PlanTask, user: str | None, out:
         async with context.runtime() as runtime:
             recipe = wanted.recipe(context, runtime.catalog)
             decider = decider_for(context.settings.approve, tell)
-            choice = ModelChoice(override=wanted.model, asked_as="do", command="do")
+            choice = ModelChoice(override=wanted.model, asked_as="TASK", command="do")
             run = (
                 runtime.evolve(decider=decider)
                 .executor(recipe, choice)

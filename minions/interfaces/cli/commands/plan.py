@@ -55,7 +55,7 @@ def command(task: str, *, output: str | None, force: bool, **flags: object) -> i
 async def _planned(context: CommandContext, wanted: PlanTask) -> tuple[AgentResult[JsonValue], int]:
     async with context.runtime() as runtime:
         recipe = wanted.recipe(context, runtime.catalog)
-        choice = ModelChoice(override=wanted.model, asked_as="plan", command="plan")
+        choice = ModelChoice(override=wanted.model, asked_as="TASK", command="plan")
         note = {**note_of(context, wanted.model), "command": "plan"}
         executor = runtime.executor(recipe, choice)
         run = executor.prepare(recipe, wanted.inputs(recipe, context), note=note)
