@@ -237,6 +237,8 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
     inner = recipe_bound(inside) if inside is not None else None
     if inner is not None:
         model_calls, tool_calls = inner.model_calls, inner.tool_calls
+    elif isinstance(step, StepSpec) and step.makes_recipe:
+        model_calls = tool_calls = Bound(unbounded=(f"the plan that '{path}' makes decides",))
     elif place.asks(step) and place.is_code(step):
         model_calls = tool_calls = Bound(unbounded=(f"the code of '{path}' decides",))
     else:

@@ -303,6 +303,8 @@ class StepSpec:
     """Whether a person answers the step."""
     calls_tools: ClassVar[bool] = False
     """Whether it may call tools, and so need approval."""
+    makes_recipe: ClassVar[bool] = False
+    """Whether it runs a recipe that is made in the run: what that does is not known before."""
     needs_sandbox: ClassVar[bool] = False
     """Whether it is code that runs only in a sandbox."""
 

@@ -155,3 +155,13 @@ async def test_the_editor_gets_the_plan_and_gives_the_answer() -> None:
 async def test_an_editor_that_saved_nothing_asks_again() -> None:
     answer, shown = await _answered(None, "e", "yes")
     assert (answer, len(shown)) == ("yes", 1)
+
+
+def test_what_a_plan_will_cost_is_not_known_before(cli: Cli, write: Write) -> None:
+    write(
+        "planned.yaml",
+        "id: planned\npermissions: {allow_write: true}\n"
+        "steps: [{id: work, plan: Write, approval: none}]\n",
+    )
+    told = cli("explain", "planned.yaml").out
+    assert "the plan that 'work' makes decides" in told

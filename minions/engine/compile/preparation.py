@@ -18,8 +18,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.expressions.template import Template, compile_template
-from minions.recipe.kinds.plan import PlanSpec
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.steps_within import steps_within
 
 __all__ = ["Preparation", "rendered"]
@@ -53,9 +52,8 @@ class Preparation:
         """
         planner = self._extensions.planner
         steps = (step for _, _, step in steps_within(recipe))
-        if planner is None or not any(isinstance(step, PlanSpec) for step in steps):
-            return {}
-        return planner.effects
+        makes_recipes = any(isinstance(step, StepSpec) and step.makes_recipe for step in steps)
+        return planner.effects if planner is not None and makes_recipes else {}
 
     def built(
         self, recipe: AgentRecipe, tools: Toolbox, runs: Collection[str] | None = None

@@ -38,6 +38,7 @@ class PlanSpec(StepSpec):
     asks_model: ClassVar[bool] = True
     calls_tools: ClassVar[bool] = True
     asks_person: ClassVar[bool] = True
+    makes_recipe: ClassVar[bool] = True
 
     plan: str
     """The task; a template."""
