@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TextIO, cast
 
 import click
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.journal import Journal
@@ -20,6 +21,7 @@ from minions.engine.run.pins import Pins
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.console.dry_run import show_plan
+from minions.interfaces.cli.console.run_reports import RunReports, annotations_wanted
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
@@ -85,6 +87,12 @@ __all__ = ["command"]
 )
 @click.option("-c", "--continue", "continues", is_flag=True, help="Run in the last session.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
+@click.option("--junit", metavar="FILE", help="Write the steps as JUnit XML, however it ends.")
+@click.option(
+    "--annotations/--no-annotations",
+    default=None,
+    help="Print failures as annotations of a GitHub workflow. In one of them it is done anyway.",
+)
 @user_option
 @strict_option
 @cache_option
@@ -100,6 +108,8 @@ def command(
     session_name: str | None,
     continues: bool,
     user: str | None,
+    junit: str | None,
+    annotations: bool | None,
     **flags: object,
 ) -> int:
     """Run RECIPE: a path, an id found under ./recipes, or - for standard input.
@@ -115,8 +125,9 @@ def command(
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
     part = _part(first, until, only, pin)
     wanted = _RunOptions(recipe=recipe, pairs=pairs, override=override, part=part, pin=pin)
-    wanted = evolve(wanted, session=session_name, continues=continues, user=user)
     out = sys.stdout
+    reports = _reports(context, junit, annotations, out)
+    wanted = evolve(wanted, session=session_name, continues=continues, user=user, reports=reports)
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
         return asyncio.run(_run(context, wanted, out))
@@ -140,6 +151,29 @@ class _RunOptions:
     """Whether to run in the last session."""
     user: str | None = None
     """The label of the user for whom it runs; None: none was given."""
+    reports: RunReports = field(factory=RunReports)
+    """Where the end of the run is reported beside the console."""
+
+
+def _reports(
+    context: CommandContext, junit: str | None, annotations: bool | None, out: TextIO
+) -> RunReports:
+    """Where the run's end is reported; annotations go to standard error if `out` is for programs.
+
+    Raises:
+        UsageError: A file is given for a dry run, which has no end.
+        EnvironmentRefusedError: The file cannot be written.
+    """
+    settings = context.settings
+    if junit is not None and settings.dry_run:
+        raise UsageError("--junit does not go with --dry-run: nothing is run.")
+    stream = sys.stderr if settings.json or settings.events else out
+    wants = annotations_wanted(context.environ, asked=annotations)
+    reports = RunReports(
+        junit=Path(junit) if junit is not None else None, annotations=stream if wants else None
+    )
+    reports.check()
+    return reports
 
 
 def _part(
@@ -187,7 +221,7 @@ async def _run_until(
     )
     for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
         tell(line)
-    return await follow(run, context, out, signals)
+    return await follow(run, context, out, signals, reports=wanted.reports)
 
 
 async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions) -> AgentRecipe:
@@ -196,6 +230,7 @@ async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions
     try:
         return bounded(named_recipe(wanted.recipe, context, runtime), context.settings)
     except RecipeError as error:
+        wanted.reports.tell_faults(error.faults)
         if path is not None:
             await keep_rejection(context, path, error)
         raise
