@@ -16,6 +16,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
 
 if TYPE_CHECKING:
+    from minions.contracts.agent_calls import AgentCalls
     from minions.contracts.calls import DeltaSink
     from minions.contracts.memory import ModelMemory
     from minions.contracts.retry import RetryConfig
@@ -225,6 +226,11 @@ class RunContext(ABC):
     @property
     def blocking(self) -> BlockingCalls | None:
         """Calls synchronous tools beside the event loop; None: each on a thread of its own."""
+        return None
+
+    @property
+    def agents(self) -> AgentCalls | None:
+        """Runs agents for the tool call that is being made; None: outside of one."""
         return None
 
     def refusal(self, tool: ToolSpec) -> str | None:

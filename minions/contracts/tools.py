@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from attrs import evolve, field, frozen
 
+from minions.contracts.agent_calls import AgentCalls
 from minions.contracts.errors import NotFoundError, ToolError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import BlockingCalls, Sleep
@@ -72,6 +73,10 @@ class ToolSpec:
     """Whether a mapping result with `success: false` counts as a failure."""
     reads: Reads = Reads.UNDECLARED
     """Where the text in its results comes from."""
+    is_resumable: bool = False
+    """Whether a call that was cut off may be made again, whatever `effect` is: all that it does is
+    recorded by the run, as with `ToolScope.agents`, and is not done twice.
+    """
     is_offered: bool = True
     """Whether the name of its toolset offers it to a model; else only its own name does."""
     is_contained: bool = False
@@ -128,6 +133,8 @@ class ToolScope:
     """Waits that many seconds by the run's `sleep`."""
     blocking: BlockingCalls | None = None
     """Calls functions that block beside the event loop; None: the tool has its own way."""
+    agents: AgentCalls | None = None
+    """Runs agents by name as part of the run; None: there is no run."""
 
 
 class Tool(ABC):

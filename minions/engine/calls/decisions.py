@@ -59,7 +59,7 @@ def _is_repeatable(tools: Toolbox, name: str) -> bool:
     tool = tools.find(name)
     if tool is None:
         return name in (FINAL_ANSWER, READ_RESULT)
-    return tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT)
+    return tool.spec.is_resumable or tool.spec.effect in (Effect.PURE, Effect.IDEMPOTENT)
 
 
 def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Decision]:

@@ -18,6 +18,7 @@ from minions.contracts.secrets import InputValue, Secrets
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import (
@@ -62,6 +63,7 @@ class AgentExecutor:
         model_call_executor_factory: ModelCallExecutorFactory | None = None,
         tool_call_executor_factory: ToolCallExecutorFactory | None = None,
         preparation: Preparation | None = None,
+        agents: NamedAgents | None = None,
     ) -> None:
         """Configure.
 
@@ -72,6 +74,7 @@ class AgentExecutor:
             tool_call_executor_factory: Your own way to carry out tool calls; None: the
                 run's toolbox.
             preparation: Compiled recipes of the same extensions, shared with other executors.
+            agents: What the toolset `agents` runs by name; None: what the extensions register.
         """
         self._models = _as_source(models)
         self._extensions = extensions or Extensions()
@@ -85,7 +88,8 @@ class AgentExecutor:
             model_call_executor_factory=model_call_executor_factory,
             tool_call_executor_factory=tool_call_executor_factory or tool_call_executors(),
         )
-        self._nested_runs = NestedRuns(self._wiring, self._find)
+        agents = agents or self._extensions.named_agents()
+        self._nested_runs = NestedRuns(self._wiring, self._find, agents)
 
     @overload
     async def execute(

@@ -62,8 +62,9 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         tools=own.tools.plus(kept),
         links={**base.links, **own.links},
         models={**base.models, **own.models},
-        recipes={**base.recipes, **own.recipes},
+        recipes={**base.recipes, **own.recipes} if own.recipes else base.recipes,
         steps={**base.steps, **own.steps},
         sandboxes={**base.sandboxes, **own.sandboxes} if own.sandboxes else base.sandboxes,
         planner=own.planner or base.planner,
+        agents=own.agents or base.agents,
     )

@@ -132,7 +132,8 @@ def junit_xml(suites: Sequence[JUnitSuite]) -> bytes:
     """The suites as a document; characters that XML cannot hold become U+FFFD."""
     root = ElementTree.Element("testsuites")
     root.extend(_suite(each) for each in suites)
-    return ElementTree.tostring(root, "utf-8", xml_declaration=True)
+    content: bytes = ElementTree.tostring(root, "utf-8", xml_declaration=True)
+    return content
 
 
 def _suite(suite: JUnitSuite) -> ElementTree.Element:
