@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from attrs import field, frozen
 
@@ -14,9 +14,6 @@ from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.sessions.recipe_agent import RecipeAgent
 from minions.recipe.model import AgentRecipe, InputSpec
 
-if TYPE_CHECKING:
-    from minions.engine.agents.registry import AgentRegistry
-
 __all__ = ["RegisteredAgents"]
 
 _REQUEST: Final = "requirements"
@@ -26,15 +23,18 @@ _REQUEST: Final = "requirements"
 class RegisteredAgents(NamedAgents):
     """The agents of a registry. A recipe is itself; another agent is a recipe of one step."""
 
-    registry: AgentRegistry
+    list: Callable[[], Sequence[str]]
+    """The names, in the order of their registration."""
+    get: Callable[[str], StepAgent]
+    """The agent of a name; raises AgentNotFoundError."""
 
     def names(self) -> Sequence[str]:
-        """The names, in the order of their registration."""
-        return self.registry.list()
+        """The names that are registered now."""
+        return self.list()
 
     def find(self, name: str) -> AgentRecipe:
         """The recipe of that name, loaded by the application of the registry, or made here."""
-        agent = self.registry.get(name)
+        agent = self.get(name)
         if isinstance(agent, RecipeAgent):
             return agent.host.load(agent.recipe)
         step = _AgentStep(name=name, agent=agent)

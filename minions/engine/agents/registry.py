@@ -133,7 +133,7 @@ class AgentRegistry:
         A recipe then has that run's journal, budget and rights; a function or an object is a step
         of it, and is called again if the process dies before it returned.
         """
-        return RegisteredAgents(self)
+        return RegisteredAgents(self.list, self.get)
 
     def list(self) -> tuple[str, ...]:
         """The names of all agents, in the order of their registration."""

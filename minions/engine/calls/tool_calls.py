@@ -246,8 +246,8 @@ class _TimedCalls(BlockingCalls):
 
 @frozen
 class _UntimedAgents(AgentCalls):
-    """Agents of one tool call, whose time begins anew when an agent has ended: the run's own limits
-    and those of its recipe are about an agent.
+    """Agents of one tool call, whose time is stopped while one works: limits of the run and of its
+    own recipe bound an agent.
     """
 
     calls: AgentCalls

@@ -123,12 +123,22 @@ def _executions(result: AgentResult[object]) -> Iterator[tuple[StepExecution[obj
 def _within(
     executions: Sequence[StepExecution[object]], *, is_passed_over: bool
 ) -> Iterator[tuple[StepExecution[object], bool]]:
-    newest = {each.address: each for each in executions}  # a back edge leads to another visit
+    newest = {_apart_from_visits(each): each for each in executions}
     for each in newest.values():
         over = is_passed_over or each.optional
         yield each, over
         inner = (*each.iterations, *each.steps)
         yield from _within(inner, is_passed_over=over or each.is_complete)
+
+
+def _apart_from_visits(execution: StepExecution[object]) -> str:
+    """The key of the execution without its visit: after a back edge the newest one counts.
+
+    Not its address, which steps of several recipes that one step ran may share.
+    """
+    step, slash, rest = execution.id.partition("/")[2].rpartition("~")[2].partition("/")
+    around = execution.id.removesuffix(f"{step}{slash}{rest}")
+    return f"{around}{step}/{rest.partition('/')[2]}"
 
 
 def _step_case(execution: StepExecution[object], *, is_passed_over: bool) -> JUnitCase:
