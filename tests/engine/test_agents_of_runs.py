@@ -15,16 +15,21 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.agents import built_in
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
+from minions.contracts.errors import JournalError
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.agents.registry import AgentRegistry
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import recipe_from_document
+from minions.recipe.reading.load import check_recipe_text, recipe_from_document
+from minions.testing.clock import FakeClock
 from mortal import KilledError, World
 
 TOOLSET = built_in(lambda: datetime.now(UTC))
@@ -70,7 +75,7 @@ def last_words(prompt: Prompt) -> str:
     return prompt.messages[-1].content or ""
 
 
-def run_agent(name: str, requirements: str = "a poem") -> Answer:
+def run_agent(name: str, requirements: str = "a poem") -> ToolCallRequest:
     return tool_request("agents__run_agent", {"name": name, "requirements": requirements})
 
 
@@ -271,6 +276,25 @@ async def test_an_agent_may_write_only_where_the_recipe_that_offers_it_may() -> 
     assert len(send.asked) == 1
 
 
+FLOW = """
+id: o
+strict: true
+tools: [agents]
+permissions: {allow_write: WRITES}
+inputs: {message: {type: string, untrusted: true}}
+steps: [{id: talk, goal: "{{ inputs.message }}", tools: [agents]}]
+"""
+
+
+@pytest.mark.parametrize(("writes", "codes"), [("true", ["untrusted-flow"]), ("false", [])])
+def test_untrusted_text_that_reaches_agents_which_may_write_is_refused_if_strict(
+    writes: str, codes: list[str]
+) -> None:
+    catalog = Catalog(toolsets={"agents": TOOLSET})
+    checked = check_recipe_text(FLOW.replace("WRITES", writes), "o.yaml", catalog)
+    assert [fault.code for fault in checked.errors] == codes
+
+
 async def test_an_approval_within_an_agent_makes_the_run_wait_and_is_asked_once() -> None:
     send = fake_tool("send", effect=Effect.ONCE)
     permissions: Document = {"allow_write": True, "requires_approval": ["send"]}
@@ -286,6 +310,47 @@ async def test_an_approval_within_an_agent_makes_the_run_wait_and_is_asked_once(
     resumed = await runs.resume(result.run_id, recipe=outer, decisions={"send": "approve"})
     assert (resumed.status, resumed.output) == (RunStatus.COMPLETED, "sent")
     assert len(send.asked) == 1
+
+
+@pytest.mark.parametrize("text", ["${secret:env:API_TOKEN}", "a-secret-of-the-run"])
+async def test_no_text_for_an_agent_names_or_holds_a_secret_of_the_run(text: str) -> None:
+    """A model that prints the name of a secret would have a tool of the agent send it."""
+    send = fake_tool("send", effect=Effect.ONCE)
+    outer: Document = {
+        **OUTER,
+        "inputs": {"message": "string", "token": {"type": "string", "secret": True}},
+        "permissions": {"allow_write": True},
+    }
+    services = evolve(deterministic_services(), secrets=lambda _: "a-secret-of-the-run")
+    runs = executor(
+        Talk(run_agent("sender", text), "ok"),
+        {"sender": read(SENDER, [send])},
+        tools=[send],
+        services=services,
+    )
+    await runs.execute(read(outer, [send]), {"message": "Hello", "token": "env:API_TOKEN"})
+    assert [dict(asked) for asked in send.asked] == [{"to": "$(secret:env:API_TOKEN)"}]
+
+
+async def test_while_one_agent_waits_another_of_the_same_answer_works_and_is_not_repeated() -> None:
+    send = fake_tool("send", effect=Effect.ONCE)
+    permissions: Document = {"allow_write": True, "requires_approval": ["send"]}
+    sender = read({**SENDER, "permissions": permissions}, [send])
+    agents = {"sender": sender, "writer": read(WRITER)}
+    outer = read({**OUTER, "permissions": {"allow_write": True}}, [send])
+    written: list[str] = []
+
+    def write(prompt: Prompt) -> Answer:
+        written.append(last_words(prompt))
+        return "a poem"
+
+    talk = Talk([run_agent("sender"), run_agent("writer")], "both", worker=write)
+    services = evolve(deterministic_services(), decider=Waits())
+    runs = executor(talk, agents, tools=[send], services=services)
+    waiting = await runs.execute(outer, {"message": "Hello"})
+    assert (waiting.status, len(written)) == (RunStatus.NEEDS_DECISION, 1)
+    result = await runs.resume(waiting.run_id, recipe=outer, decisions={"send": "approve"})
+    assert (result.output, len(written), len(send.asked)) == ("both", 1, 1)
 
 
 async def test_a_limit_of_the_run_that_an_agent_reaches_ends_the_run() -> None:
@@ -353,11 +418,21 @@ def two_mails(prompt: Prompt) -> Answer:
     if not prompt.tools:
         return f"re({last_words(prompt)})"
     done = sum(message.role == "tool" for message in prompt.messages)
-    return [run_agent("mailer", "one"), run_agent("mailer", "two"), "ok"][done]
+    answers: list[Answer] = [run_agent("mailer", "one"), run_agent("mailer", "two"), "ok"]
+    return answers[done]
+
+
+def two_mails_at_once(prompt: Prompt) -> Answer:
+    """Has two mails written by one answer."""
+    if not prompt.tools:
+        return f"re({last_words(prompt)})"
+    if any(message.role == "tool" for message in prompt.messages):
+        return "ok"
+    return [run_agent("mailer", "one"), run_agent("mailer", "two")]
 
 
 async def outcome_if_killed_at(
-    fact: int, *, loses_last: bool
+    fact: int, model: Callable[[Prompt], Answer], *, loses_last: bool
 ) -> tuple[bool, AgentResult[JsonValue], World]:
     """Whether it was killed at that fact, how it ended, and what happened outside."""
     world = World()
@@ -371,7 +446,7 @@ async def outcome_if_killed_at(
 
     def process() -> AgentExecutor:
         services = deterministic_services(world.journal)
-        return AgentExecutor(world.model(two_mails), extensions=extensions, services=services)
+        return AgentExecutor(world.model(model), extensions=extensions, services=services)
 
     world.journal.dies_at, world.journal.loses_last = fact, loses_last
     try:
@@ -382,18 +457,47 @@ async def outcome_if_killed_at(
 
 
 @pytest.mark.parametrize("loses_last", [False, True])
+@pytest.mark.parametrize(("model", "at_once"), [(two_mails, 1), (two_mails_at_once, 2)])
 async def test_wherever_a_process_dies_recorded_work_of_agents_is_not_repeated(
-    loses_last: bool,
+    model: Callable[[Prompt], Answer], at_once: int, loses_last: bool
 ) -> None:
-    """Only the one call whose end was not recorded is made again, its tool under the same key."""
+    """Only calls whose end was not recorded are made again, their tools under the same keys."""
     fact, is_killed = 2, True
     while is_killed:
-        is_killed, result, world = await outcome_if_killed_at(fact, loses_last=loses_last)
+        is_killed, result, world = await outcome_if_killed_at(fact, model, loses_last=loses_last)
         assert (result.status, result.output) == (RunStatus.COMPLETED, "ok"), fact
-        assert sum(count - 1 for count in world.asked.values()) <= 1, (fact, world.asked)
+        assert sum(count - 1 for count in world.asked.values()) <= at_once, (fact, world.asked)
         assert len(world.done) == 2, fact
         fact += 1
     assert fact > 30
+
+
+class BreakingJournal(MemoryJournal):
+    """Refuses every fact from the n-th on."""
+
+    breaks_at: int | None = 8
+    count: int = 0
+
+    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        self.count += 1
+        if self.breaks_at is not None and self.count >= self.breaks_at:
+            raise JournalError("The disk is full.", code="disk-full")
+        return await super().append(lease, draft)
+
+
+async def test_a_journal_that_fails_within_an_agent_ends_the_run_and_tells_no_model() -> None:
+    journal = BreakingJournal(FakeClock())
+    services = deterministic_services(journal)
+    agents = {"writer": read(WRITER)}
+    talk = Talk(run_agent("writer"), "told")
+    runs = executor(talk, agents, services=services)
+    result = await runs.execute(read(OUTER), {"message": "Hello"})
+    assert result.error is not None
+    assert result.error.code == "disk-full"
+    assert talk.items == ["told"]
+    journal.breaks_at = None
+    resumed = await runs.resume(result.run_id, recipe=read(OUTER))
+    assert (resumed.status, resumed.output) == (RunStatus.COMPLETED, "told")
 
 
 # --- a registry of agents -------------------------------------------------------------------------

@@ -189,3 +189,44 @@ def test_an_agent_whose_process_is_killed_is_resumed_without_repeating_what_it_d
     resumed = cli("resume", run, "--db", "r.sqlite", "--extensions", "own.py")
     assert (resumed.code, resumed.out) == (0, "Done.\n"), resumed.err
     assert (here / "notes").read_text() == "x"
+
+
+def test_nothing_bounds_what_a_step_with_agents_may_spend_but_a_limit(
+    cli: Cli, write: Write
+) -> None:
+    write("outer.yaml", OUTER)
+    bounds = cli("explain", "outer.yaml", "--json").out
+    assert "'talk' may run any agent" in bounds
+    write("outer.yaml", OUTER + "limits: {max_model_calls: 3}\n")
+    assert '"at_most": 3' in cli("explain", "outer.yaml", "--json").out
+
+
+def test_a_tool_step_runs_an_agent_as_well(cli: Cli, write: Write) -> None:
+    write("recipes/w.yaml", WRITER)
+    write(
+        "outer.yaml",
+        "id: o\ntools: [agents]\nsteps:\n"
+        "  - {id: s, tool: agents__run_agent, params: {name: writer, requirements: a poem}}\n",
+    )
+    outcome = cli("run", "outer.yaml", "--json")
+    assert outcome.json["output"] == "wrote a poem"
+
+
+def test_an_agent_whose_model_is_missing_fails_with_words(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "MINIONS_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    write(
+        "recipes/q.yaml",
+        'id: q\ninputs: {task: string}\nsteps: [{id: a, goal: "{{ inputs.task }}"}]\n',
+    )
+    write(
+        "outer.yaml",
+        "id: o\ntools: [agents]\nsteps:\n"
+        "  - {id: s, tool: agents__run_agent, params: {name: q, requirements: x}}\n",
+    )
+    outcome = cli("run", "outer.yaml")
+    assert outcome.code == 1
+    assert "no model" in outcome.err.lower()
+    assert "internal" not in outcome.err

@@ -12,13 +12,16 @@ from minions.contracts.errors import (
     LIMIT_REACHED,
     NEEDS_DECISION,
     FailureInfo,
+    JournalError,
     MinionsError,
+    StepFailedError,
     ToolError,
 )
 from minions.contracts.executions import StepExecution
 from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.context.step_view import StepView
+from minions.engine.services.error_groups import leading_error
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text_input import no_text_input, text_input
 
@@ -39,10 +42,20 @@ class AgentsOfRun(AgentCalls):
         self._count = 0
         self.executions: list[StepExecution[object]] = []
         """Executions of the agents' steps, in order of their end."""
-        self.blocked_by: FailureInfo | None = None
-        """Why the step cannot continue now, whatever its model makes of it: a pending decision or a
-        limit of the run; None: it can.
+        self._blocked_by: FailureInfo | None = None
+        self._journal_error: JournalError | None = None
+
+    def check(self) -> None:
+        """Refuse to continue the step where that is not for a tool or a model to say.
+
+        Raises:
+            JournalError: A fact of an agent could not be stored: the run must stop.
+            StepFailedError: An agent waits for a decision, or the run reached a limit.
         """
+        if self._journal_error is not None:
+            raise self._journal_error
+        if self._blocked_by is not None:
+            raise StepFailedError(self._blocked_by)
 
     def agents(self) -> Sequence[AgentInfo]:
         """All but the recipes that run around the call."""
@@ -64,19 +77,26 @@ class AgentsOfRun(AgentCalls):
         runner = self._view.context.recipe_runner
         assert runner is not None  # noqa: S101  # it found the recipe
         view, key = self._view, f"{self._view.key}#{self._place(name, requirements)}"
-        given = {taken_by: requirements}
+        # No secret goes along: a model that prints the name of one must not have it sent.
+        secrets = view.secrets
+        given = {taken_by: secrets.disarm(secrets.clean_text(requirements))}
         try:
             result = await runner.run(
                 recipe, given, view.context, view.address, key, self.executions.extend
             )
-        except MinionsError as error:
+        except Exception as error:  # a group, where steps of the agent ran in parallel
+            leading = leading_error(error)
+            if isinstance(leading, JournalError):
+                self._journal_error = leading
+            if not isinstance(leading, MinionsError):
+                raise
             raise ToolError(
-                f"The agent '{name}' cannot run: {error.message}", code=error.error_code
+                f"The agent '{name}' cannot run: {leading.message}", code=leading.error_code
             ) from error
         if result.error is None:
             return encode(result.output)
         if result.error.code in (NEEDS_DECISION, LIMIT_REACHED):
-            self.blocked_by = self.blocked_by or result.error
+            self._blocked_by = self._blocked_by or result.error
         raise ToolError(
             f"The agent '{name}' failed: {result.error.message}", code=result.error.code
         )

@@ -311,12 +311,14 @@ class ToolBatch:
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
             try:
                 executor = self.factory(running, view)
-                return checked_result(executor.execute, await executor.execute(running, view))
+                outcome = checked_result(executor.execute, await executor.execute(running, view))
             except JournalError:
                 raise
             except Exception as error:  # noqa: BLE001  # an application's executor raises anything
                 message = f"The call of '{running.name}' raised {words_of(error)}"
-                return Failure(ToolFailure(code="tool-failed", message=message))
+                outcome = Failure(ToolFailure(code="tool-failed", message=message))
+            agents.check()  # then it has no outcome: the call is made again on resume
+            return outcome
 
         attempted = await with_retries(
             attempt,
@@ -327,8 +329,6 @@ class ToolBatch:
                 running, attempt, delay_s, failure
             ),
         )
-        if agents.blocked_by is not None:  # no answer of the tool: the call is made again later
-            raise StepFailedError(agents.blocked_by)
         return self._settled(running, attempted.outcome, attempted.attempts)
 
     def _settled(
