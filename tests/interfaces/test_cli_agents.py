@@ -100,6 +100,19 @@ def test_a_registered_recipe_is_run_by_its_name(cli: Cli, write: Write) -> None:
     assert cli("agents", "run", "helper", "x", *options).out == "Helped.\n"
 
 
+def test_a_run_of_a_registered_recipe_is_retried_on_the_command_line(
+    cli: Cli, write: Write
+) -> None:
+    write("own.py", OWN.replace('{"helper": helper}', '{"other_name": helper}'))
+    write("s.yaml", script({"fail": "model-failed"}))
+    options = ("--extensions", "own.py", "-m", "scripted/s.yaml", "--db", "r.sqlite")
+    assert cli("run", "other_name", "-p", "task=x", *options).code == 1
+    run = json.loads(cli("sessions", "list", "--json", "--db", "r.sqlite").out)[0]["run_id"]
+    write("s.yaml", script("Helped."))
+    retried = cli("retry", run, "--extensions", "own.py", "--db", "r.sqlite")
+    assert retried.out == "Helped.\n", retried.err
+
+
 def test_a_built_in_recipe_is_listed_and_run_by_name_with_a_requirement_text(
     cli: Cli, write: Write, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
