@@ -179,6 +179,11 @@ class Place:
             return False
         return not compile_template(step.route).is_whole
 
+    def runs_agents(self, step: AnyStep) -> bool:
+        """Whether a tool of the step runs recipes by name, which do what they do."""
+        named = (self.tools.get(name) for name in self.called(step))
+        return any(tool is not None and tool.is_resumable for tool in named)
+
     def called(self, step: AnyStep) -> tuple[str, ...]:
         """Full names of the tools that the step calls, or offers to its model, as far as known."""
         if not isinstance(step, StepSpec):
@@ -239,6 +244,8 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
         model_calls, tool_calls = inner.model_calls, inner.tool_calls
     elif isinstance(step, StepSpec) and step.makes_recipe:
         model_calls = tool_calls = Bound(unbounded=(f"the plan that '{path}' makes decides",))
+    elif place.runs_agents(step):
+        model_calls = tool_calls = Bound(unbounded=(f"'{path}' may run any agent",))
     elif place.asks(step) and place.is_code(step):
         model_calls = tool_calls = Bound(unbounded=(f"the code of '{path}' decides",))
     else:

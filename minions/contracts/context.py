@@ -17,6 +17,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
 
 if TYPE_CHECKING:
+    from minions.contracts.agent_calls import AgentCalls
     from minions.contracts.calls import DeltaSink
     from minions.contracts.file_changes import ChangeRecorder
     from minions.contracts.memory import ModelMemory
@@ -254,6 +255,11 @@ class RunContext(ABC):
         """Records the changes of files that the tool call of that key makes; None: they cannot be
         recorded.
         """
+        return None
+
+    @property
+    def agents(self) -> AgentCalls | None:
+        """Runs agents for the tool call that is being made; None: outside of one."""
         return None
 
     def refusal(self, tool: ToolSpec) -> str | None:

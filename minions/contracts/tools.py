@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from attrs import evolve, field, frozen
 
+from minions.contracts.agent_calls import AgentCalls
 from minions.contracts.errors import NotFoundError, ToolError, UsageError, near_hint, near_names
 from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.json_values import JsonValue
@@ -73,6 +74,10 @@ class ToolSpec:
     """Whether a mapping result with `success: false` counts as a failure."""
     reads: Reads = Reads.UNDECLARED
     """Where the text in its results comes from."""
+    is_resumable: bool = False
+    """Whether a call that was cut off may be made again, whatever `effect` is: all that it does is
+    recorded by the run, as with `ToolScope.agents`, and is not done twice.
+    """
     is_offered: bool = True
     """Whether the name of its toolset offers it to a model; else only its own name does."""
     is_contained: bool = False
@@ -135,6 +140,8 @@ class ToolScope:
     """Records changes of files before they are made, for a rollback. None: there is no journal, or
     nobody who restores files.
     """
+    agents: AgentCalls | None = None
+    """Runs agents by name as part of the run; None: there is no run."""
 
 
 class Tool(ABC):

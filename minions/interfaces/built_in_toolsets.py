@@ -49,6 +49,6 @@ class BuiltInToolsets(Mapping[str, Toolset]):
         return len(_TOOLSETS)
 
 
-_TOOLSETS: Final = ("files", "time", "http", "data", "shell", "git", "plans")
+_TOOLSETS: Final = ("files", "time", "http", "data", "shell", "git", "plans", "agents")
 """A new toolset is one line here: the name of its module in `adapters/tools`, which has a function
 `built_in`. `plans` makes recipes, and so belongs to planning."""

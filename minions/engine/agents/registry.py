@@ -11,6 +11,8 @@ from minions.contracts.agent_errors import AgentNotFoundError
 from minions.contracts.errors import UsageError, near_hint, near_names
 from minions.contracts.schema import JsonSchema
 from minions.engine.agents.agents import AgentLike, StepAgent, as_agent, schema_of_agent
+from minions.engine.agents.registered_agents import RegisteredAgents
+from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeHost
@@ -124,6 +126,14 @@ class AgentRegistry:
     def similar(self, name: str) -> tuple[str, ...]:
         """Up to three names of agents that look like `name`, best first."""
         return near_names(name, self._agents)
+
+    def named(self) -> NamedAgents:
+        """The agents for `Extensions(agents=…)`: the toolset `agents` runs them within a run.
+
+        A recipe then has that run's journal, budget and rights; a function or an object is a step
+        of it, and is called again if the process dies before it returned.
+        """
+        return RegisteredAgents(self.list, self.get)
 
     def list(self) -> tuple[str, ...]:
         """The names of all agents, in the order of their registration."""

@@ -62,11 +62,11 @@ def calls_in_doubt(
 
 
 def _is_repeatable(tools: Toolbox, effects: Mapping[str, Effect], name: str) -> bool:
+    repeatable = (Effect.PURE, Effect.IDEMPOTENT)
     tool = tools.find(name)
-    if tool is None and name not in effects:
-        return name in (FINAL_ANSWER, READ_RESULT)
-    effect = tool.spec.effect if tool is not None else effects[name]
-    return effect in (Effect.PURE, Effect.IDEMPOTENT)
+    if tool is not None:
+        return tool.spec.is_resumable or tool.spec.effect in repeatable
+    return name in (FINAL_ANSWER, READ_RESULT) or effects.get(name) in repeatable
 
 
 def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Decision]:

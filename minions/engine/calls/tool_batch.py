@@ -13,8 +13,9 @@ from returns.result import Failure, Result
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.decision_words import Decision, Redo, word_of
-from minions.contracts.errors import JournalError, StepFailedError, words_of
+from minions.contracts.errors import NEEDS_DECISION, JournalError, StepFailedError, words_of
 from minions.contracts.events import AttemptFailed
+from minions.contracts.executions import StepExecution
 from minions.contracts.facts import (
     MessageRecorded,
     ToolCallFailed,
@@ -26,6 +27,7 @@ from minions.contracts.facts import (
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.contracts.tools import Effect, Tool, Toolbox
+from minions.engine.calls.agents_of_run import AgentsOfRun
 from minions.engine.calls.decisions import decided_call
 from minions.engine.calls.duplicate_calls import (
     duplicated_result,
@@ -62,6 +64,8 @@ class ToolBatch:
     """Policy `report`: a failure that is left after the retries is a tool message for the model."""
     _pending: dict[str, str] = field(factory=dict, init=False)
     """Names of calls that an earlier run was asked for, by their key here."""
+    _agents: dict[str, Sequence[StepExecution[object]]] = field(factory=dict, init=False)
+    """Executions of agents that calls ran, by the key of the call."""
 
     async def run(
         self,
@@ -104,10 +108,14 @@ class ToolBatch:
                     ended[index] = await self._duplicate(calls[index], ended[first[index]])
         finally:
             done = tuple(ended[index] for index in sorted(ended))
+            for call in calls:
+                self.trace.add_agent_executions(self._agents.pop(call.key, ()))
             self.trace.add_tool_calls(done)
         if waiting:
-            self.trace.wait(waiting[0].failure)
-            raise waiting[0]
+            decisions = [each for each in waiting if each.failure.code == NEEDS_DECISION]
+            if decisions:
+                self.trace.wait(decisions[0].failure)
+            raise (decisions or waiting)[0]
         if remember:
             for call in done:
                 await self._remember(call)
@@ -299,17 +307,21 @@ class ToolBatch:
         return evolve(call, status=CallStatus.COMPLETED) if is_told else call
 
     async def _attempts(self, running: ToolCall) -> ToolCall:
-        view = self.view
+        agents = AgentsOfRun(self.view, running.key)
+        self._agents[running.key] = agents.executions
+        view = self.view.with_agents(agents)
 
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
             try:
                 executor = self.factory(running, view)
-                return checked_result(executor.execute, await executor.execute(running, view))
+                outcome = checked_result(executor.execute, await executor.execute(running, view))
             except JournalError:
                 raise
             except Exception as error:  # noqa: BLE001  # an application's executor raises anything
                 message = f"The call of '{running.name}' raised {words_of(error)}"
-                return Failure(ToolFailure(code="tool-failed", message=message))
+                outcome = Failure(ToolFailure(code="tool-failed", message=message))
+            agents.check()  # then it has no outcome: the call is made again on resume
+            return outcome
 
         attempted = await with_retries(
             attempt,

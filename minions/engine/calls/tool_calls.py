@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from minions.contracts.agent_calls import AgentCalls, AgentInfo
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.codec import encode
@@ -182,7 +183,8 @@ async def _invoke(
     spec = tool.spec
     timeout_s = spec.timeout_s or context.limits.tool_timeout_s
     deadline = asyncio.timeout(timeout_s)
-    pool, changes = context.blocking, context.change_recorder(call.key)
+    pool, agents = context.blocking, context.agents
+    changes = context.change_recorder(call.key)
     scope = ToolScope(
         run_id=context.run_id,
         step_id=context.step_id,
@@ -193,6 +195,7 @@ async def _invoke(
         sleep=context.sleep,
         blocking=_TimedCalls(pool, deadline, timeout_s) if pool is not None else None,
         changes=changes,
+        agents=_UntimedAgents(agents, deadline, timeout_s) if agents is not None else None,
     )
     try:
         async with deadline:
@@ -244,6 +247,29 @@ class _TimedCalls(BlockingCalls):
             return function()
 
         return await self.pool.run(timed)
+
+
+@frozen
+class _UntimedAgents(AgentCalls):
+    """Agents of one tool call, whose time is stopped while one works: limits of the run and of its
+    own recipe bound an agent.
+    """
+
+    calls: AgentCalls
+    deadline: asyncio.Timeout
+    timeout_s: float
+
+    def agents(self) -> Sequence[AgentInfo]:
+        return self.calls.agents()
+
+    async def run_agent(self, name: str, requirements: str) -> JsonValue:
+        self.deadline.reschedule(None)
+        try:
+            return await self.calls.run_agent(name, requirements)
+        finally:
+            loop = asyncio.get_running_loop()
+            with contextlib.suppress(RuntimeError):  # the call has ended meanwhile
+                self.deadline.reschedule(loop.time() + self.timeout_s)
 
 
 def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:

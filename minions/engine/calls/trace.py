@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from minions.contracts.calls import ModelCall, ToolCall
@@ -29,10 +29,27 @@ class StepTrace:
     """Grows with each call; owned by one step executor."""
 
     __slots__ = (
-        "_budget", "_call_limit", "_calls", "_declares_output", "_id", "_model_calls", "_notes",
-        "_patterns", "_started_at", "_step", "_tool_batches", "_whole", "executions", "is_partial",
-        "key", "mode",
-        "model_calls", "step_id", "tool_calls", "waits_for",
+        "_budget",
+        "_call_limit",
+        "_calls",
+        "_declares_output",
+        "_id",
+        "_model_calls",
+        "_notes",
+        "_patterns",
+        "_started_at",
+        "_step",
+        "_tool_batches",
+        "_whole",
+        "_within",
+        "executions",
+        "is_partial",
+        "key",
+        "mode",
+        "model_calls",
+        "step_id",
+        "tool_calls",
+        "waits_for",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +85,9 @@ class StepTrace:
         """The pending decision without which the step cannot continue; None: there is none."""
         self.executions: list[StepExecution[object]] = []
         """Executions of the steps of a recipe that is this step's work."""
+        self._within: list[tuple[int, StepExecution[object]]] = []
+        """Executions of agents, each with how many calls of the step's own come before its calls.
+        """
         self.is_partial = False
         """Whether such a recipe ended partial."""
 
@@ -142,6 +162,23 @@ class StepTrace:
             self.tool_calls.extend(each.tool_calls)
             self._calls.extend(each.calls)
 
+    def add_agent_executions(self, executions: Iterable[StepExecution[object]]) -> None:
+        """The steps of agents that the step's newest answer ran.
+
+        Links judge a step by its own calls. Where it has ended, theirs stand before that answer:
+        the newest answer of a step is its own.
+        """
+        if self._whole is not None:
+            self._whole.add_agent_executions(executions)
+            return
+        at = len(self._calls)
+        while at > 0 and self.model_calls and self._calls[at - 1] is not self.model_calls[-1]:
+            at -= 1
+        at -= bool(self.model_calls)
+        for each in executions:
+            self.executions.append(each)
+            self._within.append((at, each))
+
     def picture(
         self,
         status: StepStatus = StepStatus.IN_PROGRESS,
@@ -153,6 +190,12 @@ class StepTrace:
         completion: Completion | None = None,
     ) -> StepExecution[object]:
         """The step as it is now: for a completion link, or, with its status, for good."""
+        calls = tuple(self._calls)
+        models, tools = tuple(self.model_calls), tuple(self.tool_calls)
+        if self._within and status is not StepStatus.IN_PROGRESS:
+            calls = tuple(self._calls_with_agents())
+            models = tuple(each for each in calls if isinstance(each, ModelCall))
+            tools = tuple(each for each in calls if isinstance(each, ToolCall))
         return StepExecution(
             id=self._id,
             step_id=self.step_id,
@@ -161,9 +204,9 @@ class StepTrace:
             output=output,
             error=error,
             completion=completion,
-            model_calls=tuple(self.model_calls),
-            tool_calls=tuple(self.tool_calls),
-            calls=tuple(self._calls),
+            model_calls=models,
+            tool_calls=tools,
+            calls=calls,
             steps=tuple(self.executions),
             started_at=self._started_at,
             completed_at=completed_at,
@@ -175,3 +218,14 @@ class StepTrace:
             declares_output=self._declares_output,
             is_partial=self.is_partial and status is StepStatus.COMPLETED,
         )
+
+    def _calls_with_agents(self) -> Iterator[ModelCall | ToolCall]:
+        """The step's own calls, and those of its agents before the answer that ran them."""
+        before: dict[int, list[ModelCall | ToolCall]] = {}
+        for at, each in self._within:
+            before.setdefault(at, []).extend(each.calls)
+        for at, call in enumerate(self._calls):
+            yield from before.pop(at, ())
+            yield call
+        for calls in before.values():
+            yield from calls

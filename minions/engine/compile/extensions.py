@@ -15,6 +15,7 @@ from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox, Toolset
 from minions.engine.compile.function_steps import step_classes
+from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, RecipeAgents
 from minions.engine.compile.registered_steps import parameters_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
@@ -65,6 +66,13 @@ class Extensions:
     arguments of `with`."""
     planner: RecipePlanner | None = None
     """Makes the recipes of `plan:` steps; None: there can be none."""
+    agents: NamedAgents | None = None
+    """What the toolset `agents` can run beside `recipes`, such as `AgentRegistry.named()`."""
+
+    def named_agents(self) -> NamedAgents:
+        """What is registered here and can be run by name: `recipes`, and then `agents`."""
+        recipes = RecipeAgents(self.recipes)
+        return recipes if self.agents is None else JoinedAgents((recipes, self.agents))
 
     def catalog(self) -> Catalog:
         """The declarations of everything that recipes may name, for the static checks."""

@@ -18,6 +18,7 @@ from minions.contracts.memory import ModelMemory
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
+from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.context.progress import StepProgress
 from minions.engine.context.run_progress import RunProgress
 from minions.engine.context.run_values import RunValues
@@ -243,6 +244,11 @@ class RecipeRunner(ABC):
         Raises:
             UsageError: It was given what it does not take, or names what is not there.
         """
+
+    @property
+    @abstractmethod
+    def agents(self) -> NamedAgents:
+        """The agents that tools may run by name."""
 
     @abstractmethod
     def find(self, name: str) -> AgentRecipe:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from minions.contracts.addresses import item_address
+from minions.contracts.agent_calls import AgentCalls
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent
@@ -59,6 +60,7 @@ class StepView(RunContext):
         self._tools = tools
         self._border_seed = context.run_id
         self._is_silent = False
+        self._agents: AgentCalls | None = None
 
     def with_tools(self, names: frozenset[str]) -> StepView:
         """The same step, with these tools of the run beside its own."""
@@ -70,6 +72,12 @@ class StepView(RunContext):
         """The same step, with a tool of the engine's own."""
         wider = copy(self)
         wider._tools = self._tools.plus([tool])  # noqa: SLF001  # a copy of itself
+        return wider
+
+    def with_agents(self, agents: AgentCalls) -> StepView:
+        """The same step, for one tool call, which may run these agents."""
+        wider = copy(self)
+        wider._agents = agents  # noqa: SLF001  # a copy of itself
         return wider
 
     def without_deltas(self) -> StepView:
@@ -173,6 +181,11 @@ class StepView(RunContext):
         if scope.services.file_restorer is None:
             return None
         return CallChanges(scope.recorder, key, self._step_id, scope.secrets)
+
+    @property
+    def agents(self) -> AgentCalls | None:
+        """Those of the tool call for which the view was made; None: it was made for none."""
+        return self._agents
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """The run's."""

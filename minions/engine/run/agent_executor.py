@@ -17,6 +17,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, Secrets
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.named_agents import NamedAgents
+from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import (
     ChosenSteps,
@@ -60,6 +62,7 @@ class AgentExecutor:
         model_call_executor_factory: ModelCallExecutorFactory | None = None,
         tool_call_executor_factory: ToolCallExecutorFactory | None = None,
         preparation: Preparation | None = None,
+        agents: NamedAgents | None = None,
     ) -> None:
         """Configure.
 
@@ -70,6 +73,7 @@ class AgentExecutor:
             tool_call_executor_factory: Your own way to carry out tool calls; None: the
                 run's toolbox.
             preparation: Compiled recipes of the same extensions, shared with other executors.
+            agents: What the toolset `agents` runs by name; None: what the extensions register.
         """
         self._models = _as_source(models)
         self._extensions = extensions or Extensions()
@@ -83,7 +87,8 @@ class AgentExecutor:
             model_call_executor_factory=model_call_executor_factory,
             tool_call_executor_factory=tool_call_executor_factory or tool_call_executors(),
         )
-        self._nested_runs = NestedRuns(self._wiring, self._find)
+        agents = agents or self._extensions.named_agents()
+        self._nested_runs = NestedRuns(self._wiring, self._find, agents)
 
     @overload
     async def execute(

@@ -13,6 +13,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.build import BuiltRecipe
+from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
@@ -29,14 +30,23 @@ __all__ = ["NestedRuns"]
 class NestedRuns(RecipeRunner):
     """Runs the nested recipes of one executor; it holds no state of a run."""
 
-    def __init__(self, wiring: RunWiring, find: Callable[[str], AgentRecipe]) -> None:
+    def __init__(
+        self, wiring: RunWiring, find: Callable[[str], AgentRecipe], agents: NamedAgents
+    ) -> None:
         """Take what the executor's own runs have.
 
         Args:
             find: An id to its recipe; raises NotFoundError.
+            agents: What tools may run by name.
         """
         self._wiring = wiring
         self._find = find
+        self._agents = agents
+
+    @property
+    def agents(self) -> NamedAgents:
+        """The agents of the executor."""
+        return self._agents
 
     def find(self, name: str) -> AgentRecipe:
         """The recipe that the executor knows by that name."""

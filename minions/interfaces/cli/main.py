@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "run": "Run a recipe and print its result.",
     "batch": "Run a recipe once for each line of a file.",
     "chat": "Chat with a recipe or a model in a session.",
+    "agents": "List what can be run by name with a text, and run it.",
     "validate": "Check recipes without running anything.",
     "test": "Run the tests of recipes.",
     "graph": "Draw a recipe's steps.",

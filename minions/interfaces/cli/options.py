@@ -100,13 +100,22 @@ class CommandContext:
 
     def catalog(self) -> Catalog:
         """Everything that recipes may name. Loads the engine only for code of the operator."""
-        from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
+        from minions.interfaces.wiring.extensions import (
+            built_in_recipes,
+            built_in_tools,
+            built_in_toolsets,
+        )
         from minions.recipe.catalog import Catalog
 
         if self.settings.extensions:
             return evolve(self.extensions().catalog(), strict=self.settings.strict)
         tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
-        return Catalog(toolsets=built_in_toolsets(), tools=tools, strict=self.settings.strict)
+        return Catalog(
+            toolsets=built_in_toolsets(),
+            tools=tools,
+            recipes=built_in_recipes(),
+            strict=self.settings.strict,
+        )
 
     def journal(self) -> Journal:
         """The configured journal; opens nothing yet."""

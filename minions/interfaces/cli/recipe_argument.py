@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from minions.interfaces.cli.options import CommandContext
-from minions.recipe.library import find_recipe
+from minions.recipe.library import find_recipe, is_file
 from minions.recipe.reading.load import LoadedRecipe, check_recipe, check_recipe_text
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from minions.recipe.catalog import Catalog
     from minions.recipe.model import AgentRecipe
 
-__all__ = ["STANDARD_INPUT", "checked_recipe", "named_recipe", "recipe_path"]
+__all__ = ["STANDARD_INPUT", "checked_recipe", "named_recipe", "recipe_path", "registered_recipe"]
 
 STANDARD_INPUT: Final = "-"
 """The argument that means a recipe on standard input."""
@@ -31,6 +31,17 @@ def recipe_path(name: str) -> Path | None:
     return None if name == STANDARD_INPUT else find_recipe(name, [Path("recipes")])
 
 
+def registered_recipe(name: str, runtime: Runtime) -> AgentRecipe | None:
+    """The recipe that is registered under that name; None: there is none, or a file has the name.
+
+    Raises:
+        RecipeError, UsageError: It cannot be read.
+    """
+    if is_file(Path(name)) or name not in runtime.extensions.recipes:
+        return None
+    return runtime.extensions.recipes[name]
+
+
 def checked_recipe(name: str, context: CommandContext, catalog: Catalog) -> LoadedRecipe:
     """The recipe with its faults and warnings.
 
@@ -44,12 +55,14 @@ def checked_recipe(name: str, context: CommandContext, catalog: Catalog) -> Load
 
 
 def named_recipe(name: str, context: CommandContext, runtime: Runtime) -> AgentRecipe:
-    """The recipe, read once for the runtime.
+    """The recipe of that path, registered name or id, read once for the runtime.
 
     Raises:
         RecipeError: It has faults.
         NotFoundError, UsageError: There is none, or it cannot be read.
     """
+    if (registered := registered_recipe(name, runtime)) is not None:
+        return registered
     path = recipe_path(name)
     if path is not None:
         return runtime.recipes.get(path)

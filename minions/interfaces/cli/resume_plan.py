@@ -120,17 +120,27 @@ class RecordedRunOpener:
         await self._stack.aclose()
 
     def own_recipe(self) -> AgentRecipe:
-        """The recipe that is stored with the run, with the operator's limits.
+        """The recipe that is stored with the run, with the operator's limits; of code, which is not
+        stored, the registered recipe of that id.
 
         Raises:
             UsageError: It was made by code, or names something that is not registered here.
         """
+        if self.recorded.document is None and (made := self._made_by_code()) is not None:
+            return bounded(made, self.settings)
         try:
             recipe = self.recorded.recipe(self.runtime.catalog)
         except RecipeError:
             self._tell_extensions()
             raise
         return bounded(recipe, self.settings)
+
+    def _made_by_code(self) -> AgentRecipe | None:
+        """The registered recipe with the id of the run's; None: there is none."""
+        known, wanted = self.runtime.extensions.recipes, self.recorded.summary.recipe
+        if wanted in known:
+            return known[wanted]
+        return next((each for each in known.values() if each.id == wanted), None)
 
     @property
     def settings(self) -> Settings:

@@ -17,7 +17,7 @@ from typing import Final, Protocol, Self, TextIO
 
 from minions.contracts.context import Limits
 from minions.contracts.durations import spoken
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
@@ -32,6 +32,7 @@ from minions.interfaces.cli.console.results import (
     result_to_json,
     summary_lines,
 )
+from minions.interfaces.cli.console.run_reports import RunReports
 from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.deciders import TerminalDecider
 from minions.interfaces.operator_limits import bounded
@@ -79,11 +80,13 @@ async def follow(
     signals: Signals,
     *,
     edited: str | None = None,
+    reports: RunReports | None = None,
 ) -> int:
     """Execute the run with progress, print its result, and return the exit code.
 
     Args:
         edited: The file of an edited recipe, for the command of a retry; None: the run's own.
+        reports: Where its end is reported, too; None: nowhere.
     """
     progress = _progress(context)
     clock = run.context.scope.services.clock
@@ -98,12 +101,20 @@ async def follow(
     if isinstance(decider, TerminalDecider):
         decider.pausing = progress.paused
     signals.stop(run, last_words=_next_command(run, context, RunStatus.CANCELLED))
+    reports = reports or RunReports()
     try:
         result = await run.execute()
+    except MinionsError as error:
+        reports.write_break(run.context.recipe.id, error.info())
+        raise
     finally:
         progress.close()
     seconds = spoken((clock.monotonic() - begin) * 1_000)
-    await _report(run, result, context, out, edited, seconds)
+    try:
+        await _report(run, result, context, out, edited, seconds)
+        reports.annotate(result, run.context.recipe)
+    finally:
+        reports.write(result)
     if printer.error is not None:
         raise printer.error
     if signals.caught is not None and result.status is RunStatus.CANCELLED:

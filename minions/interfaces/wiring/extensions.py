@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.adapters.tools.date_time import date_time_tools
 from minions.adapters.tools.state import state_tools
 from minions.contracts.tools import Toolbox, Toolset
+from minions.interfaces.built_in_recipes import BuiltInRecipes
 from minions.interfaces.built_in_sandboxes import BuiltInSandboxes
 from minions.interfaces.built_in_toolsets import BuiltInToolsets
+from minions.recipe.catalog import Catalog
 
 if TYPE_CHECKING:  # `validate` needs no engine
     from minions.engine.compile.extensions import Extensions
+    from minions.recipe.model import AgentRecipe
 
-__all__ = ["built_in_extensions", "built_in_tools", "built_in_toolsets", "extended"]
+__all__ = [
+    "built_in_extensions",
+    "built_in_recipes",
+    "built_in_tools",
+    "built_in_toolsets",
+    "extended",
+]
 
 
 def built_in_toolsets() -> Mapping[str, Toolset]:
@@ -34,8 +44,20 @@ def built_in_tools(state: StateStore | None = None) -> Toolbox:
     return Toolbox(tools)
 
 
+def built_in_recipes() -> Mapping[str, AgentRecipe]:
+    """The built-in recipes by name; none is read yet."""
+    toolsets = built_in_toolsets()
+
+    def catalog() -> Catalog:
+        return Catalog(
+            toolsets=toolsets, tools={tool.spec.name: tool.spec for tool in built_in_tools()}
+        )
+
+    return BuiltInRecipes(catalog)
+
+
 def built_in_extensions(state: StateStore | None = None) -> Extensions:
-    """The built-in tools, toolsets and sandboxes; nothing is opened.
+    """The built-in tools, toolsets, recipes and sandboxes; nothing is opened.
 
     Args:
         state: As for `built_in_tools`.
@@ -47,6 +69,7 @@ def built_in_extensions(state: StateStore | None = None) -> Extensions:
     return Extensions(
         toolsets=toolsets,
         tools=built_in_tools(state),
+        recipes=built_in_recipes(),
         sandboxes=BuiltInSandboxes(),
         planner=PlanGenerator(toolsets),
     )
@@ -62,8 +85,9 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         tools=own.tools.plus(kept),
         links={**base.links, **own.links},
         models={**base.models, **own.models},
-        recipes={**base.recipes, **own.recipes},
+        recipes=ChainMap(dict(own.recipes), cast("dict[str, AgentRecipe]", base.recipes)),
         steps={**base.steps, **own.steps},
         sandboxes={**base.sandboxes, **own.sandboxes} if own.sandboxes else base.sandboxes,
         planner=own.planner or base.planner,
+        agents=own.agents or base.agents,
     )

@@ -21,6 +21,7 @@ from minions.contracts.metrics import Metrics
 from minions.contracts.runtime import Ids, IsWorkerGone, Log, PriceBook
 from minions.contracts.step_cache import StepCache
 from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.named_agents import JoinedAgents, NamedAgents
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
@@ -29,6 +30,7 @@ from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
 from minions.interfaces.wiring.extensions import built_in_extensions, extended
+from minions.interfaces.wiring.folder_agents import FolderAgents
 from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.interfaces.wiring.prices import make_prices
 from minions.recipe.catalog import Catalog
@@ -75,6 +77,10 @@ class Runtime:
     )
     """The recipe store of the process: recipes by path or id, read once."""
     preparation: Preparation = Factory(lambda self: Preparation(self.extensions), takes_self=True)
+    recipe_folders: tuple[Path, ...] = ()
+    """The server's folders of recipes, whose recipes are agents; empty: `recipes` below the current
+    folder.
+    """
     closers: tuple[Closer, ...] = field(default=(), repr=False)
     """Closes the parts that were opened for this runtime, in this order."""
 
@@ -82,6 +88,13 @@ class Runtime:
     def catalog(self) -> Catalog:
         """Everything that recipes may name, for the static checks."""
         return self.recipes.catalog
+
+    @property
+    def agents(self) -> NamedAgents:
+        """What can be run by name: what extensions register, then the recipes in folders."""
+        return JoinedAgents(
+            (self.extensions.named_agents(), FolderAgents(self.recipes, self.recipe_folders))
+        )
 
     def executor(self, recipe: AgentRecipe, choice: ModelChoice | None = None) -> AgentExecutor:
         """An executor for runs of that recipe; it shares compiled recipes with all others.
@@ -95,6 +108,7 @@ class Runtime:
             services=self.services,
             tool_call_executor_factory=self.tool_calls,
             preparation=self.preparation,
+            agents=self.agents,
         )
 
     def named_model(self, recipe: AgentRecipe, config: ModelConfig) -> ChatModel:
@@ -226,6 +240,7 @@ def make_runtime(
         extensions=extensions,
         services=services,
         is_strict=settings.strict,
+        recipe_folders=recipe_folders,
         closers=closers,
     )
 

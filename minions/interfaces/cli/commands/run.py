@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TextIO, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
-from attrs import evolve, frozen
+from attrs import field, frozen
 
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.journal import Journal
@@ -17,6 +18,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.console.run_reports import RunReports, annotations_wanted
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
@@ -27,7 +29,7 @@ from minions.interfaces.cli.options import (
     user_option,
 )
 from minions.interfaces.cli.params import given_inputs
-from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path
+from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path, registered_recipe
 from minions.interfaces.cli.rejection import keep_rejection
 from minions.interfaces.cli.run_follower import (
     Signals,
@@ -41,11 +43,12 @@ from minions.interfaces.wiring.databases import has_database
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe
+from minions.recipe.text_input import no_text_input, text_input
 
 if TYPE_CHECKING:
     from minions.engine.run.pins import Pins
 
-__all__ = ["command"]
+__all__ = ["command", "run_with"]
 
 
 @click.command("run")
@@ -84,38 +87,61 @@ __all__ = ["command"]
 )
 @click.option("-c", "--continue", "continues", is_flag=True, help="Run in the last session.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
+@click.option("--junit", metavar="FILE", help="Write the steps as JUnit XML, however it ends.")
+@click.option(
+    "--annotations/--no-annotations",
+    default=None,
+    help="Print failures as annotations of a GitHub workflow. In one of them it is done anyway.",
+)
 @user_option
 @strict_option
 @cache_option
 @common_options
-def command(
-    recipe: str,
-    pairs: tuple[str, ...],
-    *,
-    first: str | None,
-    until: str | None,
-    only: str | None,
-    pin: str | None,
-    session_name: str | None,
-    continues: bool,
-    user: str | None,
-    **flags: object,
-) -> int:
-    """Run RECIPE: a path, an id found under ./recipes, or - for standard input.
+def command(recipe: str, **options: object) -> int:
+    """Run RECIPE: a path, a registered name, an id found under ./recipes, or - for standard input.
 
     A value @FILE is the text of that file, @- of standard input, and @@... is @... itself.
 
     The result goes to standard output, everything else to standard error.
     """
-    context = command_context(flags)
+    return run_with(recipe, None, options)
+
+
+_NO_SETTINGS: Final = (
+    "pairs", "first", "until", "only", "pin", "session_name", "continues", "user", "junit",
+    "annotations",
+)  # fmt: skip
+"""Options of the command that are no settings."""
+
+
+def run_with(
+    recipe: str,
+    text: str | None,
+    options: Mapping[str, Any],  # Any: click passes options as it finds them
+) -> int:
+    """Run a recipe with the options of `minions run`; its exit code.
+
+    Args:
+        text: Given to the input that takes a text, and then `recipe` is the name of an agent;
+            None: the recipe is run with its inputs alone.
+    """
+    context = command_context({key: options[key] for key in options if key not in _NO_SETTINGS})
     refuse_two_outputs(context.settings)
-    override = cast("str | None", flags["model"])
-    if continues and session_name is not None:
+    if options["continues"] and options["session_name"] is not None:
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
-    part = _part(first, until, only, pin)
-    wanted = _RunOptions(recipe=recipe, pairs=pairs, override=override, part=part, pin=pin)
-    wanted = evolve(wanted, session=session_name, continues=continues, user=user)
     out = sys.stdout
+    wanted = _RunOptions(
+        recipe=recipe,
+        text=text,
+        pairs=options["pairs"],
+        override=options["model"],
+        part=_part(options["first"], options["until"], options["only"], options["pin"]),
+        pin=options["pin"],
+        session=options["session_name"],
+        continues=options["continues"],
+        user=options["user"],
+        reports=_reports(context, options["junit"], options["annotations"], out),
+    )
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
         return asyncio.run(_run(context, wanted, out))
@@ -128,6 +154,8 @@ class _RunOptions:
     recipe: str
     """The name as it was typed."""
     pairs: tuple[str, ...]
+    text: str | None = None
+    """The text that an agent is given; None: a recipe is run with its inputs."""
     override: str | None
     """The argument of `-m`; None: not given."""
     part: RunPart | None
@@ -139,6 +167,29 @@ class _RunOptions:
     """Whether to run in the last session."""
     user: str | None = None
     """The label of the user for whom it runs; None: none was given."""
+    reports: RunReports = field(factory=RunReports)
+    """Where the end of the run is reported beside the console."""
+
+
+def _reports(
+    context: CommandContext, junit: str | None, annotations: bool | None, out: TextIO
+) -> RunReports:
+    """Where the run's end is reported; annotations go to standard error if `out` is for programs.
+
+    Raises:
+        UsageError: A file is given for a dry run, which has no end.
+        EnvironmentRefusedError: The file cannot be written.
+    """
+    settings = context.settings
+    if junit is not None and settings.dry_run:
+        raise UsageError("--junit does not go with --dry-run: nothing is run.")
+    stream = sys.stderr if settings.json or settings.events else out
+    wants = annotations_wanted(context.environ, asked=annotations)
+    reports = RunReports(
+        junit=Path(junit) if junit is not None else None, annotations=stream if wants else None
+    )
+    reports.check()
+    return reports
 
 
 def _part(
@@ -170,7 +221,9 @@ async def _run_until(
     choice = ModelChoice(override=wanted.override, asked_as=wanted.recipe)
     executor = runtime.evolve(decider=decider).executor(recipe, choice)
     pins = await _pins(executor, recipe, wanted, context)
-    inputs = given_inputs(recipe, wanted.pairs, context, before=pins.inputs if pins else None)
+    inputs = given_inputs(
+        recipe, _pairs(recipe, wanted), context, before=pins.inputs if pins else None
+    )
     part = pins.part if pins else None
     if context.settings.dry_run:
         from minions.interfaces.cli.console.dry_run import show_plan
@@ -188,15 +241,33 @@ async def _run_until(
     )
     for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
         tell(line)
-    return await follow(run, context, out, signals)
+    return await follow(run, context, out, signals, reports=wanted.reports)
+
+
+def _pairs(recipe: AgentRecipe, wanted: _RunOptions) -> tuple[str, ...]:
+    """The inputs as they were typed, and the text of an agent as its input.
+
+    Raises:
+        UsageError: The agent takes no text.
+    """
+    if wanted.text is None:
+        return wanted.pairs
+    taken_by = text_input(recipe)
+    if taken_by is None:
+        raise UsageError(no_text_input(recipe), code="no-request-input")
+    return (*wanted.pairs, f"{taken_by}={wanted.text}")
 
 
 async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions) -> AgentRecipe:
     """The named recipe, with the operator's limits; a refused one is recorded."""
-    path = recipe_path(wanted.recipe)
+    if wanted.text is not None:
+        return bounded(runtime.agents.find(wanted.recipe), context.settings)
+    is_registered = registered_recipe(wanted.recipe, runtime) is not None
+    path = None if is_registered else recipe_path(wanted.recipe)
     try:
         return bounded(named_recipe(wanted.recipe, context, runtime), context.settings)
     except RecipeError as error:
+        wanted.reports.tell_faults(error.faults)
         if path is not None:
             await keep_rejection(context, path, error)
         raise

@@ -40,6 +40,11 @@ def command(
     Exit code 1 if one fails, 2 if there is none.
     """
     context = command_context(flags)
+    file = Path(junit) if junit is not None else None
+    if file is not None:
+        from minions.interfaces.cli.console.junit import check_junit
+
+        check_junit(file)
     with contextlib.redirect_stdout(sys.stderr) as _:
         done = asyncio.run(_run(context, recipes, wanted or ""))
     if not any(done.values()):
@@ -47,10 +52,10 @@ def command(
         raise UsageError(
             f"No tests{named} in {', '.join(recipes)}. Write them under `tests:`.", code="no-tests"
         )
-    if junit is not None:
-        from minions.interfaces.cli.console.junit import write_junit
+    if file is not None:
+        from minions.interfaces.cli.console.junit import suite_of_tests, write_junit
 
-        write_junit(Path(junit), done)
+        write_junit(file, [suite_of_tests(name, outcomes) for name, outcomes in done.items()])
     if context.settings.json:
         shown = {name: [tested.to_json() for tested in all_] for name, all_ in done.items()}
         say(json_text({"recipes": shown}))

@@ -9,7 +9,7 @@ from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.console.render import fault_to_json
 
-__all__ = ["annotation", "json_report", "sarif_report"]
+__all__ = ["annotation", "json_report", "sarif_report", "workflow_command"]
 
 
 def json_report(by_recipe: Mapping[str, Sequence[Fault]]) -> dict[str, JsonValue]:
@@ -27,11 +27,7 @@ def json_report(by_recipe: Mapping[str, Sequence[Fault]]) -> dict[str, JsonValue
 
 
 def annotation(fault: Fault) -> str:
-    """A line that a workflow runner shows beside the changed line.
-
-    Source: the workflow command `::error file=…,line=…,col=…,title=…::message`; `%`, line ends and,
-    in properties, `:` and `,` are percent-encoded.
-    """
+    """A line that a workflow runner shows beside the changed line."""
     level = "warning" if fault.is_warning else "error"
     end = fault.column + fault.length - 1
     properties = {
@@ -41,8 +37,17 @@ def annotation(fault: Fault) -> str:
         "endColumn": str(end),
         "title": fault.code,
     }
+    return workflow_command(level, properties, _words(fault))
+
+
+def workflow_command(level: str, properties: Mapping[str, str], message: str) -> str:
+    """A line with which a workflow runner shows a message at a place.
+
+    Source: the workflow command `::error file=…,line=…,col=…,title=…::message`; `%`, line ends and,
+    in properties, `:` and `,` are percent-encoded.
+    """
     shown = ",".join(f"{name}={_encoded(value, ':,')}" for name, value in properties.items())
-    return f"::{level} {shown}::{_encoded(_words(fault))}"
+    return f"::{level} {shown}::{_encoded(message)}"
 
 
 def _encoded(text: str, more: str = "") -> str:

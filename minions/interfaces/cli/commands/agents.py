@@ -1,0 +1,122 @@
+"""`minions agents`: lists what can be run by name with a text, and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+from attrs import frozen
+
+from minions.contracts.errors import MinionsError
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.cli.commands.run import command as run_command
+from minions.interfaces.cli.commands.run import run_with
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.options import (
+    CommandContext,
+    command_context,
+    extension_options,
+    output_options,
+)
+from minions.recipe.text_input import text_input
+
+if TYPE_CHECKING:
+    from minions.engine.compile.named_agents import NamedAgents
+    from minions.recipe.model import AgentRecipe
+
+__all__ = ["command"]
+
+
+@click.group("agents")
+def command() -> None:
+    """List the agents that can be run by name, and run one with a text."""
+
+
+@frozen(kw_only=True)
+class _Listed:
+    """An agent, as far as it can be read."""
+
+    name: str
+    recipe: AgentRecipe | None
+    """None: it has faults."""
+
+    @property
+    def takes(self) -> str | None:
+        """The input that takes the text; None: it cannot be run with a text alone."""
+        return text_input(self.recipe) if self.recipe is not None else None
+
+    def to_json(self) -> dict[str, JsonValue]:
+        recipe = self.recipe
+        return {
+            "name": self.name,
+            "description": recipe.description if recipe is not None else "",
+            "inputs": list(recipe.inputs) if recipe is not None else [],
+            "text_input": self.takes,
+            "is_readable": recipe is not None,
+        }
+
+    def words(self) -> str:
+        """What it does, and what keeps it from being run with a text."""
+        if self.recipe is None:
+            return f"has faults: minions validate {self.name}"
+        about = self.recipe.description.strip()
+        if self.takes is not None:
+            return about
+        inputs = ", ".join(self.recipe.inputs) or "none"
+        return f"{about} (takes no text; inputs: {inputs})".strip()
+
+
+@command.command("list")
+@extension_options
+@output_options
+def list_(**flags: object) -> int:
+    """List the registered recipes and those under ./recipes, by name."""
+    context = command_context(flags)
+    found = asyncio.run(_listed(context))
+    if context.settings.json:
+        say(json_text({"agents": [each.to_json() for each in found]}))
+        return 0
+    if not found:
+        tell("There are no agents: no recipe is registered, and there is none under ./recipes.")
+    width = max((len(each.name) for each in found), default=0)
+    for each in found:
+        say(hanging(f"{each.name:<{width}}  {each.words()}".rstrip()))
+    return 0
+
+
+async def _listed(context: CommandContext) -> Sequence[_Listed]:
+    async with context.runtime(is_stored=False) as runtime:
+        agents = runtime.agents
+        return [_read(name, agents) for name in sorted(agents.names())]
+
+
+def _read(name: str, agents: NamedAgents) -> _Listed:
+    try:
+        return _Listed(name=name, recipe=agents.find(name))
+    except MinionsError:
+        return _Listed(name=name, recipe=None)
+
+
+def _run(name: str, text: str, **options: object) -> int:
+    """Run the agent NAME with TEXT, and print its result: `minions run` with one input given.
+
+    NAME is a registered recipe or the id of one under ./recipes. TEXT is the value of its one
+    required input, or of its input requirements, task or message; @FILE and @- are read as with -p.
+    """
+    return run_with(name, text, options)
+
+
+command.add_command(
+    click.Command(
+        "run",
+        params=[
+            click.Argument(["name"]),
+            click.Argument(["text"]),
+            *(each for each in run_command.params if not isinstance(each, click.Argument)),
+        ],
+        callback=_run,
+        help=_run.__doc__,
+    )
+)
