@@ -11,7 +11,9 @@ from minions.recipe.model import AgentRecipe
 
 __all__ = ["BUILT_IN_RECIPES", "BuiltInRecipes"]
 
-BUILT_IN_RECIPES: Final[Mapping[str, tuple[str, str]]] = {}
+BUILT_IN_RECIPES: Final[Mapping[str, tuple[str, str]]] = {
+    "StepExecutor": ("minions.planning", "step_executor.yaml"),
+}
 """A new recipe is one line here: its name, which is its id, to its package and its file."""
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from importlib.resources import files
+from typing import Final, cast
 
+import yaml
 from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
@@ -44,13 +46,14 @@ class PlanChoices:
 
 
 def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
-    """The recipe as a YAML file would hold it; its inputs are `requirements` and `workspace`."""
-    step: dict[str, JsonValue] = {
-        "id": "work",
-        "description": "Plans, and carries the plan out.",
-        "plan": "{{ inputs.requirements }}",
-        "workspace": "{{ inputs.workspace }}",
-        "context": "{{ inputs.context }}",
+    """The recipe `step_executor.yaml` with these choices; its inputs are `requirements`,
+    `workspace`, `context` and, with a command, `command`.
+    """
+    text = files("minions.planning").joinpath("step_executor.yaml").read_text("utf-8")
+    document = cast("dict[str, JsonValue]", yaml.safe_load(text))
+    [step] = cast("list[dict[str, JsonValue]]", document["steps"])
+    inputs = cast("dict[str, dict[str, JsonValue]]", document["inputs"])
+    step |= {
         "form": choices.form,
         "share": choices.share.value,
         "approval": "required" if choices.needs_approval else "none",
@@ -60,26 +63,14 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
         "trusted": choices.is_trusted,
         "execute": choices.is_run,
     }
+    inputs["context"]["default"] = choices.context
     if choices.tools:
-        step["tools"] = list(choices.tools)
+        step["tools"], document["tools"] = list(choices.tools), list(choices.tools)
     if choices.command is not None:
         step["command"] = "{{ inputs.command }}"
-    texts: dict[str, tuple[JsonValue, str]] = {
-        "workspace": (".", "The folder to work in."),
-        "context": (choices.context, "What every step is told."),
-        "command": (choices.command or "", "The shell command that tests the work."),
-    }
-    return {
-        "id": STEP_EXECUTOR,
-        "description": "Plans a task on a folder, and carries the plan out in small steps.",
-        "inputs": {
-            "requirements": {"type": "string", "description": "What is to be done."},
-            **{
-                name: {"type": "string", "default": default, "description": words}
-                for name, (default, words) in texts.items()
-            },
-        },
-        "tools": list(choices.tools),
-        "permissions": {"allow_write": True},
-        "steps": [step],
-    }
+        inputs["command"] = {
+            "type": "string",
+            "default": choices.command,
+            "description": "The shell command that tests the work.",
+        }
+    return document

@@ -52,13 +52,14 @@ def test_agents_are_listed_with_what_they_take(cli: Cli, write: Write) -> None:
     write("recipes/broken.yaml", "id: [")
     lines = cli("agents", "list").out.splitlines()
     assert lines == [
-        "broken  has faults: minions validate broken",
-        "two     (takes no text; inputs: a, b)",
-        "writer  Writes a text.",
+        "StepExecutor  Plans a task on a folder, and carries the plan out in small steps.",
+        "broken        has faults: minions validate broken",
+        "two           (takes no text; inputs: a, b)",
+        "writer        Writes a text.",
     ]
     listed = cli("agents", "list", "--json").json["agents"]
     assert isinstance(listed, list)
-    assert listed[2] == {
+    assert listed[3] == {
         "name": "writer",
         "description": "Writes a text.",
         "inputs": ["requirements"],
@@ -95,7 +96,7 @@ def test_a_registered_recipe_is_run_by_its_name(cli: Cli, write: Write) -> None:
     write("own.py", OWN)
     write("s.yaml", script("Helped.", "Helped again."))
     options = ("--extensions", "own.py", "-m", "scripted/s.yaml")
-    assert "helper  Helps." in cli("agents", "list", "--extensions", "own.py").out
+    assert "helper        Helps." in cli("agents", "list", "--extensions", "own.py").out
     assert cli("run", "helper", "-p", "task=x", *options).out == "Helped.\n"
     assert cli("agents", "run", "helper", "x", *options).out == "Helped.\n"
 

@@ -165,3 +165,20 @@ def test_what_a_plan_will_cost_is_not_known_before(cli: Cli, write: Write) -> No
     )
     told = cli("explain", "planned.yaml").out
     assert "the plan that 'work' makes decides" in told
+
+
+def test_the_step_executor_is_listed_and_run_by_name(cli: Cli, here: Path) -> None:
+    """A-99."""
+    listed = json.loads(cli("agents", "list", "--json").out)["agents"]
+    [agent] = [each for each in listed if each["name"] == "StepExecutor"]
+    assert agent["text_input"] == "requirements"
+    done = cli("agents", "run", "StepExecutor", "Write notes", *OPTIONS)
+    assert (done.code, "PLAN: Notes" in done.err) == (3, True)
+    answered = cli("answer", "run_", "yes", "--extensions", "model.py", "--db", "j.sqlite")
+    assert (answered.code, (here / "notes.md").exists()) == (0, True)
+
+
+def test_a_plan_is_reported_as_junit(cli: Cli, here: Path) -> None:
+    done = cli("do", "Write notes", "-w", "work", "--yes", "--junit", "report.xml", *OPTIONS)
+    assert done.code == 0
+    assert 'name="work/write__written"' in (here / "report.xml").read_text()

@@ -9,6 +9,8 @@ from typing import TextIO
 
 import click
 
+from minions.interfaces.cli.commands.run import reports_of
+from minions.interfaces.cli.console.run_reports import RunReports
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
@@ -46,6 +48,12 @@ __all__ = ["command"]
     help="Take the files back to what they were when the plan fails.",
 )
 @click.option("--approve", type=click.Choice(POLICIES), help="Who approves calls of tools.")
+@click.option("--junit", metavar="FILE", help="Write the steps as JUnit XML, however it ends.")
+@click.option(
+    "--annotations/--no-annotations",
+    default=None,
+    help="Print failures as annotations of a GitHub workflow. In one of them it is done anyway.",
+)
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
 @user_option
 @cache_option
@@ -57,6 +65,8 @@ def command(
     max_replans: int,
     max_repairs: int,
     rollback_on_failure: bool,
+    junit: str | None,
+    annotations: bool | None,
     user: str | None,
     **flags: object,
 ) -> int:
@@ -81,10 +91,13 @@ def command(
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_run(context, wanted, user, out))
+        reports = reports_of(context, junit, annotations, out)
+        return asyncio.run(_run(context, wanted, user, reports, out))
 
 
-async def _run(context: CommandContext, wanted: PlanTask, user: str | None, out: TextIO) -> int:
+async def _run(
+    context: CommandContext, wanted: PlanTask, user: str | None, reports: RunReports, out: TextIO
+) -> int:
     from minions.interfaces.cli.console.console import tell
 
     with Signals() as signals:
@@ -102,4 +115,4 @@ async def _run(context: CommandContext, wanted: PlanTask, user: str | None, out:
                     user=user,
                 )
             )
-            return await follow(run, context, out, signals)
+            return await follow(run, context, out, signals, reports=reports)

@@ -48,7 +48,7 @@ from minions.recipe.text_input import no_text_input, text_input
 if TYPE_CHECKING:
     from minions.engine.run.pins import Pins
 
-__all__ = ["command", "run_with"]
+__all__ = ["command", "reports_of", "run_with"]
 
 
 @click.command("run")
@@ -140,7 +140,7 @@ def run_with(
         session=options["session_name"],
         continues=options["continues"],
         user=options["user"],
-        reports=_reports(context, options["junit"], options["annotations"], out),
+        reports=reports_of(context, options["junit"], options["annotations"], out),
     )
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
@@ -171,7 +171,7 @@ class _RunOptions:
     """Where the end of the run is reported beside the console."""
 
 
-def _reports(
+def reports_of(
     context: CommandContext, junit: str | None, annotations: bool | None, out: TextIO
 ) -> RunReports:
     """Where the run's end is reported; annotations go to standard error if `out` is for programs.
