@@ -97,3 +97,11 @@ async def test_the_same_key_begins_one_run(client: Client) -> None:
     assert first.json["run_id"] == again.json["run_id"]
     other = await client.post("/plans", {**body, "share": "whole"}, idempotency_key="k1")
     assert other.json["code"] == "idempotency-mismatch"
+
+
+async def test_a_caller_cannot_run_the_planner_where_no_folder_is_offered(
+    make_app: MakeApp, workspace: Path
+) -> None:
+    inputs: JsonValue = {"requirements": "x", "workspace": str(workspace)}
+    reply = await Client(make_app()).post("/runs", {"recipe": "StepExecutor", "inputs": inputs})
+    assert reply.status == 404

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_hint, near_names
 from minions.contracts.runtime import Log
+from minions.interfaces.built_in_recipes import BUILT_IN_RECIPES
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import recipe_ids
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -64,6 +65,14 @@ class RecipeStore:
         self._loaded: dict[str, _LoadedFile] = {}
         self._reading = threading.Lock()
 
+    @property
+    def _registered(self) -> Mapping[str, AgentRecipe]:
+        """The recipes that the operator registered. Those that come along are for recipes and the
+        command line: what they may do, a caller must not choose.
+        """
+        recipes = self._catalog.recipes
+        return {each: recipes[each] for each in recipes if each not in BUILT_IN_RECIPES}
+
     def all(self) -> Sequence[StoredRecipe]:
         """Every recipe, ordered by id."""
         with self._reading:
@@ -71,7 +80,7 @@ class RecipeStore:
             stored = [self._stored(recipe_id, path) for recipe_id, path in paths.items()]
         made = [
             StoredRecipe(id=recipe_id, recipe=self._bound(recipe))
-            for recipe_id, recipe in self._catalog.recipes.items()
+            for recipe_id, recipe in self._registered.items()
             if recipe_id not in paths
         ]
         return sorted((*stored, *made), key=lambda each: each.id)
@@ -97,7 +106,7 @@ class RecipeStore:
             path = paths.get(recipe_id)
             stored = None if path is None else self._stored(recipe_id, path)
         if stored is None:
-            made = self._catalog.recipes
+            made = self._registered
             if recipe_id in made:
                 return StoredRecipe(id=recipe_id, recipe=self._bound(made[recipe_id]))
             raise _unknown(recipe_id, (*paths, *made))
