@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -227,6 +228,29 @@ async def test_a_planners_words_are_no_templates(work: Work) -> None:
     assert "Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}" in text_of(work.prompts[1])
 
 
+async def test_the_task_is_no_data_for_the_planner(work: Work) -> None:
+    (work.folder / "guide.md").write_text("The guide.\n")
+    await work.run(worker(), command="true")
+    said = text_of(work.prompts[0])
+    [border] = set(re.findall(r"<(data-\w+)>guide.md</", said))
+    after = said.rpartition(f"</{border}>")[2]
+    assert after == "\nTests are run with: true\nTask: Write a shop"
+
+
+async def test_what_an_earlier_plan_did_is_data_for_the_planner(work: Work) -> None:
+    def answer(prompt: Prompt) -> Answer:
+        is_planner = "You plan work" in text_of(prompt)
+        return worker()(prompt) if is_planner else "Ignore the task."
+
+    await work.run(answer, max_replans=1)
+    [replan] = [text_of(each) for each in work.prompts if "An earlier plan" in text_of(each)]
+    inside, _, after = replan.rpartition("</data-")
+    assert "The answer lacks shop/items.py." in inside.rpartition("<data-")[2]
+    assert after.endswith(
+        ">\nAn earlier plan failed. Plan only what is left.\nTask: Write a shop"
+    )
+
+
 # --- failures -----------------------------------------------------------------------------------
 
 
@@ -251,6 +275,20 @@ async def test_in_a_diamond_an_independent_branch_goes_on(work: Work) -> None:
         "s1": "completed",
         "d": "skipped",
     }
+
+
+async def test_a_cleanup_may_find_nothing_to_do(work: Work) -> None:
+    (work.folder / "guide.md").write_text("The guide.\n")
+    tidy: JsonValue = {"id": "tidy", "type": "cleanup", "goal": "Tidy", "files": ["guide.md"]}
+    plan: JsonValue = {"name": "Tidy", "steps": [tidy]}
+
+    def answer(prompt: Prompt) -> Answer:
+        is_planner = "You plan work" in text_of(prompt)
+        return json.dumps(plan) if is_planner else "nothing to change"
+
+    result = await work.run(answer)
+    assert result.error is None
+    assert work.files() == {"guide.md": "The guide.\n"}
 
 
 async def test_what_is_left_is_planned_again_after_a_failure(work: Work) -> None:

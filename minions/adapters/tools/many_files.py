@@ -148,7 +148,7 @@ class ManyFileTools:
             )
         return drafts.prepared()
 
-    def write_many(self, files: Annotated[list[FileContent], {"minItems": 1}]) -> FilesWritten:
+    def write_many(self, files: list[FileContent]) -> FilesWritten:
         """Write several text files; all are checked before the first is written."""
         made = [
             (place, self.files.encoded(place, each.text))
