@@ -6,8 +6,9 @@ schemas and no history. The recipe is plain YAML: it is checked, shown, saved an
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -59,6 +60,8 @@ _OPENED: Final = ("files__", "shell__")
 """Tools of the toolsets that every recipe of a plan opens."""
 _WITH_TOOLS: Final[JsonValue] = {"max_model_calls_per_step": 10}
 _CACHED: Final[Mapping[str, JsonValue]] = {"cache": True}
+_MOST_CHOSEN: Final = 60
+"""Files among which a repair's are chosen; an expression holds a few hundred words."""
 _SIGNS: Final = re.compile(r"\{\{|\}\}")
 _MOST_RESULT: Final = 2_000
 """Characters of an analysis that the steps after it get."""
@@ -285,7 +288,8 @@ class _Steps:
             "tool": "shell__run",
             "params": {"command": _literal(step.command)},
         }
-        back: JsonValue = {"goto": f"{step.id}__files", "max": self.form.max_repairs}
+        first = "named" if len(self._repaired_groups(repaired, step)) > 1 else "files"
+        back: JsonValue = {"goto": f"{step.id}__{first}", "max": self.form.max_repairs}
         yield {
             "id": step.id,
             "depends_on": [run],
@@ -301,15 +305,20 @@ class _Steps:
     def _repair(self, step: PlanStep, files: Sequence[FileUse]) -> Iterator[dict[str, JsonValue]]:
         """Steps that run only when the command has failed: read, change, write."""
         waits = self._waits(step)
+        shown: JsonValue = [str(each) for each in files]
+        groups = self._repaired_groups(files, step)
+        if len(groups) > 1:
+            yield from self._chosen(step, groups)
+            chosen = f"{step.id}__named"
+            parts = " + ".join(f"{chosen}.files_{at}" for at in range(1, len(groups) + 1))
+            shown = f"{{{{ {parts} if {chosen}.is_named else {_listed(map(str, files))} }}}}"
+            waits = [chosen]
         yield {
             "id": f"{step.id}__files",
             **({"depends_on": waits} if waits else {}),
             "when": "{{ feedback }}",
             "tool": "files__read_many",
-            "params": {
-                "files": [str(each) for each in files],
-                "max_characters": self.form.max_file_characters,
-            },
+            "params": {"files": shown, "max_characters": self.form.max_file_characters},
         }
         repair = f"{step.id}__repair"
         texts = [
@@ -326,6 +335,53 @@ class _Steps:
             "artifacts": ["changes"],
         }
         yield from _written(step, repair, [each.path for each in files])
+
+    def _repaired_groups(self, files: Sequence[FileUse], step: PlanStep) -> list[list[str]]:
+        """The files by the step that made them; those that none made first.
+
+        Fewer than two where a repair sees all files from the start.
+        """
+        few = self.form.max_repairs < 2 or len(files) > _MOST_CHOSEN
+        if few or self.form.share is Sharing.WHOLE:
+            return []
+        left = [each.path for each in files]
+        groups: list[list[str]] = []
+        for each in self._earlier(step):
+            groups.append([path for path in left if path in each.made_files])
+            left = [path for path in left if path not in each.made_files]
+        return [group for group in (left, *groups) if group]
+
+    def _chosen(
+        self, step: PlanStep, groups: Sequence[Sequence[str]]
+    ) -> Iterator[dict[str, JsonValue]]:
+        """Chooses what the first of several repairs sees: the files of those steps that the failure
+        names, as a traceback or a compiler does, and of the others what steps share.
+
+        `is_named` is false where it names none, and in later repairs: they see all.
+        """
+        waits = self._waits(step)
+        everything = [path for group in groups for path in group]
+        named = f"{_listed(everything)} | select('in', feedback.message)"
+        yield {
+            "id": f"{step.id}__named",
+            **({"depends_on": waits} if waits else {}),
+            "when": "{{ feedback }}",
+            "set": {
+                "is_named": f"{{{{ feedback.attempt == 1 and ({named} | length) > 0 }}}}",
+                **{
+                    f"files_{number}": self._choice(group)
+                    for number, group in enumerate(groups, start=1)
+                },
+            },
+        }
+
+    def _choice(self, group: Sequence[str]) -> JsonValue:
+        paths = _listed(group)
+        passing: list[str] = []
+        if self.form.share is Sharing.OUTLINE:
+            passing = [str(FileUse(path=path, form=FileForm.OUTLINE)) for path in group]
+        is_named = f"({paths} | select('in', feedback.message) | length) > 0"
+        return f"{{{{ {paths} if {is_named} else {_listed(passing)} }}}}"
 
     def _judgement(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
         """A validation without a command: the model's verdict."""
@@ -404,6 +460,16 @@ def _shared(path: str, share: Sharing) -> FileUse:
 def _literal(text: str) -> str:
     """The text for a template that gives just this text: a planner's words are no templates."""
     return _SIGNS.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)
+
+
+def _quoted(text: str) -> str:
+    """A text of an expression."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """A list of texts of an expression."""
+    return f"[{', '.join(map(_quoted, texts))}]"
 
 
 def _first_line(text: str) -> str:

@@ -14,8 +14,10 @@ from attrs import evolve
 from builders import deterministic_services
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.sandboxes.workspaces import command_sandbox
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.engine.compile.kinds.plan import plan_report
@@ -246,9 +248,7 @@ async def test_what_an_earlier_plan_did_is_data_for_the_planner(work: Work) -> N
     [replan] = [text_of(each) for each in work.prompts if "An earlier plan" in text_of(each)]
     inside, _, after = replan.rpartition("</data-")
     assert "The answer lacks shop/items.py." in inside.rpartition("<data-")[2]
-    assert after.endswith(
-        ">\nAn earlier plan failed. Plan only what is left.\nTask: Write a shop"
-    )
+    assert after.endswith(">\nAn earlier plan failed. Plan only what is left.\nTask: Write a shop")
 
 
 # --- failures -----------------------------------------------------------------------------------
@@ -478,3 +478,70 @@ async def test_a_plan_that_is_not_to_be_carried_out_is_the_output(work: Work) ->
     assert result.output["ok"] is True
     assert "files__write_many" in result.output["recipe"]
     assert work.files() == {}
+
+
+# --- repairs ------------------------------------------------------------------------------------
+
+
+def checked(command: str) -> JsonValue:
+    """Two modules, and a command that has to succeed."""
+    return {
+        "name": "Checked",
+        "steps": [
+            {"id": "one", "type": "generate", "goal": "Write one", "artifacts": ["one.py"]},
+            {"id": "two", "type": "generate", "goal": "Write two", "artifacts": ["two.py"]},
+            {
+                "id": "check",
+                "type": "validate",
+                "goal": "The command succeeds.",
+                "command": command,
+                "dependencies": ["one", "two"],
+            },
+        ],
+    }
+
+
+async def repairs(work: Work, command: str, mended: str, share: str) -> list[str]:
+    """What each repair was told; the second one writes the files."""
+    try:
+        command_sandbox()
+    except EnvironmentRefusedError as error:
+        pytest.skip(f"no sandbox for commands holds here: {error}")
+    told: list[str] = []
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        if "It failed:" not in text:
+            return worker(checked(command), AnyFile())(prompt)
+        told.append(text)
+        return f"one.py\n```\n# round {len(told)}\n{mended if len(told) > 1 else ''}\n```"
+
+    result = await work.run(answer, share=share)
+    assert result.error is None
+    return told
+
+
+@pytest.mark.parametrize(
+    ("share", "other"),
+    [
+        ("names", ""),
+        ("outline", "### two.py (outline)\ndef two() -> None: ...\n"),
+        ("whole", "### two.py\ndef two() -> None:\n    return 'inside of two'\n"),
+    ],
+)
+async def test_a_repair_sees_first_what_the_failure_names_and_then_all(
+    work: Work, share: str, other: str
+) -> None:
+    command = "grep -q mended one.py || { echo 'in one.py: not mended'; exit 1; }"
+    first, second = await repairs(work, command, "mended = True", share)
+    assert "### one.py\ndef one() -> None:\n    return 'inside of one'\n" in first
+    assert other in first
+    assert ("two.py" in first) == bool(other)
+    assert "### one.py\n# round 1\n" in second
+    assert "### two.py\ndef two() -> None:\n    return 'inside of two'\n" in second
+
+
+async def test_a_repair_sees_all_files_where_the_failure_names_none(work: Work) -> None:
+    for each in await repairs(work, "grep -q mended o*.py", "mended = True", "names"):
+        assert "### one.py\n" in each
+        assert "### two.py\ndef two() -> None:\n    return 'inside of two'\n" in each
