@@ -22,10 +22,10 @@ Tokenizer: TypeAlias = Callable[[str], Tokens]
 VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"
 """The name under which tiktoken keeps the vocabulary of cl100k_base."""
 HOW_TO_GET_IT: Final = (
-    "Install the dependency group `bench`, which holds tiktoken. tiktoken's wheel lacks the vocabulary: put "
-    f"the file {VOCABULARY} into a folder and name that folder in TIKTOKEN_CACHE_DIR. The wheel of litellm "
-    "holds it below litellm/litellm_core_utils/tokenizers. Or count with --estimate: four characters are a "
-    "token."
+    "Install the dependency group `bench`, which holds tiktoken. Its wheel lacks the vocabulary: "
+    f"put the file {VOCABULARY} into a folder, and name that in TIKTOKEN_CACHE_DIR. The wheel of "
+    "litellm holds the file in litellm/litellm_core_utils/tokenizers. Or count with --estimate: "
+    "four characters are a token."
 )
 _CACHED_PRICE: Final = 0.1
 _LEAST_CACHED: Final = 1_024

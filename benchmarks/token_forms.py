@@ -1,13 +1,15 @@
-"""The same work in four forms, each played by a scripted model that writes the same files."""
+"""The same work in several forms, each played by a scripted model that writes the same files."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import yaml
 
@@ -18,8 +20,9 @@ from minions.contracts.calls import Prompt
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, ToolCallRequest
 from minions.guide import run_step_executor
-from minions.testing.ids import counting_ids
+from minions.planning.plan_recipe import Sharing
 from minions.testing import tool_request
+from minions.testing.ids import counting_ids
 
 __all__ = ["Form", "requests_of"]
 
@@ -28,16 +31,21 @@ class Form(StrEnum):
     """How the work is split, and what each model call is told."""
 
     HISTORY = "one agent with full history"
+    BATCHED = "the same, several calls in a turn"
     AGENTS = "each step an agent with tools"
     PLANNED = "planned recipe"
+    PLANNED_OUTLINE = "planned recipe, outlines passed along"
     PLANNED_WHOLE = "planned recipe, code passed along"
 
 
-Action = str | ToolCallRequest
+Call: TypeAlias = str | ToolCallRequest
+"""A text, or one tool call."""
+Action: TypeAlias = Call | list[ToolCallRequest]
 TOOLS: Final = ("files__list", "files__read", "files__write", "files__edit", "shell__run")
 SYSTEM: Final = (
-    "You are a careful software engineer. You work with tools on a folder of files. Keep to the names, the "
-    "style and the interfaces that are there. When you are done, say in a few words what you did."
+    "You are a careful software engineer. You work with tools on a folder of files. Keep to the "
+    "names, the style and the interfaces that are there. When you are done, say in a few words "
+    "what you did."
 )
 """What an agent with tools is told; as short as what a step of a plan is told."""
 
@@ -49,8 +57,7 @@ async def requests_of(work: Workload, form: Form) -> list[Request]:
         NotDoneError: It did not.
     """
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve() / "work"
-        folder.mkdir()
+        folder = Path(os.path.realpath(name), "work")  # noqa: ASYNC240  # nothing else runs
         work.put(folder)
         script = _Script(_ANSWERS[form](work), str(folder))
         model = ScriptedModel(script.answer)
@@ -72,10 +79,37 @@ class _Script:
 
     def answer(self, prompt: Prompt) -> Action:
         answer = self._answer(prompt)
-        is_text = isinstance(answer, str)
-        said = (answer,) if is_text else (answer.name, answer.arguments)
-        self.requests.append(Request.of(prompt, said, self._folder))
+        self._see(prompt, answer)
+        self.requests.append(Request.of(prompt, _texts(answer), self._folder))
         return answer
+
+    def _see(self, prompt: Prompt, answer: Action) -> None:
+        """A model can only change lines that it was shown."""
+        texts = [each.content or "" for each in prompt.messages]
+        texts += [call.arguments for each in prompt.messages for call in each.tool_calls]
+        shown = "\n".join(texts)
+        for old in _changed(answer):
+            if old not in shown and json.dumps(old, ensure_ascii=False)[1:-1] not in shown:
+                raise NotDoneError(f"The model changes what it was not shown:\n{old}")
+
+
+def _calls(answer: Action) -> list[ToolCallRequest]:
+    return answer if isinstance(answer, list) else [answer] if not isinstance(answer, str) else []
+
+
+def _texts(answer: Action) -> list[str]:
+    """What the model wrote."""
+    if isinstance(answer, str):
+        return [answer]
+    return [text for call in _calls(answer) for text in (call.name, call.arguments)]
+
+
+def _changed(answer: Action) -> list[str]:
+    """The pieces of files that an answer replaces."""
+    if isinstance(answer, str):
+        return re.findall(r"<<<<<<< SEARCH\n(.*?)=======\n", answer, re.DOTALL)
+    edits = (call for call in _calls(answer) if call.name == "files__edit")
+    return [json.loads(call.arguments)["old"] for call in edits]
 
 
 # --- agents with tools ------------------------------------------------------------------------
@@ -94,17 +128,41 @@ def _of_history(work: Workload) -> Callable[[Prompt], Action]:
     return lambda prompt: _agent(prompt, {work.task: taken})
 
 
+def _of_batches(work: Workload) -> Callable[[Prompt], Action]:
+    taken = list(_batched(_taken_at_once(work)))
+    return lambda prompt: _agent(prompt, {work.task: taken})
+
+
+def _batched(actions: Iterable[Call]) -> Iterator[Action]:
+    """Neighbouring calls of one tool in one turn: each file once, three writes at most."""
+    batch: list[ToolCallRequest] = []
+    for each in actions:
+        if batch and not _fits(batch, each):
+            yield batch
+            batch = []
+        if isinstance(each, str):
+            yield each
+        else:
+            batch.append(each)
+
+
+def _fits(batch: Sequence[ToolCallRequest], call: Call) -> bool:
+    if isinstance(call, str) or call.name != batch[0].name or call.name == "shell__run":
+        return False
+    paths = [json.loads(each.arguments)["path"] for each in (*batch, call)]
+    return len(set(paths)) == len(paths) and (call.name != "files__write" or len(batch) < 3)
+
+
 def _of_agents(work: Workload) -> Callable[[Prompt], Action]:
     actions = {step.goal: list(_taken_in(work, step)) for step in work.steps}
     return lambda prompt: _agent(prompt, actions)
 
 
-def _taken_at_once(work: Workload) -> Iterator[Action]:
+def _taken_at_once(work: Workload) -> Iterator[Call]:
     """What one agent does that remembers all it has read."""
     for folder in work.looks:
         yield tool_request("files__list", {"path": folder})
     seen: set[str] = set()
-    is_mended = False
     for step in work.steps:
         for path in step.reads:
             if path not in seen:
@@ -114,14 +172,13 @@ def _taken_at_once(work: Workload) -> Iterator[Action]:
         if not step.is_tested:
             continue
         yield _tests(work)
-        if not is_mended and work.mistake.path in seen:
-            is_mended = True
+        if step.type == "validate":
             yield from map(_edit, work.repair())
             yield _tests(work)
     yield f"Done: {', '.join(each for step in work.steps for each in step.artifacts)}."
 
 
-def _taken_in(work: Workload, step: PlannedWork) -> Iterator[Action]:
+def _taken_in(work: Workload, step: PlannedWork) -> Iterator[Call]:
     """What an agent does in one step, of which it knows the goal and the earlier answers."""
     for path in step.reads:
         yield tool_request("files__read", {"path": path})
@@ -136,18 +193,18 @@ def _taken_in(work: Workload, step: PlannedWork) -> Iterator[Action]:
         yield f"Wrote {', '.join(step.artifacts)}." if step.artifacts else work.found
 
 
-def _changes(work: Workload, step: PlannedWork) -> Iterator[Action]:
+def _changes(work: Workload, step: PlannedWork) -> Iterator[Call]:
     for path, text in work.drafts(step).items():
         if path not in work.before:
             yield tool_request("files__write", {"path": path, "text": text})
     yield from map(_edit, work.edits(step))
 
 
-def _edit(edit: Edit) -> Action:
+def _edit(edit: Edit) -> Call:
     return tool_request("files__edit", {"path": edit.path, "old": edit.old, "new": edit.new})
 
 
-def _tests(work: Workload) -> Action:
+def _tests(work: Workload) -> Call:
     return tool_request("shell__run", {"command": work.command})
 
 
@@ -193,7 +250,8 @@ def _of_plan(work: Workload) -> Callable[[Prompt], Action]:
         if "You plan work" in text:
             return json.dumps(work.plan)
         if "It failed:" in text:
-            return _blocks(work.repair())
+            is_seen = all(each.old in text for each in work.repair())
+            return _blocks(work.repair()) if is_seen else "nothing to change"
         [step] = [each for each in work.steps if each.goal in text]
         return _written(work, step) if step.changes else work.found
 
@@ -212,27 +270,25 @@ def _written(work: Workload, step: PlannedWork) -> str:
 
 def _blocks(edits: Sequence[Edit]) -> str:
     return "\n".join(
-        f"{each.path}\n<<<<<<< SEARCH\n{each.old}=======\n{each.new}>>>>>>> REPLACE" for each in edits
+        f"{each.path}\n<<<<<<< SEARCH\n{each.old}=======\n{each.new}>>>>>>> REPLACE"
+        for each in edits
     )
 
 
-async def _run_planned(work: Workload, folder: Path, model: ScriptedModel) -> None:
-    await _run_plan(work, folder, model, "names")
+def _planned(share: Sharing) -> Callable[[Workload, Path, ScriptedModel], Awaitable[None]]:
+    """Plans the work and carries the plan out; steps see what earlier ones made in that form."""
 
+    async def run(work: Workload, folder: Path, model: ScriptedModel) -> None:
+        await run_step_executor(
+            requirements=work.task,
+            model_factory=model,
+            workspace=folder,
+            share=share,
+            max_replans=0,
+            services=_services(),
+        )
 
-async def _run_planned_whole(work: Workload, folder: Path, model: ScriptedModel) -> None:
-    await _run_plan(work, folder, model, "whole")
-
-
-async def _run_plan(work: Workload, folder: Path, model: ScriptedModel, share: str) -> None:
-    await run_step_executor(
-        requirements=work.task,
-        model_factory=model,
-        workspace=folder,
-        share=share,
-        max_replans=0,
-        services=_services(),
-    )
+    return run
 
 
 def _services() -> Services:
@@ -242,13 +298,17 @@ def _services() -> Services:
 
 _ANSWERS: Final[Mapping[Form, Callable[[Workload], Callable[[Prompt], Action]]]] = {
     Form.HISTORY: _of_history,
+    Form.BATCHED: _of_batches,
     Form.AGENTS: _of_agents,
     Form.PLANNED: _of_plan,
+    Form.PLANNED_OUTLINE: _of_plan,
     Form.PLANNED_WHOLE: _of_plan,
 }
-_RUNS: Final = {
+_RUNS: Final[Mapping[Form, Callable[[Workload, Path, ScriptedModel], Awaitable[None]]]] = {
     Form.HISTORY: _run_history,
+    Form.BATCHED: _run_history,
     Form.AGENTS: _run_steps,
-    Form.PLANNED: _run_planned,
-    Form.PLANNED_WHOLE: _run_planned_whole,
+    Form.PLANNED: _planned(Sharing.NAMES),
+    Form.PLANNED_OUTLINE: _planned(Sharing.OUTLINE),
+    Form.PLANNED_WHOLE: _planned(Sharing.WHOLE),
 }

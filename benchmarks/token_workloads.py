@@ -98,7 +98,9 @@ class Workload:
             task=document["task"],
             looks=tuple(document["looks"]),
             found=document["found"],
-            command=next(each["command"] for each in document["plan"]["steps"] if "command" in each),
+            command=next(
+                each["command"] for each in document["plan"]["steps"] if "command" in each
+            ),
             plan=document["plan"],
             steps=steps,
             mistake=Mistake(**document["mistake"]),
@@ -158,7 +160,9 @@ class Workload:
             raise NotDoneError(f"{self.title}: the tests fail:\n{tests.stderr}")
 
 
-def _step(plan: Mapping[str, object], document: Mapping[str, Mapping[str, Sequence[str]]]) -> PlannedWork:
+def _step(
+    plan: Mapping[str, object], document: Mapping[str, Mapping[str, Sequence[str]]]
+) -> PlannedWork:
     def listed(key: str) -> tuple[str, ...]:
         found = plan.get(key, ())
         assert isinstance(found, list | tuple)
@@ -186,11 +190,13 @@ def files_in(folder: Path) -> dict[str, str]:
 
 
 def edits_between(path: str, before: str, after: str) -> list[Edit]:
-    """Edits that make one text of another, each with as few lines around it as make it unique."""
+    """Edits that make one text of another, each with three lines around it, or more where it would
+    not be unique.
+    """
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    for around in range(1, len(old) + 1):
+    for around in range(3, len(old) + 3):
         made = list(_edits(path, old, new, around))
-        if all(each.old and before.count(each.old) == 1 for each in made):
+        if all(each.old and before.find(each.old) == before.rfind(each.old) for each in made):
             return made
     return [Edit(path=path, old=before, new=after)]
 

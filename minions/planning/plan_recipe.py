@@ -56,12 +56,18 @@ INSTRUCTIONS: Final[Mapping[PlanStepType, str]] = {
 }
 """What the model of a step of each type is told."""
 
+_REPAIR: Final = (
+    "Repair the cause. Never weaken a test. If the cause is not in these files, write: nothing to "
+    "change."
+)
 _OPENED: Final = ("files__", "shell__")
 """Tools of the toolsets that every recipe of a plan opens."""
 _WITH_TOOLS: Final[JsonValue] = {"max_model_calls_per_step": 10}
 _CACHED: Final[Mapping[str, JsonValue]] = {"cache": True}
 _MOST_CHOSEN: Final = 60
 """Files among which a repair's are chosen; an expression holds a few hundred words."""
+_TEST: Final = re.compile(r"(?:^|[/_.-])(?:tests?|specs?)(?:[/_.-]|$)", re.IGNORECASE)
+"""The name of a file of tests, in any language: `test_a.py`, `a.spec.ts`, `tests/a.rs`."""
 _SIGNS: Final = re.compile(r"\{\{|\}\}")
 _MOST_RESULT: Final = 2_000
 """Characters of an analysis that the steps after it get."""
@@ -141,6 +147,15 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
         ],
         "output": {step.id: f"{{{{ steps.{made.last(step)}.status }}}}" for step in plan.steps},
     }
+
+
+@frozen
+class _Group:
+    """Files of one step that a repair may see."""
+
+    files: Sequence[str]
+    names: Sequence[str]
+    """Paths in a failure for which it sees them: the files, and tests that another step made."""
 
 
 @frozen
@@ -324,7 +339,7 @@ class _Steps:
         texts = [
             f"{{{{ {step.id}__files.text }}}}",
             f"{_literal(step.goal)}\n\nIt failed:\n{{{{ feedback.message }}}}",
-            "Repair the cause. Never weaken a test.",
+            _REPAIR,
         ]
         yield {
             "id": repair,
@@ -332,11 +347,10 @@ class _Steps:
             "description": f"Repairs what {step.id} found.",
             "system_prompt": INSTRUCTIONS[PlanStepType.MODIFY],
             "goal": "\n\n".join(texts),
-            "artifacts": ["changes"],
         }
         yield from _written(step, repair, [each.path for each in files])
 
-    def _repaired_groups(self, files: Sequence[FileUse], step: PlanStep) -> list[list[str]]:
+    def _repaired_groups(self, files: Sequence[FileUse], step: PlanStep) -> list[_Group]:
         """The files by the step that made them; those that none made first.
 
         Fewer than two where a repair sees all files from the start.
@@ -345,23 +359,29 @@ class _Steps:
         if few or self.form.share is Sharing.WHOLE:
             return []
         left = [each.path for each in files]
-        groups: list[list[str]] = []
-        for each in self._earlier(step):
-            groups.append([path for path in left if path in each.made_files])
+        earlier = self._earlier(step)
+        groups: list[_Group] = []
+        for each in earlier:
+            own = [path for path in left if path in each.made_files]
             left = [path for path in left if path not in each.made_files]
-        return [group for group in (left, *groups) if group]
+            tests = [
+                path
+                for tester in earlier
+                if each.id in tester.dependencies and all(map(_is_test, tester.made_files))
+                for path in tester.made_files
+            ]
+            groups.append(_Group(own, [*own, *tests]))
+        return [each for each in (_Group(left, left), *groups) if each.files]
 
-    def _chosen(
-        self, step: PlanStep, groups: Sequence[Sequence[str]]
-    ) -> Iterator[dict[str, JsonValue]]:
+    def _chosen(self, step: PlanStep, groups: Sequence[_Group]) -> Iterator[dict[str, JsonValue]]:
         """Chooses what the first of several repairs sees: the files of those steps that the failure
         names, as a traceback or a compiler does, and of the others what steps share.
 
         `is_named` is false where it names none, and in later repairs: they see all.
         """
         waits = self._waits(step)
-        everything = [path for group in groups for path in group]
-        named = f"{_listed(everything)} | select('in', feedback.message)"
+        everything = [path for group in groups for path in group.files]
+        named = f"{_listed(everything)} | select('in', {_output(step)})"
         yield {
             "id": f"{step.id}__named",
             **({"depends_on": waits} if waits else {}),
@@ -369,19 +389,18 @@ class _Steps:
             "set": {
                 "is_named": f"{{{{ feedback.attempt == 1 and ({named} | length) > 0 }}}}",
                 **{
-                    f"files_{number}": self._choice(group)
+                    f"files_{number}": self._choice(group, _output(step))
                     for number, group in enumerate(groups, start=1)
                 },
             },
         }
 
-    def _choice(self, group: Sequence[str]) -> JsonValue:
-        paths = _listed(group)
+    def _choice(self, group: _Group, output: str) -> JsonValue:
         passing: list[str] = []
         if self.form.share is Sharing.OUTLINE:
-            passing = [str(FileUse(path=path, form=FileForm.OUTLINE)) for path in group]
-        is_named = f"({paths} | select('in', feedback.message) | length) > 0"
-        return f"{{{{ {paths} if {is_named} else {_listed(passing)} }}}}"
+            passing = [str(FileUse(path=path, form=FileForm.OUTLINE)) for path in group.files]
+        is_named = f"({_listed(group.names)} | select('in', {output}) | length) > 0"
+        return f"{{{{ {_listed(group.files)} if {is_named} else {_listed(passing)} }}}}"
 
     def _judgement(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
         """A validation without a command: the model's verdict."""
@@ -470,6 +489,15 @@ def _quoted(text: str) -> str:
 def _listed(texts: Iterable[str]) -> str:
     """A list of texts of an expression."""
     return f"[{', '.join(map(_quoted, texts))}]"
+
+
+def _output(step: PlanStep) -> str:
+    """An expression for what the command of a validation printed: the command may name files."""
+    return f"feedback.message | replace({_quoted(step.command or '')}, '')"
+
+
+def _is_test(path: str) -> bool:
+    return _TEST.search(path) is not None
 
 
 def _first_line(text: str) -> str:

@@ -501,18 +501,22 @@ def checked(command: str) -> JsonValue:
     }
 
 
-async def repairs(work: Work, command: str, mended: str, share: str) -> list[str]:
-    """What each repair was told; the second one writes the files."""
+def skip_without_sandbox() -> None:
     try:
         command_sandbox()
     except EnvironmentRefusedError as error:
         pytest.skip(f"no sandbox for commands holds here: {error}")
+
+
+async def repairs(work: Work, plan: JsonValue, mended: str, share: str) -> list[str]:
+    """What each repair was told; the second one writes the files."""
+    skip_without_sandbox()
     told: list[str] = []
 
     def answer(prompt: Prompt) -> Answer:
         text = text_of(prompt)
         if "It failed:" not in text:
-            return worker(checked(command), AnyFile())(prompt)
+            return worker(plan, AnyFile())(prompt)
         told.append(text)
         return f"one.py\n```\n# round {len(told)}\n{mended if len(told) > 1 else ''}\n```"
 
@@ -533,7 +537,7 @@ async def test_a_repair_sees_first_what_the_failure_names_and_then_all(
     work: Work, share: str, other: str
 ) -> None:
     command = "grep -q mended one.py || { echo 'in one.py: not mended'; exit 1; }"
-    first, second = await repairs(work, command, "mended = True", share)
+    first, second = await repairs(work, checked(command), "mended = True", share)
     assert "### one.py\ndef one() -> None:\n    return 'inside of one'\n" in first
     assert other in first
     assert ("two.py" in first) == bool(other)
@@ -542,6 +546,46 @@ async def test_a_repair_sees_first_what_the_failure_names_and_then_all(
 
 
 async def test_a_repair_sees_all_files_where_the_failure_names_none(work: Work) -> None:
-    for each in await repairs(work, "grep -q mended o*.py", "mended = True", "names"):
+    for each in await repairs(work, checked("grep -q mended o*.py"), "mended = True", "names"):
         assert "### one.py\n" in each
         assert "### two.py\ndef two() -> None:\n    return 'inside of two'\n" in each
+
+
+async def test_a_repair_sees_what_tests_of_another_step_test(work: Work) -> None:
+    plan = checked("grep -q mended one.py || { echo 'tests/test_one.py failed'; exit 1; }")
+    assert isinstance(plan, dict)
+    assert isinstance(plan["steps"], list)
+    tests: JsonValue = {
+        "id": "tests",
+        "type": "generate",
+        "goal": "Test it",
+        "artifacts": ["tests/test_one.py"],
+        "dependencies": ["one"],
+    }
+    plan["steps"].insert(1, tests)
+    plan["steps"][-1] = {**plan["steps"][-1], "dependencies": ["two", "tests"]}
+    told = await repairs(work, plan, "mended = True", "names")
+    assert "### one.py\n" in told[0]
+    assert "### tests/test_one.py\n" in told[0]
+    assert "two.py" not in told[0]
+
+
+async def test_a_repair_that_finds_nothing_in_these_files_sees_all_the_next_time(
+    work: Work,
+) -> None:
+    command = "grep -q mended two.py || { echo 'in one.py: failed'; exit 1; }"
+    told: list[str] = []
+    skip_without_sandbox()
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        if "It failed:" not in text:
+            return worker(checked(command), AnyFile())(prompt)
+        told.append(text)
+        is_seen = "### two.py" in text
+        return "two.py\n```\n# mended\n```" if is_seen else "nothing to change"
+
+    result = await work.run(answer, share="names")
+    assert result.error is None
+    assert len(told) == 2
+    assert "If the cause is not in these files, write: nothing to change." in told[0]
