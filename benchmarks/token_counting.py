@@ -77,6 +77,8 @@ class Request:
             hidden: A path that differs between runs; `/work` is counted in its place.
         """
         texts = [dumps([each.to_message_dict() for each in prompt.tools])] if prompt.tools else []
+        if prompt.instructions is not None:  # as a server that binds the schema is sent it
+            texts.append(dumps(prompt.instructions.json_schema()))
         asked = prompt.output_request
         for message in (*prompt.messages, *(asked.messages if asked is not None else ())):
             texts.append(f"{message.role.value}\n{message.content or ''}")

@@ -116,7 +116,8 @@ _HEAD: Final = """\
 The same work in several forms. A scripted model plays all of them: it writes the same files in
 each, makes one mistake that the tests find, and repairs it. At the end the same tests pass and
 the files are the same; a form that fails makes the benchmark fail. Counted is what every request
-sends: messages, tool calls, tool results and schemas of tools ({tokenizer}).
+sends: messages, tool calls, tool results, and schemas of tools and answers
+({tokenizer}).
 
 Input with cache: a prefix of at least 1,024 tokens that an earlier request had, in steps of 128,
 costs a tenth. Bill: with output at five times the price of input. Savings are against one agent

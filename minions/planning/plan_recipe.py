@@ -27,13 +27,13 @@ from minions.contracts.plans import (
 __all__ = ["PlanForm", "Sharing", "recipe_document"]
 
 SYSTEM: Final = (
-    "You carry out one step of a plan as a careful software engineer. Do what the step says and no "
-    "more. Keep to the names, the style and the interfaces of the files that you are shown."
+    "You carry out one step of a plan as a careful software engineer. Do what it says and no more. "
+    "Keep to the names, style and interfaces of the files that you see."
 )
 _CHANGES: Final = """\
 Answer with changes only. For each change write the path alone on a line, then
 <<<<<<< SEARCH
-lines of the file, copied exactly and long enough to be found once
+lines of the file, copied exactly, enough to be found once
 =======
 the lines to put in their place
 >>>>>>> REPLACE
@@ -45,7 +45,7 @@ INSTRUCTIONS: Final[Mapping[PlanStepType, str]] = {
     ),
     PlanStepType.GENERATE: (
         "Answer with the whole text of each file in a fenced code block, its path alone on the "
-        "line before the fence. Write nothing else."
+        "line before, and nothing else."
     ),
     PlanStepType.MODIFY: _CHANGES,
     PlanStepType.CLEANUP: f"{_CHANGES}\nIf there is nothing to do, write: nothing to change.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,14 @@ async def test_a_model_that_changes_what_it_did_not_see_gives_no_figure() -> Non
     )
     with pytest.raises(NotDoneError, match="what it was not shown"):
         await requests_of(blind, Form.HISTORY)
+
+
+def test_the_figures_in_the_documents_are_those_of_the_table() -> None:
+    root = Path(__file__).parents[2]
+    table = (root / "benchmarks" / "tokens.md").read_text("utf-8")
+    assert f"#{table.rstrip()}\n" in (root / "benchmarks" / "RESULTS.md").read_text("utf-8")
+    said = (root / "docs" / "why.md").read_text("utf-8")
+    [history] = re.findall(r"user management system \| one agent[^|]*\|[^|]*\| ([\d,]+) \|", table)
+    [planned] = re.findall(r"user management system \| planned recipe \|[^|]*\| ([\d,]+) \|", table)
+    assert f"a planned recipe sends {planned} tokens" in said
+    assert f"whole history sends {history}." in said
