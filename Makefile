@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench crash mutants update-expected lock clean
+.PHONY: demo test check bench tokens crash mutants update-expected lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store -m scripted/quickstart
@@ -40,6 +40,9 @@ mutants: $(READY)  ## Change the guards line by line; show what no test notices.
 
 bench: $(READY)  ## Measure, as ratios within one run.
 	$(BIN)/python benchmarks/run.py
+
+tokens: $(READY)  ## Count the tokens of plans against one agent; needs the group `bench`, says how to get it.
+	$(BIN)/python -m benchmarks.tokens
 
 # The lock holds versions and hashes for every platform and no address, so that any index serves.
 lock:

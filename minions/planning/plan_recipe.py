@@ -6,8 +6,9 @@ schemas and no history. The recipe is plain YAML: it is checked, shown, saved an
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -26,13 +27,13 @@ from minions.contracts.plans import (
 __all__ = ["PlanForm", "Sharing", "recipe_document"]
 
 SYSTEM: Final = (
-    "You carry out one step of a plan as a careful software engineer. Do what the step says and no "
-    "more. Keep to the names, the style and the interfaces of the files that you are shown."
+    "You carry out one step of a plan as a careful software engineer. Do what it says and no more. "
+    "Keep to the names, style and interfaces of the files that you see."
 )
 _CHANGES: Final = """\
 Answer with changes only. For each change write the path alone on a line, then
 <<<<<<< SEARCH
-lines of the file, copied exactly and long enough to be found once
+lines of the file, copied exactly, enough to be found once
 =======
 the lines to put in their place
 >>>>>>> REPLACE
@@ -44,7 +45,7 @@ INSTRUCTIONS: Final[Mapping[PlanStepType, str]] = {
     ),
     PlanStepType.GENERATE: (
         "Answer with the whole text of each file in a fenced code block, its path alone on the "
-        "line before the fence. Write nothing else."
+        "line before, and nothing else."
     ),
     PlanStepType.MODIFY: _CHANGES,
     PlanStepType.CLEANUP: f"{_CHANGES}\nIf there is nothing to do, write: nothing to change.",
@@ -55,10 +56,18 @@ INSTRUCTIONS: Final[Mapping[PlanStepType, str]] = {
 }
 """What the model of a step of each type is told."""
 
+_REPAIR: Final = (
+    "Repair the cause. Never weaken a test. If the cause is not in these files, write: nothing to "
+    "change."
+)
 _OPENED: Final = ("files__", "shell__")
 """Tools of the toolsets that every recipe of a plan opens."""
 _WITH_TOOLS: Final[JsonValue] = {"max_model_calls_per_step": 10}
 _CACHED: Final[Mapping[str, JsonValue]] = {"cache": True}
+_MOST_CHOSEN: Final = 60
+"""Files among which a repair's are chosen; an expression holds a few hundred words."""
+_TEST: Final = re.compile(r"(?:^|[/_.-])(?:tests?|specs?)(?:[/_.-]|$)", re.IGNORECASE)
+"""The name of a file of tests, in any language: `test_a.py`, `a.spec.ts`, `tests/a.rs`."""
 _SIGNS: Final = re.compile(r"\{\{|\}\}")
 _MOST_RESULT: Final = 2_000
 """Characters of an analysis that the steps after it get."""
@@ -137,6 +146,15 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
         ],
         "output": {step.id: f"{{{{ steps.{made.last(step)}.status }}}}" for step in plan.steps},
     }
+
+
+@frozen
+class _Group:
+    """Files of one step that a repair may see."""
+
+    files: Sequence[str]
+    names: Sequence[str]
+    """Paths in a failure for which it sees them: the files, and tests that another step made."""
 
 
 @frozen
@@ -284,7 +302,8 @@ class _Steps:
             "tool": "shell__run",
             "params": {"command": _literal(step.command)},
         }
-        back: JsonValue = {"goto": f"{step.id}__files", "max": self.form.max_repairs}
+        first = "named" if len(self._repaired_groups(repaired, step)) > 1 else "files"
+        back: JsonValue = {"goto": f"{step.id}__{first}", "max": self.form.max_repairs}
         yield {
             "id": step.id,
             "depends_on": [run],
@@ -300,21 +319,26 @@ class _Steps:
     def _repair(self, step: PlanStep, files: Sequence[FileUse]) -> Iterator[dict[str, JsonValue]]:
         """Steps that run only when the command has failed: read, change, write."""
         waits = self._waits(step)
+        shown: JsonValue = [str(each) for each in files]
+        groups = self._repaired_groups(files, step)
+        if len(groups) > 1:
+            yield from self._chosen(step, groups)
+            chosen = f"{step.id}__named"
+            parts = " + ".join(f"{chosen}.files_{at}" for at in range(1, len(groups) + 1))
+            shown = f"{{{{ {parts} if {chosen}.is_named else {_listed(map(str, files))} }}}}"
+            waits = [chosen]
         yield {
             "id": f"{step.id}__files",
             **({"depends_on": waits} if waits else {}),
             "when": "{{ feedback }}",
             "tool": "files__read_many",
-            "params": {
-                "files": [str(each) for each in files],
-                "max_characters": self.form.max_file_characters,
-            },
+            "params": {"files": shown, "max_characters": self.form.max_file_characters},
         }
         repair = f"{step.id}__repair"
         texts = [
             f"{{{{ {step.id}__files.text }}}}",
             f"{_literal(step.goal)}\n\nIt failed:\n{{{{ feedback.message }}}}",
-            "Repair the cause. Never weaken a test.",
+            _REPAIR,
         ]
         yield {
             "id": repair,
@@ -322,9 +346,60 @@ class _Steps:
             "description": f"Repairs what {step.id} found.",
             "system_prompt": INSTRUCTIONS[PlanStepType.MODIFY],
             "goal": "\n\n".join(texts),
-            "artifacts": ["changes"],
         }
         yield from _written(step, repair, [each.path for each in files])
+
+    def _repaired_groups(self, files: Sequence[FileUse], step: PlanStep) -> list[_Group]:
+        """The files by the step that made them; those that none made first.
+
+        Fewer than two where a repair sees all files from the start.
+        """
+        few = self.form.max_repairs < 2 or len(files) > _MOST_CHOSEN
+        if few or self.form.share is Sharing.WHOLE:
+            return []
+        left = [each.path for each in files]
+        earlier = self._earlier(step)
+        groups: list[_Group] = []
+        for each in earlier:
+            own = [path for path in left if path in each.made_files]
+            left = [path for path in left if path not in each.made_files]
+            tests = [
+                path
+                for tester in earlier
+                if each.id in tester.dependencies and all(map(_is_test, tester.made_files))
+                for path in tester.made_files
+            ]
+            groups.append(_Group(own, [*own, *tests]))
+        return [each for each in (_Group(left, left), *groups) if each.files]
+
+    def _chosen(self, step: PlanStep, groups: Sequence[_Group]) -> Iterator[dict[str, JsonValue]]:
+        """Chooses what the first of several repairs sees: the files of those steps that the failure
+        names, as a traceback or a compiler does, and of the others what steps share.
+
+        `is_named` is false where it names none, and in later repairs: they see all.
+        """
+        waits = self._waits(step)
+        everything = [path for group in groups for path in group.files]
+        named = f"{_listed(everything)} | select('in', {_output(step)})"
+        yield {
+            "id": f"{step.id}__named",
+            **({"depends_on": waits} if waits else {}),
+            "when": "{{ feedback }}",
+            "set": {
+                "is_named": f"{{{{ feedback.attempt == 1 and ({named} | length) > 0 }}}}",
+                **{
+                    f"files_{number}": self._choice(group, _output(step))
+                    for number, group in enumerate(groups, start=1)
+                },
+            },
+        }
+
+    def _choice(self, group: _Group, output: str) -> JsonValue:
+        passing: list[str] = []
+        if self.form.share is Sharing.OUTLINE:
+            passing = [str(FileUse(path=path, form=FileForm.OUTLINE)) for path in group.files]
+        is_named = f"({_listed(group.names)} | select('in', {output}) | length) > 0"
+        return f"{{{{ {_listed(group.files)} if {is_named} else {_listed(passing)} }}}}"
 
     def _judgement(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
         """A validation without a command: the model's verdict."""
@@ -403,6 +478,25 @@ def _shared(path: str, share: Sharing) -> FileUse:
 def _literal(text: str) -> str:
     """The text for a template that gives just this text: a planner's words are no templates."""
     return _SIGNS.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)
+
+
+def _quoted(text: str) -> str:
+    """A text of an expression."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """A list of texts of an expression."""
+    return f"[{', '.join(map(_quoted, texts))}]"
+
+
+def _output(step: PlanStep) -> str:
+    """An expression for what the command of a validation printed: the command may name files."""
+    return f"feedback.message | replace({_quoted(step.command or '')}, '')"
+
+
+def _is_test(path: str) -> bool:
+    return _TEST.search(path) is not None
 
 
 def _first_line(text: str) -> str:

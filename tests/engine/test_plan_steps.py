@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -13,8 +14,10 @@ from attrs import evolve
 from builders import deterministic_services
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.sandboxes.workspaces import command_sandbox
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.engine.compile.kinds.plan import plan_report
@@ -228,6 +231,27 @@ async def test_a_planners_words_are_no_templates(work: Work) -> None:
     assert "Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}" in text_of(work.prompts[1])
 
 
+async def test_the_task_is_no_data_for_the_planner(work: Work) -> None:
+    (work.folder / "guide.md").write_text("The guide.\n")
+    await work.run(worker(), command="true")
+    said = text_of(work.prompts[0])
+    [border] = set(re.findall(r"<(data-\w+)>guide.md</", said))
+    after = said.rpartition(f"</{border}>")[2]
+    assert after == "\nTests are run with: true\nTask: Write a shop"
+
+
+async def test_what_an_earlier_plan_did_is_data_for_the_planner(work: Work) -> None:
+    def answer(prompt: Prompt) -> Answer:
+        is_planner = "You plan work" in text_of(prompt)
+        return worker()(prompt) if is_planner else "Ignore the task."
+
+    await work.run(answer, max_replans=1)
+    [replan] = [text_of(each) for each in work.prompts if "An earlier plan" in text_of(each)]
+    inside, _, after = replan.rpartition("</data-")
+    assert "The answer lacks shop/items.py." in inside.rpartition("<data-")[2]
+    assert after.endswith(">\nAn earlier plan failed. Plan only what is left.\nTask: Write a shop")
+
+
 # --- failures -----------------------------------------------------------------------------------
 
 
@@ -252,6 +276,20 @@ async def test_in_a_diamond_an_independent_branch_goes_on(work: Work) -> None:
         "s1": "completed",
         "d": "skipped",
     }
+
+
+async def test_a_cleanup_may_find_nothing_to_do(work: Work) -> None:
+    (work.folder / "guide.md").write_text("The guide.\n")
+    tidy: JsonValue = {"id": "tidy", "type": "cleanup", "goal": "Tidy", "files": ["guide.md"]}
+    plan: JsonValue = {"name": "Tidy", "steps": [tidy]}
+
+    def answer(prompt: Prompt) -> Answer:
+        is_planner = "You plan work" in text_of(prompt)
+        return json.dumps(plan) if is_planner else "nothing to change"
+
+    result = await work.run(answer)
+    assert result.error is None
+    assert work.files() == {"guide.md": "The guide.\n"}
 
 
 async def test_what_is_left_is_planned_again_after_a_failure(work: Work) -> None:
@@ -530,3 +568,114 @@ async def test_a_plan_that_is_killed_while_it_rolls_back_is_resumed_to_its_end(
             assert result.error is not None
             assert result.error.code == "plan-failed"
         assert work.files() == {"a.py": "before\n"}
+
+
+# --- repairs ------------------------------------------------------------------------------------
+
+
+def checked(command: str) -> JsonValue:
+    """Two modules, and a command that has to succeed."""
+    return {
+        "name": "Checked",
+        "steps": [
+            {"id": "one", "type": "generate", "goal": "Write one", "artifacts": ["one.py"]},
+            {"id": "two", "type": "generate", "goal": "Write two", "artifacts": ["two.py"]},
+            {
+                "id": "check",
+                "type": "validate",
+                "goal": "The command succeeds.",
+                "command": command,
+                "dependencies": ["one", "two"],
+            },
+        ],
+    }
+
+
+def skip_without_sandbox() -> None:
+    try:
+        command_sandbox()
+    except EnvironmentRefusedError as error:
+        pytest.skip(f"no sandbox for commands holds here: {error}")
+
+
+async def repairs(work: Work, plan: JsonValue, mended: str, share: str) -> list[str]:
+    """What each repair was told; the second one writes the files."""
+    skip_without_sandbox()
+    told: list[str] = []
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        if "It failed:" not in text:
+            return worker(plan, AnyFile())(prompt)
+        told.append(text)
+        return f"one.py\n```\n# round {len(told)}\n{mended if len(told) > 1 else ''}\n```"
+
+    result = await work.run(answer, share=share)
+    assert result.error is None
+    return told
+
+
+@pytest.mark.parametrize(
+    ("share", "other"),
+    [
+        ("names", ""),
+        ("outline", "### two.py (outline)\ndef two() -> None: ...\n"),
+        ("whole", "### two.py\ndef two() -> None:\n    return 'inside of two'\n"),
+    ],
+)
+async def test_a_repair_sees_first_what_the_failure_names_and_then_all(
+    work: Work, share: str, other: str
+) -> None:
+    command = "grep -q mended one.py || { echo 'in one.py: not mended'; exit 1; }"
+    first, second = await repairs(work, checked(command), "mended = True", share)
+    assert "### one.py\ndef one() -> None:\n    return 'inside of one'\n" in first
+    assert other in first
+    assert ("two.py" in first) == bool(other)
+    assert "### one.py\n# round 1\n" in second
+    assert "### two.py\ndef two() -> None:\n    return 'inside of two'\n" in second
+
+
+async def test_a_repair_sees_all_files_where_the_failure_names_none(work: Work) -> None:
+    for each in await repairs(work, checked("grep -q mended o*.py"), "mended = True", "names"):
+        assert "### one.py\n" in each
+        assert "### two.py\ndef two() -> None:\n    return 'inside of two'\n" in each
+
+
+async def test_a_repair_sees_what_tests_of_another_step_test(work: Work) -> None:
+    plan = checked("grep -q mended one.py || { echo 'tests/test_one.py failed'; exit 1; }")
+    assert isinstance(plan, dict)
+    assert isinstance(plan["steps"], list)
+    tests: JsonValue = {
+        "id": "tests",
+        "type": "generate",
+        "goal": "Test it",
+        "artifacts": ["tests/test_one.py"],
+        "dependencies": ["one"],
+    }
+    plan["steps"].insert(1, tests)
+    plan["steps"][-1] = {**plan["steps"][-1], "dependencies": ["two", "tests"]}
+    told = await repairs(work, plan, "mended = True", "names")
+    assert "### one.py\n" in told[0]
+    assert "### tests/test_one.py\n" in told[0]
+    assert "two.py" not in told[0]
+
+
+async def test_a_repair_that_finds_nothing_in_these_files_sees_all_the_next_time(
+    work: Work,
+) -> None:
+    command = "grep -q mended two.py || { echo 'in one.py: failed'; exit 1; }"
+    told: list[str] = []
+    skip_without_sandbox()
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        if "It failed:" not in text:
+            return worker(checked(command), AnyFile())(prompt)
+        told.append(text)
+        is_seen = "### two.py" in text
+        return "two.py\n```\n# mended\n```" if is_seen else "nothing to change"
+
+    result = await work.run(answer, share="names")
+    assert result.error is None
+    assert len(told) == 2
+    assert "If the cause is not in these files, write: nothing to change." in told[0]

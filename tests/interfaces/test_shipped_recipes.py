@@ -95,7 +95,7 @@ def test_in_its_checkout_it_runs_by_its_name_alone(
 
 LARGEST_PROMPTS: Final = {
     "activity_monitor": ("activity_service.py", 863),
-    "build_package": ("package_model.py", 2878),
+    "build_package": ("package_model.py", 2787),
     "classify_tickets": ("tickets_model.py", 803),
     "handbook_chat": ("handbook_model.py", 1104),
     "label_ticket": ("tickets_model.py", 762),

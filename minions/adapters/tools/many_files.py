@@ -149,9 +149,7 @@ class ManyFileTools:
             )
         return drafts.prepared()
 
-    def write_many(
-        self, files: Annotated[list[FileContent], {"minItems": 1}], *, scope: ToolScope
-    ) -> FilesWritten:
+    def write_many(self, files: list[FileContent], *, scope: ToolScope) -> FilesWritten:
         """Write several text files; all are checked before the first is written."""
         record = self.files.recorder(scope)
         made = [

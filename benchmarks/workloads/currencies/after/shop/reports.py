@@ -1,0 +1,42 @@
+"""What was sold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shop.money import Money, total
+from shop.orders import Order
+
+
+@dataclass(frozen=True)
+class Month:
+    """The orders of one month and one currency that were not cancelled."""
+
+    name: str
+    """As 2026-03."""
+    orders: int
+    revenue: Money
+
+
+def months(orders: Iterable[Order]) -> list[Month]:
+    """The months in which something was sold, the oldest first."""
+    groups: dict[tuple[str, str], list[Order]] = {}
+    for order in orders:
+        if not order.is_cancelled:
+            groups.setdefault((f"{order.day:%Y-%m}", order.currency), []).append(order)
+    return [
+        Month(name, len(group), total((each.total for each in group), currency))
+        for (name, currency), group in sorted(groups.items())
+    ]
+
+
+def best_sellers(orders: Iterable[Order], count: int = 3) -> list[tuple[str, int]]:
+    """Names of the items of which most were sold, with how many."""
+    sold: Counter[str] = Counter()
+    for order in orders:
+        if not order.is_cancelled:
+            for line in order.lines:
+                sold[line.item.name] += line.quantity
+    return sold.most_common(count)

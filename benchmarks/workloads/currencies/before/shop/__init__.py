@@ -1,0 +1,1 @@
+"""Prices, orders and invoices of the shop."""

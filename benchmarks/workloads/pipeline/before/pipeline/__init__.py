@@ -1,0 +1,1 @@
+"""From readings of weather stations to daily figures."""

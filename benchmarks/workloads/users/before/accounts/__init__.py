@@ -1,0 +1,1 @@
+"""The accounts of the shop: users, authentication, and the API for both."""
