@@ -16,6 +16,7 @@ from minions.contracts.messages import Message, MessageRole, system
 __all__ = [
     "as_data",
     "as_text_data",
+    "border_in",
     "border_of",
     "border_words",
     "is_border_words",
@@ -61,6 +62,11 @@ def is_border_words(message: Message) -> bool:
         and text.startswith(_WORDS_BEFORE)
         and text.endswith(_WORDS_AFTER)
     )
+
+
+def border_in(messages: Iterable[Message]) -> str | None:
+    """The name of the border that the messages have; None: they have none."""
+    return next((_name_in(each) for each in messages if is_border_words(each)), None)
 
 
 def as_data(value: JsonValue) -> str:

@@ -23,7 +23,7 @@ from minions.recipe.model import (
     StepSpec,
 )
 
-__all__ = ["WrittenStep", "as_text", "bounded", "feedback_messages", "step_named"]
+__all__ = ["WrittenStep", "as_text", "bounded", "feedback_messages", "feedback_of", "step_named"]
 
 _MOST_SHOWN: Final = 4_000
 """How many characters of an output a prompt shows."""
@@ -120,14 +120,21 @@ def bounded(text: str) -> str:
     return f"{text[:_MOST_SHOWN]}\n… ({left_out} more characters left out)"
 
 
-def feedback_messages(view: RunContext, step: WrittenStep[object]) -> list[Message]:
-    """The failure that led back to this step, unless a template of it reads `feedback`."""
+def feedback_of(view: RunContext, step: WrittenStep[object]) -> Mapping[str, JsonValue] | None:
+    """The failure that led back to this step; None: there is none, or a template of the step reads
+    `feedback`.
+    """
     feedback = view.values.get("feedback")
     if not isinstance(feedback, Mapping) or feedback.get("to") != step.id:
-        return []
-    if any(
-        reference.path[0] == "feedback" for part in step.templates for reference in part.references
-    ):
+        return None
+    references = (each for part in step.templates for each in part.references)
+    return None if any(each.path[0] == "feedback" for each in references) else feedback
+
+
+def feedback_messages(view: RunContext, step: WrittenStep[object]) -> list[Message]:
+    """The failure that led back to this step, as the recipe's own words."""
+    feedback = feedback_of(view, step)
+    if feedback is None:
         return []
     return [
         user(

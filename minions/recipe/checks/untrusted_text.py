@@ -41,8 +41,11 @@ class UntrustedText:
         """Whether the value of an expression in the step's texts may hold untrusted text."""
         if not self._found:
             return False
+        references = tuple(carried_by(term))
+        if any(each.path[0] == "feedback" for each in references):
+            return True  # the message of an error may hold what a tool read
         reads = StepReads(self._names, step, self._tools)
-        return any(source in self._found for source in reads.sources(carried_by(term)))
+        return any(source in self._found for source in reads.sources(references))
 
     def is_of(self, step_id: str) -> bool:
         """Whether the output of that step may hold untrusted text."""

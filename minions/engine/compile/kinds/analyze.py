@@ -17,6 +17,7 @@ from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.borders import as_text_data, border_of, border_words, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
+from minions.engine.compile.marked_feedback import feedback_data, with_marked_feedback
 from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
@@ -52,6 +53,8 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
     completion_criteria: CompletionCriteria
     output: OutputInstructions[object] | None
     is_untrusted: IsUntrusted
+    marks_feedback: bool
+    """Whether the failure that led back to it may hold untrusted text."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -65,9 +68,13 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
             MissingValueError: A template reads a value that does not exist.
         """
         data = [] if self.input is None else [as_text_data(self.input.render(view.values))]
+        told = feedback_data(view, self) if self.marks_feedback else []
         seed = view.border_seed
-        texts = MarkedTexts.of(self._texts, view.values, self.is_untrusted, seed, data)
-        return self._messages(view, [each.content or "" for each in texts.messages], texts.border)
+        texts = MarkedTexts.of(self._texts, view.values, self.is_untrusted, seed, [*data, *told])
+        said = [each.content or "" for each in texts.messages]
+        if not self.marks_feedback:
+            return self._messages(view, said, texts.border)
+        return with_marked_feedback(self._asked(view, said, texts.border, told), view, self)
 
     def unmarked_messages(self, view: RunContext) -> Sequence[Message]:
         """With values of context and task as they are."""
@@ -76,14 +83,23 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
     def _messages(
         self, view: RunContext, texts: Sequence[str], border: str | None
     ) -> Sequence[Message]:
+        return [*self._asked(view, texts, border), *feedback_messages(view, self)]
+
+    def _asked(
+        self,
+        view: RunContext,
+        texts: Sequence[str],
+        border: str | None,
+        told: Sequence[str] = (),
+    ) -> Sequence[Message]:
         parts = self._titled(texts)
         if self.input is not None:
             data = as_text_data(self.input.render(view.values))
-            border = border or border_of(view.border_seed, [*parts, data])
+            border = border or border_of(view.border_seed, [*parts, data, *told])
             parts.append(f"Input:\n{within(border, data)}")
         head = [system(_ANALYST), *([border_words(border)] if border is not None else [])]
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
-        return [*head, question, *feedback_messages(view, self)]
+        return [*head, question]
 
     def older_messages(self, view: RunContext) -> Sequence[Message]:
         """With the input as JSON without a border."""
@@ -120,6 +136,7 @@ class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):
             completion_criteria=CompletionCriteria(mode=mode),
             output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
             is_untrusted=partial(parts.untrusted.is_in, spec),
+            marks_feedback=bool(parts.untrusted),
         )
 
     def plan(self, spec: AnalyzeSpec, step: Step[object], planner: Planner) -> PlannedStep:

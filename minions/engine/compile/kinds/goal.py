@@ -27,6 +27,7 @@ from minions.engine.compile.completion import (
     ToolOutcomeLink,
 )
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
+from minions.engine.compile.marked_feedback import feedback_data, with_marked_feedback
 from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts, plain_texts
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
@@ -62,6 +63,8 @@ class GoalStep(WrittenStep[object], Step[object]):
     completion_chain: StepCompletionChain | None
     output: OutputInstructions[object] | None
     is_untrusted: IsUntrusted
+    marks_feedback: bool
+    """Whether the failure that led back to it may hold untrusted text."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -95,10 +98,14 @@ class GoalStep(WrittenStep[object], Step[object]):
             MissingValueError: A template reads a value that does not exist.
         """
         shown = _shown(self.shown, view)
-        data = list(shown.values())
+        told = feedback_data(view, self) if self.marks_feedback else []
+        data = [*shown.values(), *told]
         seed = view.border_seed
         texts = MarkedTexts.of(self.texts, view.values, self.is_untrusted, seed, data)
-        return [*_with_outputs(texts, shown, seed), *feedback_messages(view, self)]
+        messages = _with_outputs(texts, shown, seed, told)
+        if self.marks_feedback:
+            return with_marked_feedback(messages, view, self)
+        return [*messages, *feedback_messages(view, self)]
 
     def unmarked_messages(self, view: RunContext) -> Sequence[Message]:
         """With values of templates as they are."""
@@ -146,6 +153,7 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         completion_chain=_chain(spec, parts.extensions.links),
         output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
         is_untrusted=partial(parts.untrusted.is_in, spec),
+        marks_feedback=bool(parts.untrusted),
     )
 
 
@@ -186,13 +194,19 @@ def _shown(step_ids: Sequence[str], view: RunContext) -> dict[str, str]:
     return {each: bounded(as_data(values[each])) for each in step_ids if each in values}
 
 
-def _with_outputs(texts: MarkedTexts, shown: Mapping[str, str], seed: str) -> list[Message]:
-    """The messages, then the outputs, as data within a border."""
+def _with_outputs(
+    texts: MarkedTexts, shown: Mapping[str, str], seed: str, told: Sequence[str] = ()
+) -> list[Message]:
+    """The messages, then the outputs, as data within a border.
+
+    Args:
+        told: Further texts of the prompt.
+    """
     messages = texts.messages
     if not shown:
         return [*messages] if texts.border is None else [border_words(texts.border), *messages]
     said = [m.content or "" for m in messages]
-    border = texts.border or border_of(seed, [*said, *shown.values()])
+    border = texts.border or border_of(seed, [*said, *shown.values(), *told])
     data = "\n".join(within(border, text, step_id=each) for each, text in shown.items())
     return [border_words(border), *messages, user(data)]
 
