@@ -30,10 +30,15 @@ class PlanGenerator(RecipePlanner):
 
     @cached_property
     def effects(self) -> Mapping[str, Effect]:
-        """Those of the toolsets `files`, `shell` and `plans`."""
+        """Those of the toolsets `files`, `shell` and `plans`.
+
+        A command may be repeated: it tests, in a sandbox without network, and what it can change is
+        the workspace alone.
+        """
         toolsets = self._catalog.toolsets
         specs = [each for name in _OPENED for each in toolsets[name].specs_under(None)]
-        return {each.name: each.effect for each in specs}
+        effects = {each.name: each.effect for each in specs}
+        return {**effects, "shell__run": Effect.IDEMPOTENT, "shell__exec": Effect.IDEMPOTENT}
 
     @cached_property
     def drafting(self) -> AgentRecipe:

@@ -679,3 +679,27 @@ async def test_a_repair_that_finds_nothing_in_these_files_sees_all_the_next_time
     assert result.error is None
     assert len(told) == 2
     assert "If the cause is not in these files, write: nothing to change." in told[0]
+
+
+async def test_a_command_that_was_killed_runs_again(tmp_path: Path) -> None:
+    try:
+        command_sandbox()
+    except EnvironmentRefusedError as error:
+        pytest.skip(error.message)
+    plan: JsonValue = {
+        "name": "Test",
+        "steps": [{"id": "t", "type": "validate", "goal": "It holds", "command": "true"}],
+    }
+    for at in range(8, 24, 2):
+        (tmp_path / str(at)).mkdir()
+        work, world = Work(tmp_path / str(at)), World()
+        work.services = deterministic_services(world.journal)
+
+        def fresh(work: Work = work, world: World = world) -> AgentExecutor:
+            return AgentExecutor(
+                world.model(worker(plan)), extensions=built_in_extensions(), services=work.services
+            )
+
+        if await world.killed(fresh(), work.recipe(), at):
+            result = await fresh().resume("run_1")
+            assert result.status is RunStatus.COMPLETED, result.error
