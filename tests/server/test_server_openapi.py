@@ -57,6 +57,13 @@ SAYS = {
         "202 RunAccepted",
         "404 409 429",
     ),
+    "startPlan": (
+        "POST /plans",
+        "idempotency-key",
+        "PlanRequest",
+        "202 RunAccepted",
+        "404 409 429",
+    ),
     "startRun": ("POST /runs", "idempotency-key", "RunRequest", "202 RunAccepted", "404 409 429"),
     "listRuns": ("GET /runs", "limit offset recipe status session user text", "", "200 Runs", ""),
     "getRun": ("GET /runs/{run_id}", "cut parts", "", "200 RunView", "404 409"),
