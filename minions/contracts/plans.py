@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -18,7 +18,6 @@ __all__ = [
     "PlanStep",
     "PlanStepType",
     "steps_before",
-    "steps_behind",
 ]
 
 
@@ -186,18 +185,6 @@ def _step_json(step: PlanStep) -> Mapping[str, JsonValue]:
         "command": step.command,
     }
     return {**shown, **{name: value for name, value in others.items() if value}}
-
-
-def steps_behind(steps: Sequence[PlanStep], ids: Iterable[str]) -> frozenset[str]:
-    """These ids, and those of all steps that depend on them, directly or not."""
-    found = set(ids)
-    while True:
-        more = {
-            each.id for each in steps if each.id not in found and found & set(each.dependencies)
-        }
-        if not more:
-            return frozenset(found)
-        found |= more
 
 
 def steps_before(steps: Collection[PlanStep], step_id: str) -> frozenset[str]:

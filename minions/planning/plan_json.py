@@ -3,42 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
+from minions.contracts.plans import FileUse, Plan, PlanStep
 from minions.planning.plan_text import listed, read_plan_text, step_type, tidy_id
 
-__all__ = ["PLAN_SCHEMA", "read_plan"]
-
-_TEXTS: Final[JsonValue] = {"type": "array", "items": {"type": "string"}}
-PLAN_SCHEMA: Final[Mapping[str, JsonValue]] = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string"},
-        "steps": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string"},
-                    "type": {"enum": [each.value for each in PlanStepType]},
-                    "goal": {"type": "string"},
-                    "files": _TEXTS,
-                    "dependencies": _TEXTS,
-                    "artifacts": _TEXTS,
-                    "tools": _TEXTS,
-                    "command": {"type": "string"},
-                },
-                "required": ["id", "type", "goal"],
-                "additionalProperties": False,
-            },
-        },
-    },
-    "required": ["name", "steps"],
-    "additionalProperties": False,
-}
-"""JSON Schema of a planner's answer."""
+__all__ = ["read_plan"]
 
 
 def read_plan(answer: JsonValue, name: str = "plan") -> Plan | None:
