@@ -17,6 +17,7 @@ __all__ = [
     "Plan",
     "PlanStep",
     "PlanStepType",
+    "json_object",
     "steps_before",
 ]
 
@@ -122,6 +123,73 @@ class PlanStep:
         """Paths among the artifacts."""
         return tuple(each for each in self.artifacts if is_path(each))
 
+    def to_json(self) -> dict[str, JsonValue]:
+        """The step as the structured output of a planner has it, without what is empty."""
+        shown: dict[str, JsonValue] = {"id": self.id, "type": self.type.value, "goal": self.goal}
+        others: dict[str, JsonValue] = {
+            "name": self.name,
+            "description": self.description,
+            "files": [str(each) for each in self.files],
+            "dependencies": list(self.dependencies),
+            "artifacts": list(self.artifacts),
+            "tools": list(self.tools),
+            "command": self.command,
+        }
+        return {**shown, **{name: value for name, value in others.items() if value}}
+
+    def to_lines(self) -> list[str]:
+        """The keys and values in the text grammar, without STEP; further lines are indented."""
+        return [
+            *_line("NAME", self.name if self.name != self.id else ""),
+            f"TYPE: {self.type.value}",
+            *_line("DEPENDENCIES", ", ".join(self.dependencies)),
+            *_line("GOAL", self.goal),
+            *_line("DESCRIPTION", self.description),
+            *_line("FILES", ", ".join(str(each) for each in self.files)),
+            *_line("ARTIFACTS", ", ".join(self.artifacts)),
+            *_line("TOOLS", ", ".join(self.tools)),
+            *_line("COMMAND", self.command or ""),
+        ]
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, JsonValue]) -> PlanStep:
+        """The step that `to_json` wrote.
+
+        Raises:
+            KeyError, ValueError: It is something else.
+        """
+        command = told.get("command")
+        return cls(
+            id=str(told["id"]),
+            type=PlanStepType(str(told["type"])),
+            goal=str(told["goal"]),
+            name=str(told.get("name", "")),
+            description=str(told.get("description", "")),
+            files=tuple(FileUse.of(each) for each in _texts(told, "files")),
+            dependencies=_texts(told, "dependencies"),
+            artifacts=_texts(told, "artifacts"),
+            tools=_texts(told, "tools"),
+            command=None if command is None else str(command),
+        )
+
+
+def json_object(value: JsonValue) -> Mapping[str, JsonValue]:
+    """The value, which is a JSON object.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{value!r:.80} is no object")
+    return value
+
+
+def _texts(told: Mapping[str, JsonValue], key: str) -> tuple[str, ...]:
+    value = told.get(key, ())
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"`{key}` is no list")
+    return tuple(map(str, value))
+
 
 def is_path(artifact: str) -> bool:
     """Whether an artifact's name is that of a file: it has a folder or an extension."""
@@ -146,23 +214,31 @@ class Plan:
         shown: dict[str, JsonValue] = {"id": self.id, "name": self.name}
         if self.description:
             shown["description"] = self.description
-        return {**shown, "steps": [_step_json(each) for each in self.steps]}
+        return {**shown, "steps": [each.to_json() for each in self.steps]}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, JsonValue]) -> Plan:
+        """The plan that `to_json` wrote.
+
+        Raises:
+            KeyError, ValueError: It is something else.
+        """
+        steps = told["steps"]
+        if not isinstance(steps, list | tuple):
+            raise ValueError("`steps` is no list")
+        return cls(
+            id=str(told["id"]),
+            name=str(told.get("name", "")),
+            description=str(told.get("description", "")),
+            steps=tuple(PlanStep.from_json(json_object(each)) for each in steps),
+        )
 
     def to_text(self) -> str:
         """The plan in the text grammar: PLAN, STEP and the keys of each step."""
         lines = [f"PLAN: {self.name or self.id}"]
         lines += _line("DESCRIPTION", self.description)
         for step in self.steps:
-            lines += ["", f"STEP: {step.id}"]
-            lines += _line("NAME", step.name if step.name != step.id else "")
-            lines.append(f"TYPE: {step.type.value}")
-            lines += _line("DEPENDENCIES", ", ".join(step.dependencies))
-            lines += _line("GOAL", step.goal)
-            lines += _line("DESCRIPTION", step.description)
-            lines += _line("FILES", ", ".join(str(each) for each in step.files))
-            lines += _line("ARTIFACTS", ", ".join(step.artifacts))
-            lines += _line("TOOLS", ", ".join(step.tools))
-            lines += _line("COMMAND", step.command or "")
+            lines += ["", f"STEP: {step.id}", *step.to_lines()]
         return "\n".join([*lines, "", "END_PLAN", ""])
 
 
@@ -171,20 +247,6 @@ def _line(key: str, value: str) -> list[str]:
         return []
     first, *rest = value.splitlines()
     return [f"{key}: {first}", *(f"  {each}" for each in rest)]
-
-
-def _step_json(step: PlanStep) -> Mapping[str, JsonValue]:
-    shown: dict[str, JsonValue] = {"id": step.id, "type": step.type.value, "goal": step.goal}
-    others: dict[str, JsonValue] = {
-        "name": step.name,
-        "description": step.description,
-        "files": [str(each) for each in step.files],
-        "dependencies": list(step.dependencies),
-        "artifacts": list(step.artifacts),
-        "tools": list(step.tools),
-        "command": step.command,
-    }
-    return {**shown, **{name: value for name, value in others.items() if value}}
 
 
 def steps_before(steps: Collection[PlanStep], step_id: str) -> frozenset[str]:
