@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from minions.contracts.events import (
         AttemptFailed,
         LimitReached,
+        PlanReplaced,
         RunCompleted,
         RunFailed,
         RunStarted,
@@ -37,6 +38,7 @@ __all__ = [
     "AttemptFailed",
     "LimitReached",
     "Listener",
+    "PlanReplaced",
     "RunCompleted",
     "RunFailed",
     "RunStarted",
@@ -58,6 +60,7 @@ __all__ = [
 _HOMES: Final = {
     "minions.contracts.events": (
         "LimitReached",
+        "PlanReplaced",
         "AttemptFailed",
         "RunCompleted",
         "RunFailed",

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from minions.contracts.addresses import address_of
 from minions.contracts.json_values import JsonValue
+from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.schema import JsonSchema
 
 __all__ = ["ApprovalRequest", "Decider", "Deny", "NoAnswer", "Question", "Rejection", "Verdict"]
@@ -66,6 +67,8 @@ class Question:
     has_default: bool = False
     timeout_s: float | None = None
     """Seconds after which the default counts as the answer; None: waits without limit."""
+    plan: PlanProposal | None = None
+    """The plan that the question is about; None: it is about something else."""
 
     @property
     def address(self) -> str:

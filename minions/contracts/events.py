@@ -17,6 +17,7 @@ from minions.contracts.sessions import SessionStep
 __all__ = [
     "AttemptFailed",
     "LimitReached",
+    "PlanReplaced",
     "RunCompleted",
     "RunEvent",
     "RunFailed",
@@ -192,7 +193,19 @@ class StepWaiting(_StepEvent):
     what: str
     """`approval` or `answer`."""
     data: Mapping[str, JsonValue] = field(factory=dict)
-    """For an approval `tool`, `arguments` and `digest`; for an answer `question` and `form`."""
+    """For an approval `tool`, `arguments` and `digest`; for an answer `question` and `form`, and
+    `plan` where it is about one."""
+
+
+@frozen(kw_only=True)
+class PlanReplaced(_StepEvent):
+    """A plan took the place of one that failed, and nobody was asked about it."""
+
+    type: ClassVar[str] = "plan_replaced"
+    text: str
+    """What differs, in words for people."""
+    diff: Mapping[str, JsonValue]
+    """What differs, step by step."""
 
 
 @frozen(kw_only=True)
@@ -252,6 +265,7 @@ RunEvent: TypeAlias = (
     | AttemptFailed
     | StepFinished
     | StepWaiting
+    | PlanReplaced
     | LimitReached
     | RunCompleted
     | RunWaiting
@@ -275,6 +289,7 @@ class StepEventType(StrEnum):
     RETRYING = "retrying"
     STEP_FINISHED = "step_finished"
     WAITING = "waiting"
+    PLAN_REPLACED = "plan_replaced"
     LIMIT_REACHED = "limit_reached"
     RUN_COMPLETED = "run_completed"
     RUN_WAITING = "run_waiting"

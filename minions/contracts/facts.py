@@ -50,8 +50,10 @@ __all__ = [
     "ModelCallFinished",
     "ModelCallInterrupted",
     "ModelCallLoss",
+    "PlanReplaced",
     "RecordedConversation",
     "RecordedPart",
+    "RecordedProposal",
     "Rollback",
     "RouteFailed",
     "RouteFinished",
@@ -645,6 +647,18 @@ class FileRollbackFinished(FileRollbackFact, frozen=True, kw_only=True):
 # --- decisions, routes, what else happens --------------------------------------------------
 
 
+class RecordedProposal(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A plan that a person is asked about."""
+
+    text: str
+    """The whole plan, as it may be edited and given as the answer."""
+    notes: Sequence[str] | None = None
+    faults: Sequence[str] | None = None
+    """Why it cannot be carried out as it is; None: it can."""
+    diff: Object | None = None
+    """What differs from the plan that failed, as `PlanDiff` writes it; None: there was none."""
+
+
 class DecisionFact(_Fact, frozen=True, kw_only=True):
     """A decision of a person that a step needs to continue."""
 
@@ -663,6 +677,8 @@ class DecisionFact(_Fact, frozen=True, kw_only=True):
     """JSON Schema of the answer."""
     default: JsonValue | UnsetType = UNSET
     timeout_s: float | None = None
+    plan: RecordedProposal | None = None
+    """The plan that the question is about; None: it is about something else."""
 
 
 class DecisionWaiting(DecisionFact, frozen=True, kw_only=True):
@@ -730,6 +746,18 @@ class BackEdge(_Fact, frozen=True, kw_only=True):
     message: str | None = None
     attempt: int
     step_id: str
+
+
+class PlanReplaced(_OfStep, frozen=True, kw_only=True):
+    """A plan took the place of one that failed, and nobody was asked about it."""
+
+    kind: ClassVar[str] = "plan"
+    state: ClassVar[str] = "replaced"
+
+    text: str
+    """What differs, in words for people."""
+    diff: Object
+    """What differs, as `PlanDiff` writes it."""
 
 
 class RouteFinished(_OfStep, frozen=True, kw_only=True):
@@ -832,6 +860,7 @@ Fact: TypeAlias = (
     | DecisionRecorded
     | DecisionImported
     | BackEdge
+    | PlanReplaced
     | RouteFinished
     | RouteFailed
     | WarningRecorded
@@ -932,6 +961,7 @@ _FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes i
     Fault: _fault_members,
     RecordedConversation: _members,
     RecordedPart: _members,
+    RecordedProposal: _members,
     SavedMessage: _members,
     tuple: _listed,
 }

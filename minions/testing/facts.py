@@ -36,6 +36,7 @@ _NEEDED: Final[Mapping[tuple[str, str], Mapping[str, JsonValue]]] = {
     ("route", "finished"): {**_STEP, "output": "b"},
     ("route", "failed"): _STEP,
     ("goto", "recorded"): {**_STEP, "to": "b", "attempt": 1},
+    ("plan", "replaced"): {**_STEP, "text": "", "diff": {}},
     ("rollback", "recorded"): {"conversation": "c", "position": 0},
     ("file_change", "recorded"): _CHANGE,
     ("file_change", "imported"): _CHANGE,

@@ -19,11 +19,16 @@ from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.facts import DecisionRecorded, DecisionWaiting, PlanReplaced
 from minions.contracts.json_values import JsonValue
-from minions.engine.compile.kinds.plan import plan_report
+from minions.contracts.plan_diffs import PlanDiff
+from minions.contracts.plans import Plan
+from minions.engine.compile.plan_report import plan_report
+from minions.engine.history.lookup import find_run, show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.interfaces.wiring.extensions import built_in_extensions
+from minions.recipe.kinds.plan import QUESTION
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World
@@ -398,6 +403,101 @@ async def test_a_weak_model_writes_the_plan_as_text(work: Work) -> None:
     assert list(work.files()) == ["shop/items.py"]
 
 
+async def _failed_check(work: Work, command: str, repair: str) -> AgentResult[object]:
+    skip_without_sandbox()
+
+    def answer(prompt: Prompt) -> Answer:
+        is_repair = "It failed:" in text_of(prompt)
+        return repair if is_repair else worker(checked(command), AnyFile())(prompt)
+
+    return await work.run(answer, max_replans=0)
+
+
+async def test_a_failed_test_is_told_by_its_command_exit_code_and_output(work: Work) -> None:
+    result = await _failed_check(work, "echo not mended; exit 3", "nothing to change")
+    assert result.error is not None
+    assert (result.error.code, result.error.where) == ("plan-failed", "work/check")
+    assert result.error.message == (
+        "The plan failed at check. Done: one, two. Skipped: nothing.\n"
+        "Step 'check': `echo not mended; exit 3` ended with exit code 3:\nnot mended"
+    )
+
+
+async def test_a_repair_that_cannot_be_used_does_not_hide_the_failed_test(work: Work) -> None:
+    repair = "one.py\n<<<<<<< SEARCH\nnot there\n=======\nx\n>>>>>>> REPLACE"
+    result = await _failed_check(work, "echo not mended; exit 3", repair)
+    assert result.error is not None
+    assert result.error.where == "work/check"
+    assert "`echo not mended; exit 3` ended with exit code 3:\nnot mended\n" in (
+        result.error.message
+    )
+    assert "Its repair failed: These changes cannot be made" in result.error.message
+    assert "check__" not in result.error.message
+
+
+async def test_of_a_long_output_the_end_is_told(work: Work) -> None:
+    command = "for n in $(seq 1 2000); do echo line $n; done; exit 1"
+    result = await _failed_check(work, command, "nothing to change")
+    assert result.error is not None
+    assert result.error.message.endswith("line 1999\nline 2000")
+    assert "characters before this are left out) …" in result.error.message
+    assert "line 1\n" not in result.error.message
+    assert len(result.error.message) < 3_000
+
+
+async def test_a_command_that_prints_nothing_is_told(work: Work) -> None:
+    result = await _failed_check(work, "exit 7", "nothing to change")
+    assert result.error is not None
+    assert result.error.message.endswith("`exit 7` ended with exit code 7. It printed nothing.")
+
+
+async def test_the_report_of_a_failed_test_has_its_command_and_exit_code(work: Work) -> None:
+    result = await _failed_check(work, "echo so; exit 3", "nothing to change")
+    [execution] = result.executions
+    own = execution.steps[9:]  # without those of the planner
+    *_, report = plan_report(checked("echo so; exit 3"), own)
+    assert report == {
+        "id": "check",
+        "type": "validate",
+        "status": "failed",
+        "error": "`echo so; exit 3` ended with exit code 3:\nso",
+        "command": "echo so; exit 3",
+        "exit_code": 3,
+    }
+
+
+async def test_changes_that_cannot_be_made_are_told_by_the_step_of_the_plan(work: Work) -> None:
+    (work.folder / "a.py").write_text("x = 1\n")
+    change: JsonValue = {"id": "change", "type": "modify", "goal": "Change", "files": ["a.py"]}
+
+    def answer(prompt: Prompt) -> Answer:
+        if "You plan work" in text_of(prompt):
+            return json.dumps({"name": "Change", "steps": [change]})
+        return "a.py\n<<<<<<< SEARCH\nnot there\n=======\nx\n>>>>>>> REPLACE"
+
+    result = await work.run(answer, max_replans=0)
+    assert result.error is not None
+    assert result.error.where == "work/change"
+    assert "Step 'change': These changes cannot be made, and nothing was changed:\n- a.py:" in (
+        result.error.message
+    )
+
+
+async def test_a_verdict_that_is_no_pass_is_told_in_its_words(work: Work) -> None:
+    judge: JsonValue = {"id": "check", "type": "validate", "goal": "Good", "dependencies": ["one"]}
+    one: JsonValue = {"id": "one", "type": "generate", "goal": "Write", "artifacts": ["one.py"]}
+    plan: JsonValue = {"name": "Judged", "steps": [one, judge]}
+
+    def answer(prompt: Prompt) -> Answer:
+        is_judge = "Judge whether" in text_of(prompt)
+        return "one.py lacks x\nVERDICT: FAIL" if is_judge else worker(plan, AnyFile())(prompt)
+
+    result = await work.run(answer, max_replans=0)
+    assert result.error is not None
+    assert result.error.where == "work/check"
+    assert "Step 'check': one.py lacks x\nVERDICT: FAIL" in result.error.message
+
+
 # --- approval -----------------------------------------------------------------------------------
 
 
@@ -407,12 +507,14 @@ class Decides(Decider):
     def __init__(self, *answers: JsonValue) -> None:
         self.answers = list(answers)
         self.questions: list[str] = []
+        self.asked: list[Question] = []
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
         return Verdict.REJECTED
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
         self.questions.append(question.text)
+        self.asked.append(question)
         return self.answers.pop(0) if self.answers else NoAnswer.LATER
 
 
@@ -449,6 +551,113 @@ async def test_a_person_may_edit_the_plan(work: Work) -> None:
     assert result.error is None
     assert list(work.files()) == ["shop/items.py"]
     assert "Only this" in text_of(work.prompts[1])
+
+
+REST: Final[dict[str, JsonValue]] = {
+    "name": "Rest",
+    "steps": [
+        {"id": "use", "type": "generate", "goal": "Use it so", "artifacts": ["shop/use.py"]},
+        {"id": "more", "type": "generate", "goal": "More", "artifacts": ["shop/more.py"]},
+    ],
+}
+"""The plan after `PLAN`, of which `use` failed."""
+DIFFERENCE: Final = (
+    "NEW PLAN: Rest\n"
+    "  1 done, 1 added, 1 changed\n"
+    "✓ model (generate): done\n"
+    "~ use (generate): changed, it failed\n"
+    "    GOAL:\n"
+    "    - Use Item\n"
+    "    + Use it so\n"
+    "    DEPENDENCIES:\n"
+    "    - model\n"
+    "+ more (generate): added\n"
+    "    TYPE: generate\n"
+    "    GOAL: More\n"
+    "    ARTIFACTS: shop/more.py"
+)
+
+
+def fails_once(prompt: Prompt) -> Answer:
+    """Does not do `use` of the first plan, and plans the rest."""
+    text = text_of(prompt)
+    if "An earlier plan failed" in text:
+        return json.dumps(REST)
+    if "Use Item" in text and "You plan work" not in text:
+        return "I will not."
+    return worker(PLAN, {**FILES, "shop/more.py": "x = 1\n"})(prompt)
+
+
+async def test_a_plan_after_a_failure_is_shown_as_what_differs(work: Work) -> None:
+    decider = Decides("yes")
+    work.services = evolve(work.services, decider=decider)
+    await work.run(fails_once, approval="required")
+    first, second = decider.questions
+    assert first.startswith("PLAN: Shop\n")
+    assert second == f"{DIFFERENCE}\n{QUESTION}"
+    plan, replan = (each.plan for each in decider.asked)
+    assert plan is not None
+    assert (plan.text.strip(), plan.diff) == (first.removesuffix(f"\n{QUESTION}"), None)
+    assert replan is not None
+    assert replan.diff is not None
+    assert replan.text.startswith("PLAN: Rest\n\nSTEP: use\n")
+    assert replan.diff.applied_to(Plan.from_json({"id": "Shop", **PLAN})) == Plan.from_json(
+        {"id": "Rest", **REST}
+    )
+
+
+async def test_the_difference_is_recorded_with_the_question(work: Work) -> None:
+    work.services = evolve(work.services, decider=Decides("yes"))
+    result = await work.run(fails_once, approval="required")
+    assert result.status is RunStatus.NEEDS_DECISION
+    rows = await work.services.journal.entries(result.session_id, run_id=result.run_id)
+    [first] = [row.fact for row in rows if isinstance(row.fact, DecisionRecorded)]
+    [waiting] = [row.fact for row in rows if isinstance(row.fact, DecisionWaiting)]
+    assert first.plan is not None
+    assert first.plan.diff is None
+    assert waiting.plan is not None
+    assert waiting.plan.diff is not None
+    assert PlanDiff.from_json(waiting.plan.diff).to_text() == DIFFERENCE
+
+
+async def test_where_nobody_is_asked_the_difference_is_recorded_and_told(work: Work) -> None:
+    result = await work.run(fails_once)
+    assert result.error is None
+    rows = await work.services.journal.entries(result.session_id, run_id=result.run_id)
+    [replaced] = [row.fact for row in rows if isinstance(row.fact, PlanReplaced)]
+    assert (replaced.step_id, replaced.text) == ("work", DIFFERENCE)
+    run = await show_run(
+        work.services.journal, await find_run(work.services.journal, result.run_id)
+    )
+    [note] = [each for each in run.notes if each.kind == "plan"]
+    assert (note.step_id, note.state, note.facts["text"]) == ("work", "replaced", DIFFERENCE)
+
+
+async def test_the_question_about_a_new_plan_outlives_a_kill(tmp_path: Path) -> None:
+    """What differs is the same before and after, and is recorded once."""
+    at, asked = 0, 0
+    while True:
+        at += 5
+        (tmp_path / str(at)).mkdir()
+        work, world = Work(tmp_path / str(at)), World()
+        decider = Decides("yes", "yes")
+        work.services = evolve(deterministic_services(world.journal), decider=decider)
+
+        def fresh(work: Work = work, world: World = world) -> AgentExecutor:
+            return AgentExecutor(
+                world.model(fails_once), extensions=built_in_extensions(), services=work.services
+            )
+
+        if not await world.killed(fresh(), work.recipe(approval="required"), at):
+            break
+        result = await fresh().resume("run_1")
+        assert result.error is None, at
+        rows = await world.journal.entries(result.session_id, run_id="run_1")
+        taken = [row.fact for row in rows if isinstance(row.fact, DecisionRecorded)]
+        assert [each.plan and bool(each.plan.diff) for each in taken] == [False, True]
+        assert (taken[-1].question or "").startswith(DIFFERENCE)
+        asked += len(decider.questions)
+    assert asked > 0
 
 
 async def test_an_edited_plan_with_faults_is_shown_with_them(work: Work) -> None:

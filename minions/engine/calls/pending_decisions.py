@@ -17,8 +17,14 @@ from minions.contracts.calls import ToolCall, ToolFailure
 from minions.contracts.decision_words import Answer, Approve, Decision, Reject, word_of
 from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
-from minions.contracts.facts import DecisionFact, DecisionRecorded, DecisionWaiting
+from minions.contracts.facts import (
+    DecisionFact,
+    DecisionRecorded,
+    DecisionWaiting,
+    RecordedProposal,
+)
 from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
@@ -322,6 +328,16 @@ def _asking(question: Question) -> DecisionWaiting:
         form=question.form,
         default=question.default if question.has_default else UNSET,
         timeout_s=question.timeout_s,
+        plan=_proposal(question.plan) if question.plan is not None else None,
+    )
+
+
+def _proposal(plan: PlanProposal) -> RecordedProposal:
+    return RecordedProposal(
+        text=plan.text,
+        notes=plan.notes or None,
+        faults=plan.faults or None,
+        diff=plan.diff.to_json() if plan.diff is not None else None,
     )
 
 

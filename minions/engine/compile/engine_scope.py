@@ -11,6 +11,7 @@ from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue
+from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import StepScope
 from minions.recipe.model import AgentRecipe, ModelConfig
@@ -85,6 +86,7 @@ class EngineScope(StepScope):
         default: Default,
         timeout_s: float | None,
         place: str = "ask",
+        plan: PlanProposal | None = None,
     ) -> JsonValue:
         """Ask a person, and return the answer.
 
@@ -93,7 +95,16 @@ class EngineScope(StepScope):
             default: Counts if nobody answers in time.
             timeout_s: How long to wait, in seconds; None: without a limit.
             place: Unique in the step, where it asks several questions.
+            plan: The plan that the question is about; None: it is about something else.
         Raises:
             StepFailedError: There is no answer yet (`needs-decision`), or none came in time
                 (`ask-timeout`).
+        """
+
+    @abstractmethod
+    async def record_new_plan(self, diff: PlanDiff, *, place: str) -> None:
+        """Record that a plan takes the place of one that failed, where nobody is asked.
+
+        Args:
+            place: Unique in the step, and the same when the step is entered again.
         """

@@ -21,6 +21,7 @@ from minions.contracts.facts import (
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
+    PlanReplaced,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -136,6 +137,8 @@ class EventMaker:
                 return _tool_finished(entry, fact)
             case DecisionWaiting():
                 return _waiting(entry, fact)
+            case PlanReplaced(step_id=step_id, text=text, diff=diff):
+                return events.PlanReplaced(**_step_place(entry, step_id), text=text, diff=diff)
             case (
                 RunRejected() | StepWithdrawn() | ConversationStarted() | ModelCallLoss()
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
@@ -285,7 +288,7 @@ def _tool_finished(entry: JournalEntry, fact: ToolCallOutcome) -> RunEvent:
 
 
 def _waiting(entry: JournalEntry, fact: DecisionWaiting) -> RunEvent:
-    shown = ("tool", "arguments", "digest", "question", "form", "default", "timeout_s")
+    shown = ("tool", "arguments", "digest", "question", "form", "default", "timeout_s", "plan")
     body = body_of(fact)
     return events.StepWaiting(
         **_step_place(entry, fact.step_id),

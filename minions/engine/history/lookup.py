@@ -32,6 +32,7 @@ from minions.contracts.facts import (
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
+    PlanReplaced,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -142,7 +143,8 @@ class RunNote:
 
     kind: str
     """`goto`: a back edge after a failure; `decision`: asked for or made by a person; `route`: no
-    next step could be chosen; `file_rollback`: files that the run changed were restored."""
+    next step could be chosen; `file_rollback`: files that the run changed were restored;
+    `plan`: a plan took the place of one that failed."""
     step_id: str
     state: str
     """Of a decision `waiting`, or its word: `approve`, `reject`, `answer`, `default`, or the
@@ -433,7 +435,7 @@ def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
     called: dict[str, ToolCallStarted] = {}
     for entry in entries:
         match fact := entry.fact:
-            case BackEdge() | RouteFailed() | DecisionWaiting():
+            case BackEdge() | RouteFailed() | DecisionWaiting() | PlanReplaced():
                 yield _note(entry, fact.step_id, fact.state, entry.body)
             case RunResumed():
                 for key, decision in fact.decided.items():

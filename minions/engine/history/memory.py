@@ -16,6 +16,7 @@ from minions.contracts.facts import (
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
+    PlanReplaced,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -196,9 +197,9 @@ def apply_entry(
         case (
             RunBeginning() | RunFinished() | RunLimitReached() | RunRejected() | StepEnd()
             | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
-            | DecisionFact() | BackEdge() | RouteFinished() | RouteFailed() | WarningRecorded()
-            | FileChangeFact() | FileRollbackFact() | SessionOpened() | SessionForked()
-            | SessionCut() | UnreadableFact()
+            | DecisionFact() | BackEdge() | PlanReplaced() | RouteFinished() | RouteFailed()
+            | WarningRecorded() | FileChangeFact() | FileRollbackFact() | SessionOpened()
+            | SessionForked() | SessionCut() | UnreadableFact()
         ):  # fmt: skip
             pass  # it adds no message
         case _:

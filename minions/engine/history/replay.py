@@ -26,6 +26,7 @@ from minions.contracts.facts import (
     FileRollbackFact,
     MessageRecorded,
     ModelCallFact,
+    PlanReplaced,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -282,8 +283,8 @@ class Replay:
             case StepFact():
                 self._add_step_row(self._rows_of(entry), entry, fact)
             case (
-                ConversationStarted() | Rollback() | DecisionFact() | RouteFinished()
-                | RouteFailed()
+                ConversationStarted() | Rollback() | DecisionFact() | PlanReplaced()
+                | RouteFinished() | RouteFailed()
             ):  # fmt: skip
                 self._rows_of(entry)
             case BackEdge(attempt=attempt):

@@ -19,6 +19,7 @@ from minions.contracts.facts import (
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
+    PlanReplaced,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -174,8 +175,8 @@ class SessionConversation:
                 RunBeginning() | RunFinished() | RunLimitReached() | RunRejected()
                 | SessionOpened() | StepFact() | ConversationStarted() | ModelCallFact()
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
-                | RouteFinished() | RouteFailed() | WarningRecorded() | FileChangeFact()
-                | FileRollbackFact() | UnreadableFact()
+                | PlanReplaced() | RouteFinished() | RouteFailed() | WarningRecorded()
+                | FileChangeFact() | FileRollbackFact() | UnreadableFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:

@@ -22,9 +22,11 @@ from minions.contracts.errors import (
     UsageError,
 )
 from minions.contracts.executions import StepExecution
+from minions.contracts.facts import PlanReplaced
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
+from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import DefaultStep
 from minions.contracts.verdicts import CompletionMode
@@ -260,6 +262,7 @@ class JournalledScope(EngineScope):
         default: Default,
         timeout_s: float | None,
         place: str = "ask",
+        plan: PlanProposal | None = None,
     ) -> JsonValue:
         """Ask a person; the key is unique in the step."""
         question = Question(
@@ -271,8 +274,15 @@ class JournalledScope(EngineScope):
             default=default.value,
             has_default=default.is_given,
             timeout_s=timeout_s,
+            plan=plan,
         )
         return await answer_to(self._view, question)
+
+    async def record_new_plan(self, diff: PlanDiff, *, place: str) -> None:
+        """Once: a replayed fact is not stored again."""
+        view = self._view
+        fact = PlanReplaced(step_id=view.address, text=diff.to_text(), diff=diff.to_json())
+        await view.context.scope.recorder.record(f"{view.key}/{place}", fact)
 
     def _runner(self) -> RecipeRunner:
         runner = self._view.context.recipe_runner

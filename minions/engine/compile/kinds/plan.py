@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from minions.contracts.errors import FailureInfo, StepFailedError, UsageError
-from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.failure_categories import FailureCategory
-from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue
+from minions.contracts.plan_diffs import PlanDiff, PlanProposal, diff_plans
+from minions.contracts.plans import Plan, json_object
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import ToolSpec
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.plan_report import (
+    plan_failure,
+    plan_report,
+    report_text,
+    rollback_words,
+)
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import WrittenStep, as_text, bounded
 from minions.engine.history.replay import RecordedInParts
@@ -23,7 +29,7 @@ from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.kinds.plan import QUESTION, PlanSpec
 from minions.recipe.planner import RecipePlanner
 
-__all__ = ["COMPILER", "PlanningStep", "plan_report"]
+__all__ = ["COMPILER", "PlanningStep"]
 
 _YES: Final = ("yes", "y", "ok", "run", "true")
 _NO: Final = ("no", "n", "stop", "false", "")
@@ -94,6 +100,8 @@ class _Planning:
         self._drafts = 0
         self._done: dict[str, JsonValue] = {}
         self._report: list[dict[str, JsonValue]] = []
+        self._before: Plan | None = None
+        """The plan that failed last; None: none did."""
 
     async def run(self) -> object:
         spec = self._step.spec
@@ -108,8 +116,9 @@ class _Planning:
                 return {"plan": plan["plan"], "steps": self._report, "replans": number}
             if number == spec.max_replans or outcome.error.category in _HOPELESS:
                 undone = await self._rolled_back(number)
-                raise StepFailedError(_failure(outcome.error, self._report, undone))
-            plan = await self._approved(_told(self._report))
+                raise StepFailedError(plan_failure(outcome.error, self._report, undone))
+            self._before = Plan.from_json(json_object(plan["plan"]))
+            plan = await self._approved(report_text(self._report))
         raise AssertionError  # the last round returns or raises
 
     async def _carried_out(self, plan: Mapping[str, JsonValue], number: int) -> NestedOutcome:
@@ -124,7 +133,7 @@ class _Planning:
         if not self._step.spec.rolls_back:
             return ""
         places = [f"work-{each}" for each in range(number, -1, -1)]
-        return "\n".join(_rollback_words(each) for each in await self._scope.roll_back(places))
+        return "\n".join(rollback_words(each) for each in await self._scope.roll_back(places))
 
     # --- planning and approval ------------------------------------------------------------------
 
@@ -132,14 +141,16 @@ class _Planning:
         """A plan without faults that a person approved, where that is asked for."""
         plan = await self._drafted(earlier=earlier)
         if not self._step.spec.needs_approval or not self._step.spec.is_run:
-            return _right(plan)
+            return await self._unasked(_right(plan))
         for _ in range(_MOST_CHANGES):
+            proposal = _proposal(plan, self._diff(plan))
             answer = await self._scope.ask_person(
-                _question(plan),
+                _question(proposal),
                 form=None,
                 default=Default(),
                 timeout_s=None,
                 place=f"approval-{self._drafts}",
+                plan=proposal,
             )
             said = str(answer).strip()
             if said.casefold() in _YES and plan["ok"] is True:
@@ -151,6 +162,19 @@ class _Planning:
                 return plan
         message = "The plan was rejected. Nothing of it was carried out."
         raise StepFailedError(FailureInfo(code="plan-rejected", message=message))
+
+    async def _unasked(self, plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+        """The plan, after what differs from the one that failed is recorded for people."""
+        if (diff := self._diff(plan)) is not None:
+            await self._scope.record_new_plan(diff, place=f"new-plan-{self._drafts}")
+        return plan
+
+    def _diff(self, plan: Mapping[str, JsonValue]) -> PlanDiff | None:
+        """What differs from the plan that failed; None: none did."""
+        if self._before is None:
+            return None
+        statuses = {str(each["id"]): str(each["status"]) for each in self._report}
+        return diff_plans(self._before, Plan.from_json(json_object(plan["plan"])), statuses)
 
     async def _changed(
         self, said: str, plan: Mapping[str, JsonValue], earlier: str
@@ -217,17 +241,31 @@ def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     raise StepFailedError(FailureInfo(code="bad-plan", message=message))
 
 
-def _question(plan: Mapping[str, JsonValue]) -> str:
-    """The plan as a person is asked about it."""
-    parts = [str(plan["text"]).strip()]
-    parts += [f"Note: {each}" for each in cast("Sequence[JsonValue]", plan["notes"])]
-    if plan["ok"] is not True:
-        parts += ["It has faults and cannot be carried out as it is:", _faults_of(plan)]
+def _proposal(plan: Mapping[str, JsonValue], diff: PlanDiff | None) -> PlanProposal:
+    return PlanProposal(
+        text=str(plan["text"]),
+        notes=tuple(map(str, cast("Sequence[JsonValue]", plan["notes"]))),
+        faults=() if plan["ok"] is True else _listed_faults(plan),
+        diff=diff,
+    )
+
+
+def _question(plan: PlanProposal) -> str:
+    """The plan, or what differs from the one before it, as a person is asked about it."""
+    parts = [plan.text.strip() if plan.diff is None else plan.diff.to_text()]
+    parts += [f"Note: {each}" for each in plan.notes]
+    if plan.faults:
+        faults = "\n".join(f"- {each}" for each in plan.faults)
+        parts += ["It has faults and cannot be carried out as it is:", faults]
     return "\n".join([*parts, QUESTION])
 
 
 def _faults_of(plan: Mapping[str, JsonValue]) -> str:
-    return "\n".join(f"- {each}" for each in cast("Sequence[JsonValue]", plan["faults"]))
+    return "\n".join(f"- {each}" for each in _listed_faults(plan))
+
+
+def _listed_faults(plan: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    return tuple(map(str, cast("Sequence[JsonValue]", plan["faults"])))
 
 
 def _is_plan(said: str) -> bool:
@@ -237,93 +275,6 @@ def _is_plan(said: str) -> bool:
 
 def _joined(earlier: str, plan: Mapping[str, JsonValue]) -> str:
     return f"{earlier}\nThe plan that the person read:\n{plan['text']}".strip()
-
-
-# --- the report ---------------------------------------------------------------------------------
-
-
-def plan_report(
-    plan: JsonValue, executions: Iterable[StepExecution[object]]
-) -> list[dict[str, JsonValue]]:
-    """How each step of a plan ended, in the order of the plan.
-
-    Args:
-        plan: The plan as JSON.
-        executions: Of the plan's recipe: the latest of each of its steps counts.
-    """
-    latest = {each.step_id: each for each in executions}
-    steps = plan.get("steps") if isinstance(plan, Mapping) else ()
-    return [
-        _step_report(step, latest)
-        for step in (steps if isinstance(steps, list | tuple) else ())
-        if isinstance(step, Mapping)
-    ]
-
-
-def _step_report(
-    step: Mapping[str, JsonValue], latest: Mapping[str, StepExecution[object]]
-) -> dict[str, JsonValue]:
-    step_id = str(step["id"])
-    own = [
-        each for name, each in latest.items() if name == step_id or name.startswith(f"{step_id}__")
-    ]
-    failed = next((each for each in own if each.status is StepStatus.FAILED), None)
-    last = latest.get(f"{step_id}__written") if step["type"] in _CHANGING else latest.get(step_id)
-    status = StepStatus.SKIPPED
-    if failed is not None:
-        status = StepStatus.FAILED
-    elif last is not None:
-        status = last.status
-    shown: dict[str, JsonValue] = {"id": step_id, "type": step["type"], "status": status.value}
-    if failed is not None and failed.error is not None:
-        shown["error"] = failed.error.message
-    if step.get("artifacts"):
-        shown["artifacts"] = step["artifacts"]
-    return shown
-
-
-_CHANGING: Final = ("generate", "modify", "cleanup")
-
-
-def _told(report: Sequence[Mapping[str, JsonValue]]) -> str:
-    """The report for the planner."""
-    lines: list[str] = []
-    for each in report:
-        made = each.get("artifacts")
-        wrote = f", made {', '.join(map(str, made))}" if isinstance(made, list) else ""
-        why = f": {bounded(str(each['error']))}" if "error" in each else ""
-        lines.append(f"- {each['id']} ({each['type']}): {each['status']}{wrote}{why}")
-    return "\n".join(lines)
-
-
-def _rollback_words(report: RollbackReport) -> str:
-    """What a rollback did, for a person."""
-    left = [f"{each.path} ({each.outcome.value})" for each in report.files if not each.is_as_before]
-    done = sum(each.is_as_before for each in report.files)
-    words = f"Rolled back {done} files and folders."
-    if left:
-        words += f" Left as they are: {', '.join(left)}."
-    if report.not_reversible:
-        calls = ", ".join(f"{each.tool} in {each.address}" for each in report.not_reversible)
-        words += f" Not reversible: {calls}."
-    return words
-
-
-def _failure(
-    error: FailureInfo, report: Sequence[Mapping[str, JsonValue]], undone: str
-) -> FailureInfo:
-    """The failure of a plan, with the ids of its steps."""
-    by_status = {
-        status: [str(each["id"]) for each in report if each["status"] == status]
-        for status in ("failed", "completed", "skipped")
-    }
-    message = (
-        f"The plan failed at {', '.join(by_status['failed']) or 'its recipe'}. "
-        f"Done: {', '.join(by_status['completed']) or 'nothing'}. "
-        f"Skipped: {', '.join(by_status['skipped']) or 'nothing'}.\n{error.message}"
-    )
-    message = f"{message}\n{undone}" if undone else message
-    return evolve(error, code="plan-failed", message=message)
 
 
 class _PlanCompiler(StepCompiler[PlanSpec]):
