@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,7 @@ __all__ = ["POLICIES", "Policy", "TerminalDecider", "decider_for", "named_policy
 POLICIES: Final = ("ask", "deny", "all", "wait")
 _YES: Final = ("y", "yes")
 _EDIT: Final = ("e", "edit")
+_SHOW: Final = ("s", "show")
 
 
 class Policy(Decider):
@@ -50,6 +52,7 @@ class TerminalDecider(Decider):
         *,
         approvals: Decider | None = None,
         edit: Callable[[str], str | None] | None = None,
+        width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
     ) -> None:
         """Nothing is asked yet.
 
@@ -59,11 +62,13 @@ class TerminalDecider(Decider):
             approvals: Approves calls; None: the person does that, too.
             edit: Lets the person edit a text and gives it back, None if it was not saved; None: the
                 editor of the environment.
+            width: The columns of the terminal.
         """
         self._write = write
         self._read_line = read_line
         self._approvals = approvals
         self._edit = edit or _edited
+        self._width = width
         self._asking = asyncio.Lock()
         self.pausing: Callable[[], AbstractContextManager[object]] = nullcontext
         """A context in which the progress does not draw over the question."""
@@ -93,24 +98,28 @@ class TerminalDecider(Decider):
         """Ask until the answer fits the form; an empty line is the default."""
         async with self._asking:
             with self.pausing():
-                self._write(question.text)
+                self._write(_told(question, self._width()))
                 if question.form is not None:
                     self._write(f"  ({_wanted(question.form)})")
                 return await self._fitting(question)
 
     async def _fitting(self, question: Question) -> JsonValue | NoAnswer:
         default = f" [{dumps(question.default)}]" if question.has_default else ""
-        plan = _plan_in(question)
+        plan = question.plan
         if plan is not None:
-            default = " (yes, no, edit, or what to do differently)"
+            show = "show for the whole plan, " if plan.diff is not None else ""
+            default = f" (yes, no, edit, {show}or what to do differently)"
         while True:
             line = await self._line(f"your answer{default}: ")
             if line is None:
                 return NoAnswer.LATER
             if plan is not None and line.casefold() in _EDIT:
-                edited = await run_in_daemon_thread(lambda: self._edit(plan))
-                if edited is not None and edited.strip():
+                edited = await self._edited(plan.text)
+                if edited is not None:
                     return edited
+                continue
+            if plan is not None and plan.diff is not None and line.casefold() in _SHOW:
+                self._write(plan.text.strip())
                 continue
             if not line and question.has_default:
                 return question.default
@@ -119,6 +128,11 @@ class TerminalDecider(Decider):
             except UsageError as error:
                 self._write(error.message)
 
+    async def _edited(self, text: str) -> str | None:
+        """The text as the person edited it; None: nothing was saved."""
+        edited = await run_in_daemon_thread(lambda: self._edit(text))
+        return edited if edited is not None and edited.strip() else None
+
     async def _line(self, prompt: str) -> str | None:
         """The line that was typed; None: the input has ended."""
         self._write(prompt)
@@ -126,10 +140,17 @@ class TerminalDecider(Decider):
         return line.strip() if line else None
 
 
-def _plan_in(question: Question) -> str | None:
-    """The plan that the question is about; None: it is about something else."""
-    plan, end, _ = question.text.partition("\nEND_PLAN\n")
-    return f"{plan}{end}" if end and plan.startswith("PLAN:") else None
+def _told(question: Question, width: int) -> str:
+    """The question; what differs between plans is wrapped, so that its indents can be seen."""
+    if question.plan is None or question.plan.diff is None:
+        return question.text
+    import textwrap
+
+    lines: list[str] = []
+    for line in question.text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def _edited(text: str) -> str | None:

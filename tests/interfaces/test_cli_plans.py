@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from attrs import evolve
 
 from command_line import Cli, Write
 from minions.contracts.decisions import Question
+from minions.contracts.plan_diffs import PlanProposal, diff_plans
+from minions.contracts.plans import Plan, PlanStep, PlanStepType
 from minions.interfaces.deciders import TerminalDecider
 
 MODEL: Final = """\
@@ -123,6 +126,32 @@ def test_a_command_line_that_means_nothing_is_refused(
     assert (done.code, words in done.err) == (2, True), done.err
 
 
+FAILS_ONCE: Final = MODEL.replace(
+    "def answer(prompt):\n",
+    """def answer(prompt):
+    said = "\\n".join(message.content or "" for message in prompt.messages)
+    if "An earlier plan failed" in said:
+        return json.dumps(PLAN).replace("Write notes", "Write them so")
+    if "You plan work" not in said and "Write them so" not in said:
+        return "I will not."
+""",
+)
+REPLACED: Final = diff_plans(
+    Plan(
+        id="Shop",
+        steps=(
+            PlanStep(id="model", type=PlanStepType.GENERATE, goal="Write it"),
+            PlanStep(
+                id="use",
+                type=PlanStepType.GENERATE,
+                goal="Use the item in a way that does not need to be told",
+            ),
+        ),
+    ),
+    Plan(id="Rest", steps=(PlanStep(id="use", type=PlanStepType.GENERATE, goal="Use it"),)),
+    {"model": "completed", "use": "failed"},
+)
+
 # --- at the terminal ----------------------------------------------------------------------------
 
 QUESTION: Final = Question(
@@ -131,6 +160,7 @@ QUESTION: Final = Question(
     step_id="work",
     text="PLAN: a\nSTEP: b\nEND_PLAN\nCarry out this plan?",
     form=None,
+    plan=PlanProposal(text="PLAN: a\nSTEP: b\nEND_PLAN\n"),
 )
 
 
@@ -155,6 +185,75 @@ async def test_the_editor_gets_the_plan_and_gives_the_answer() -> None:
 async def test_an_editor_that_saved_nothing_asks_again() -> None:
     answer, shown = await _answered(None, "e", "yes")
     assert (answer, len(shown)) == ("yes", 1)
+
+
+REPLAN: Final = evolve(
+    QUESTION,
+    text=f"{REPLACED.to_text()}\nCarry out this plan?",
+    plan=PlanProposal(text="PLAN: Rest\nSTEP: use\nEND_PLAN\n", diff=REPLACED),
+)
+
+
+async def _asked(*lines: str) -> tuple[object, list[str]]:
+    waiting, written = iter(lines), list[str]()
+    decider = TerminalDecider(written.append, lambda: f"{next(waiting)}\n", width=lambda: 40)
+    return await decider.answer(REPLAN), written
+
+
+async def test_what_differs_is_readable_at_forty_columns() -> None:
+    answer, written = await _asked("yes")
+    assert answer == "yes"
+    assert written[0] == (
+        "NEW PLAN: Rest\n"
+        "  1 done, 1 changed\n"
+        "✓ model (generate): done\n"
+        "~ use (generate): changed, it failed\n"
+        "    GOAL:\n"
+        "    - Use the item in a way that does\n"
+        "      not need to be told\n"
+        "    + Use it\n"
+        "Carry out this plan?"
+    )
+    assert "show for the whole plan" in written[1]
+
+
+async def test_the_whole_plan_is_shown_on_demand() -> None:
+    answer, written = await _asked("show", "no")
+    assert answer == "no"
+    assert written[2] == "PLAN: Rest\nSTEP: use\nEND_PLAN"
+
+
+def test_a_new_plan_is_shown_also_where_nobody_is_asked(cli: Cli, write: Write) -> None:
+    write("model.py", FAILS_ONCE)
+    done = cli("do", "Write notes", "-w", "work", "--yes", *OPTIONS)
+    assert done.code == 0
+    assert (
+        "    work is planned again:\n"
+        "    NEW PLAN: Notes\n"
+        "      1 changed\n"
+        "    ~ write (generate): changed, it failed\n"
+        "        GOAL:\n"
+        "        - Write notes\n"
+        "        + Write them so\n"
+    ) in done.err
+
+
+def test_a_waiting_run_shows_what_differs(cli: Cli, write: Write) -> None:
+    write("model.py", FAILS_ONCE)
+    cli("do", "Write notes", "-w", "work", *OPTIONS)
+    stored = ("--extensions", "model.py", "--db", "j.sqlite")
+    answered = cli("answer", "run_", "yes", *stored)
+    assert answered.code == 3
+    assert "~ write (generate): changed, it failed\n" in answered.err
+    assert cli("answer", "run_", "yes", *stored).code == 0
+
+
+def test_a_failed_plan_names_its_step_and_the_cause(cli: Cli, write: Write) -> None:
+    write("model.py", FAILS_ONCE)
+    done = cli("do", "Write notes", "-w", "work", "--yes", "--max-replans", "0", *OPTIONS)
+    assert done.code == 1
+    assert "Step 'write': The answer lacks notes.md." in done.err
+    assert "work/write" in done.err
 
 
 def test_what_a_plan_will_cost_is_not_known_before(cli: Cli, write: Write) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from minions.contracts.events import RunStarted, StepFinished, StepStarted
+from minions.contracts.events import PlanReplaced, RunStarted, StepFinished, StepStarted
 from minions.contracts.facts import StepFinished as Ended
 from minions.contracts.facts import StepStarted as Begun
 from minions.contracts.json_values import JsonValue
@@ -122,3 +122,24 @@ def test_without_a_terminal_a_long_loop_tells_a_line_for_each_tenth() -> None:
         progress.on_event(finished("each", index))
     assert [line.strip() for line in lines[1:3]] == ["each: 4/40", "each: 8/40"]
     assert len(lines) == 10
+
+
+def test_a_new_plan_is_drawn_above_the_list_and_cannot_draw_itself() -> None:
+    progress, stream = on_screen()
+    progress.on_event(
+        PlanReplaced(
+            run_id="run_1",
+            session_id="ses_1",
+            timestamp=NOW,
+            step_id="work",
+            text="NEW PLAN: Rest\n+ use (modify): added\n    GOAL: [bold]a[/bold] \x1b[2J"
+            + " word" * 20,
+            diff={},
+        )
+    )
+    shown = drawn(progress, stream)
+    assert "work is planned again:" in shown
+    assert "+ use (modify): added" in shown
+    assert "GOAL: [bold]a[/bold]" in shown
+    assert "\x1b[2J" not in shown
+    assert "\n        word word" in shown.replace("\r", "")

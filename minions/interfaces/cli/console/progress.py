@@ -6,6 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeGuard
 
@@ -13,6 +14,7 @@ from minions.contracts.durations import spoken
 from minions.contracts.events import (
     AttemptFailed,
     LimitReached,
+    PlanReplaced,
     RunEvent,
     RunStarted,
     StepDeltaEvent,
@@ -25,6 +27,7 @@ from minions.contracts.events import (
 from minions.contracts.facts import StepOutcome
 from minions.contracts.facts import StepStarted as StepBegun
 from minions.engine.history.run_items import ItemTotals
+from minions.interfaces.cli.console.console import hanging
 from minions.interfaces.cli.console.item_totals import ItemCounter, totals_words
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import painter, plain
@@ -109,6 +112,8 @@ class PlainProgress(Progress):
         if isinstance(event, StepWaiting):
             asked = event.data.get("question") or event.data.get("tool")
             return f"    {event.address} waits for an {event.what}: {asked}"
+        if isinstance(event, PlanReplaced):
+            return f"    {event.address} is planned again:\n{indent(event.text, '    ')}"
         if isinstance(event, LimitReached):
             return f"  {self._paint('limit reached', 'yellow')}: {event.message}"
         return None
@@ -204,6 +209,8 @@ class LiveProgress(Progress):
             self._is_started = True
         elif isinstance(event, StepStarted | StepFinished):
             self._on_step(event)
+        elif isinstance(event, PlanReplaced):
+            self._console.print(_new_plan(event, self._console.width))
         else:
             self._on_detail(event)
 
@@ -259,6 +266,13 @@ class LiveProgress(Progress):
         for line in lines:
             line.truncate(self._console.width, overflow="ellipsis")
         return Text("\n").join(lines)
+
+
+def _new_plan(event: PlanReplaced, width: int) -> Text:
+    from rich.text import Text
+
+    text = f"{event.address} is planned again:\n{event.text}"
+    return Text("\n".join(hanging(plain(line), width) for line in text.splitlines()))
 
 
 def _line(step_id: str, row: _Row, width: int) -> Text:
