@@ -194,6 +194,8 @@ class RunResumed(RunBeginning, frozen=True, kw_only=True):
     """
     decisions: Mapping[str, str] | None = None
     """Decisions made with the resume: their text forms by the key of the decision or tool call."""
+    by: str | None = None
+    """Who made them, as they say themselves; None: it is not known."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -107,7 +107,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         duplicate-successor cache-skips-effect unknown-step-class bad-step-arguments unknown-kind
         unknown-… unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input
         recipe-needed bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
-        bad-answer bad-decision unknown-call unknown-approval other-arguments message-recorded
+        bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
+        message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
         nothing-recorded rolled-back
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session

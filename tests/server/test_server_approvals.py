@@ -42,7 +42,7 @@ async def test_an_approved_call_is_made_and_the_run_goes_on(client: Client) -> N
     assert (run["status"], run["output"]) == ("completed", "sign: a treaty")
     assert (await client.get("/approvals")).json["approvals"] == []
     again = await client.post(f"/approvals/{view['id']}", said)
-    assert (again.status, again.json["code"]) == (404, "unknown-approval")
+    assert (again.status, again.json["code"]) == (409, "already-decided")
 
 
 async def test_a_rejected_call_is_not_made(client: Client) -> None:
@@ -110,8 +110,31 @@ async def test_two_people_who_decide_at_once_do_not_both_count(client: Client) -
             for word in ("approve", "reject", "approve")
         )
     )
-    assert sorted(reply.status for reply in replies).count(202) == 1
-    assert {reply.status for reply in replies} <= {202, 404, 409}
+    assert sorted(reply.status for reply in replies) == [202, 409, 409]
+    assert {reply.json.get("code") for reply in replies} == {None, "already-decided"}
+
+
+async def test_who_decides_second_is_told_who_decided_first_and_when(client: Client) -> None:
+    view = await waiting(client, "asks")
+    first = {"decision": "answer", "value": 3, "by": "Ann"}
+    by_address = f"/runs/{view['run_id']}/decisions"
+    assert (await client.post(by_address, first)).status == 202
+    for path in (f"/approvals/{view['id']}", by_address):
+        late = await client.post(path, {"decision": "answer", "value": 4, "by": "Bob"})
+        assert (late.status, late.json["code"]) == (409, "already-decided")
+        assert "This was decided by Ann at 20" in late.json["detail"]
+        assert late.json["detail"].endswith("Z: '3'. Yours was not used.")
+    run = await client.ended(view["run_id"])
+    assert run["output"] == 3
+    [note] = [each for each in run["notes"] if each["state"] == "answer"]
+    assert (note["facts"]["by"], note["facts"]["at"][:2]) == ("Ann", "20")
+
+
+async def test_a_name_of_who_decides_is_bounded(client: Client) -> None:
+    view = await waiting(client, "asks")
+    said = {"decision": "answer", "value": 3, "by": "x" * 101}
+    reply = await client.post(f"/approvals/{view['id']}", said)
+    assert reply.status == 422
 
 
 async def test_unknown_ids_are_not_found(client: Client) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -105,3 +107,103 @@ async def test_a_caller_cannot_run_the_planner_where_no_folder_is_offered(
     inputs: JsonValue = {"requirements": "x", "workspace": str(workspace)}
     reply = await Client(make_app()).post("/runs", {"recipe": "StepExecutor", "inputs": inputs})
     assert reply.status == 404
+
+
+# --- several people, and a plan after a failure --------------------------------------------------
+
+
+async def _waiting(client: Client) -> tuple[str, dict[str, Any]]:  # Any: a response
+    run_id = (await client.post("/plans", {"requirements": "Write notes"})).json["run_id"]
+    await client.ended(run_id)
+    [waiting] = (await client.get("/approvals")).json["approvals"]
+    return run_id, waiting
+
+
+EDITED: Final = "PLAN: Less\nSTEP: other\nTYPE: generate\nGOAL: Write\nARTIFACTS: notes.md\n"
+
+
+@pytest.mark.parametrize("is_edit_first", [True, False])
+async def test_of_two_answers_to_one_plan_the_first_counts(
+    client: Client, is_edit_first: bool
+) -> None:
+    run_id, waiting = await _waiting(client)
+    said = [
+        {"decision": "answer", "value": EDITED, "by": "Ann"},
+        {"decision": "answer", "value": "yes", "by": "Bob"},
+    ]
+    first, second = said if is_edit_first else said[::-1]
+    path = f"/approvals/{waiting['id']}"
+    won, lost = await asyncio.gather(client.post(path, first), client.post(path, second))
+    assert (won.status, lost.status, lost.json["code"]) == (202, 409, "already-decided")
+    assert f"This was decided by {first['by']} at 20" in lost.json["detail"]
+    told = "'PLAN: Less STEP: other" if is_edit_first else "'yes'"
+    assert told in lost.json["detail"]
+    run = await client.ended(run_id)
+    steps = [each["id"] for each in run["output"]["steps"]]
+    assert steps == (["other"] if is_edit_first else ["write"])
+    late = await client.post(path, second)
+    assert (late.status, late.json["code"]) == (409, "already-decided")
+
+
+async def test_an_answer_to_an_earlier_plan_does_not_approve_the_next_one(
+    client: Client, workspace: Path
+) -> None:
+    run_id, waiting = await _waiting(client)
+    path = f"/approvals/{waiting['id']}"
+    await client.post(path, {"decision": "answer", "value": "Shorter", "by": "Ann"})
+    await client.ended(run_id)
+    late = await client.post(path, {"decision": "answer", "value": "yes"})
+    assert (late.status, late.json["code"]) == (409, "already-decided")
+    assert (await client.ended(run_id))["status"] == "needs_decision"
+    assert not (workspace / "notes.md").exists()
+
+
+def answer_second_time(prompt: Prompt) -> str:
+    text = "\n".join(message.content or "" for message in prompt.messages)
+    if "An earlier plan failed" in text:
+        return json.dumps(PLAN).replace('"goal": "Write"', '"goal": "Write it so"')
+    if "You plan work" not in text and "Write it so" not in text:
+        return "I will not."
+    return answer(prompt)
+
+
+async def test_a_plan_after_a_failure_waits_with_what_differs(
+    make_app: MakeApp, workspace: Path
+) -> None:
+    client = Client(make_app(answers=answer_second_time, plan_workspaces=(str(workspace),)))
+    run_id, first = await _waiting(client)
+    assert first["plan"]["text"].startswith("PLAN: Notes\n")
+    assert first["plan"]["diff"] is None
+    said = {"decision": "answer", "value": "yes"}
+    await client.post(f"/approvals/{first['id']}", said)
+    await client.ended(run_id)
+    [second] = (await client.get("/approvals")).json["approvals"]
+    assert second["question"].startswith("NEW PLAN: Notes\n  1 changed\n")
+    assert second["plan"]["text"].startswith("PLAN: Notes\n")
+    assert second["plan"]["diff"] == {
+        "name": "Notes",
+        "changes": [],
+        "steps": [
+            {
+                "id": "write",
+                "type": "generate",
+                "change": "changed",
+                "status": "failed",
+                "changes": [{"key": "goal", "before": "Write", "after": "Write it so"}],
+            }
+        ],
+    }
+    await client.post(f"/approvals/{second['id']}", said)
+    assert (await client.ended(run_id))["status"] == "completed"
+
+
+async def test_a_plan_after_a_failure_is_told_where_nobody_is_asked(
+    make_app: MakeApp, workspace: Path
+) -> None:
+    client = Client(make_app(answers=answer_second_time, plan_workspaces=(str(workspace),)))
+    body = {"requirements": "Write notes", "approval": "none"}
+    run_id = (await client.post("/plans", body)).json["run_id"]
+    run = await client.ended(run_id)
+    [note] = [each for each in run["notes"] if each["kind"] == "plan"]
+    assert note["facts"]["diff"]["steps"][0]["change"] == "changed"
+    assert run["has_file_changes"] is True

@@ -44,7 +44,7 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
         case FileChangeRecorded():  # else a stranger's file could have any file here overwritten
             return replace(entry, fact=FileChangeImported(**asdict(fact)))
         case RunResumed():
-            return replace(entry, fact=replace(_without_grants(fact), decisions=None))
+            return replace(entry, fact=replace(_without_grants(fact), decisions=None, by=None))
         case RunStarted():
             return replace(entry, fact=_without_grants(fact))
         case _:

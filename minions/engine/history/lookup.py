@@ -150,7 +150,8 @@ class RunNote:
     """Of a decision `waiting`, or its word: `approve`, `reject`, `answer`, `default`, or the
     decision on a call in doubt. Of other kinds the state of the row."""
     facts: Mapping[str, JsonValue] = field(factory=dict)
-    """The recorded body; of an answer also `answer`, and of a rollback also `at`, its time."""
+    """The recorded body; of an answer also `answer`; of a decision and a rollback also `at`, its
+    time, and of a decision `by`, who made it, where that is known."""
     position: int
     """The position of its row, in the same order as those of steps."""
 
@@ -433,16 +434,19 @@ def _changed_files(rows: Sequence[JournalEntry]) -> set[str]:
 
 def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
     called: dict[str, ToolCallStarted] = {}
+    origins: dict[str, Mapping[str, JsonValue]] = {}
     for entry in entries:
         match fact := entry.fact:
             case BackEdge() | RouteFailed() | DecisionWaiting() | PlanReplaced():
                 yield _note(entry, fact.step_id, fact.state, entry.body)
             case RunResumed():
                 for key, decision in fact.decided.items():
+                    origins[key] = _origin(entry, fact.by)
                     if key in called:  # other decisions than those of calls have their own rows
-                        yield _decided(entry, decision, called[key])
+                        yield _decided(entry, decision, called[key], origins[key])
             case DecisionTaken():
-                yield _decided(entry, fact.decision, fact)
+                origin = origins.get(entry.key) or _origin(entry, None)
+                yield _decided(entry, fact.decision, fact, origin)
             case ToolCallStarted():
                 called[entry.key] = fact
             case _:
@@ -456,11 +460,20 @@ def _rollback_notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
         yield _note(entry, "", entry.state, {**entry.body, "at": entry.at.isoformat()})
 
 
+def _origin(entry: JournalEntry, by: str | None) -> Mapping[str, JsonValue]:
+    """When a decision was made, and by whom where that is known."""
+    at: JsonValue = entry.at.isoformat()
+    return {"at": at} if by is None else {"at": at, "by": by}
+
+
 def _decided(
-    entry: JournalEntry, decision: Decision, about: ToolCallStarted | DecisionTaken
+    entry: JournalEntry,
+    decision: Decision,
+    about: ToolCallStarted | DecisionTaken,
+    origin: Mapping[str, JsonValue],
 ) -> RunNote:
     """A decision of a person, or the default that counted after the time for one."""
-    facts = body_of(about)
+    facts = {**body_of(about), **origin}
     if not isinstance(decision, Answer):
         return _note(entry, about.step_id, name_of(decision), facts)
     is_default = isinstance(about, DecisionTaken) and about.is_default

@@ -380,6 +380,7 @@ class AgentExecutor:
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
         note: Mapping[str, JsonValue] | None = None,
+        decided_by: str | None = None,
     ) -> AgentRun[T]: ...
 
     @overload
@@ -391,6 +392,7 @@ class AgentExecutor:
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
         note: Mapping[str, JsonValue] | None = None,
+        decided_by: str | None = None,
     ) -> AgentRun[JsonValue]: ...
 
     def prepare_resume(
@@ -401,15 +403,24 @@ class AgentExecutor:
         recipe: AgentRecipe | None = None,
         decisions: Mapping[str, str] | None = None,
         note: Mapping[str, JsonValue] | None = None,
+        decided_by: str | None = None,
     ) -> AgentRun[Any]:
         """Prepare to resume a run; it has not begun.
 
         Args:
             recipe: The run's own, perhaps with other limits.
             note: What stands there from now on; None: what stood there before.
+            decided_by: Who made the decisions, as they say themselves; None: it is not known.
         """
         catalog = self._extensions.catalog()
-        start = resume_start(recorded, catalog, recipe=recipe, decisions=decisions, note=note)
+        start = resume_start(
+            recorded,
+            catalog,
+            recipe=recipe,
+            decisions=decisions,
+            note=note,
+            decided_by=decided_by,
+        )
         return self._wiring.run(start, self._services, self._nested_runs, output_class)
 
     @overload

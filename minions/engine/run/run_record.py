@@ -87,6 +87,7 @@ class RunRecord:
             anew=sorted(plan.anew),
             anew_at=sorted(plan.anew_at) or None,
             decisions={key: word_of(decision) for key, decision in plan.decisions.items()},
+            by=plan.decided_by,
         )
         await self._recorder.record("run", resumed)
         for call in plan.doubt:

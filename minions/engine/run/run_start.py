@@ -42,6 +42,8 @@ class ResumePlan:
     """Addresses of executions that run again, as `Replay.retry` takes them."""
     decisions: Mapping[str, Decision] = field(factory=dict)
     """The decisions about calls in doubt, by the key of the call."""
+    decided_by: str | None = None
+    """Who made the decisions, as they say themselves; None: it is not known."""
     doubt: tuple[OpenCall, ...] = ()
     """Calls that wait for a decision: until there is one, no new work starts."""
 
@@ -95,12 +97,14 @@ def resume_start(
     recipe: AgentRecipe | None,
     decisions: Mapping[str, str] | None,
     note: Mapping[str, JsonValue] | None,
+    decided_by: str | None = None,
 ) -> RunStart:
     """Where a run that did not fail is resumed.
 
     Args:
         recipe: The run's own, perhaps with other limits; None: as it travels with the run.
         decisions: See `AgentExecutor.resume`.
+        decided_by: Who made them, as they say themselves; None: it is not known.
         note: Stored from now on; None: what was stored before.
     Raises:
         UsageError: It failed, the code differs, or a decision means nothing.
@@ -119,7 +123,7 @@ def resume_start(
     given = checked_decisions(decisions or {}, replay)
     replay.decisions.update(given)
     check_outputs(recipe, replay, recorded.run_id)
-    plan = ResumePlan(decisions=given)
+    plan = ResumePlan(decisions=given, decided_by=decided_by)
     return _start_of(recorded, recipe, recorded.inputs, replay, plan, note)
 
 

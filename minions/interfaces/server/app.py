@@ -27,6 +27,7 @@ from minions.interfaces.server.http.responses import AsgiApp, Receive, Scope, Se
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
+from minions.interfaces.server.live.run_locks import RunLocks
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.live.run_starter import RunStarter
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
@@ -279,6 +280,7 @@ def _app_state(
         run_manager=run_manager,
         starter=RunStarter(recipe_store, runtime, run_manager, repository, allows_text=allows_text),
         waiting_notices=notices,
+        deciding=RunLocks(),
         log=log,
         place=place,
         started_at=services.clock.now(),

@@ -13,6 +13,7 @@ from minions.engine.history.run_summary import RunSummary
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
+from minions.interfaces.server.live.run_locks import RunLocks
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.live.run_starter import RunStarter
 from minions.interfaces.server.live.streams import EventStreamAnswer
@@ -38,6 +39,8 @@ class AppState:
     run_manager: RunManager
     starter: RunStarter
     waiting_notices: WaitingNotices
+    deciding: RunLocks
+    """Held while a decision about a run is made, until the run is resumed."""
     log: Log
     place: str
     """The place of the journal as it may be shown, without a password."""

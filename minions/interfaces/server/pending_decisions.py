@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
-from minions.contracts.addresses import is_within
+from minions.contracts.addresses import address_of, is_within
 from minions.contracts.decision_words import (
     Answer,
     Approve,
@@ -16,10 +17,17 @@ from minions.contracts.decision_words import (
     Fail,
     Redo,
     Reject,
+    name_of,
 )
 from minions.contracts.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
 from minions.contracts.executions import OPEN_STATES, RunState
-from minions.contracts.facts import ToolCallInDoubt, given
+from minions.contracts.facts import (
+    DecisionTaken,
+    RecordedProposal,
+    RunResumed,
+    ToolCallInDoubt,
+    given,
+)
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.run_rows import RunFilter
@@ -34,7 +42,11 @@ from minions.engine.history.entry_checks import too_deep
 from minions.engine.history.lookup import list_runs
 from minions.engine.history.replay import OpenCall, Replay
 from minions.engine.history.run_summary import RunSummary
-from minions.interfaces.server.documents.runs import ApprovalView, DecisionRequest
+from minions.interfaces.server.documents.runs import (
+    ApprovalView,
+    DecisionRequest,
+    PlanOfApproval,
+)
 from minions.interfaces.server.http.problems import RefusedError
 
 __all__ = [
@@ -42,6 +54,9 @@ __all__ = [
     "all_waiting",
     "decision_of",
     "find_waiting",
+    "id_of",
+    "made_already",
+    "named_by",
     "run_of",
     "waiting_at",
     "waiting_of",
@@ -132,7 +147,12 @@ def _doubt(run: RunSummary, call: OpenCall) -> ApprovalView:
 
 def _id(run: RunSummary, key: str) -> str:
     """The id of a decision, for an address."""
-    return f"{run.run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return id_of(run.run_id, key)
+
+
+def id_of(run_id: str, key: str) -> str:
+    """The id of the decision of a run with that key."""
+    return f"{run_id}.{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
@@ -153,6 +173,16 @@ def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
         question=fact.question,
         form=waiting.form,
         default=given(fact.default),
+        plan=_plan_of(fact.plan) if fact.plan is not None else None,
+    )
+
+
+def _plan_of(plan: RecordedProposal) -> PlanOfApproval:
+    return PlanOfApproval(
+        text=plan.text,
+        notes=tuple(plan.notes or ()),
+        faults=tuple(plan.faults or ()),
+        diff=dict(plan.diff) if plan.diff is not None else None,
     )
 
 
@@ -203,6 +233,63 @@ async def waiting_at(
 
 def _is_meant(view: ApprovalView, name: str) -> bool:
     return name in (view.key, view.tool, view.step_id) or is_within(view.address, name)
+
+
+async def made_already(
+    journal: Journal, run_id: str, is_meant: Callable[[str], bool]
+) -> RefusedError | None:
+    """The refusal of a decision that somebody made before: who and when; None: nobody did.
+
+    Args:
+        is_meant: Whether the decision with that key is meant.
+    """
+    for run in await list_runs(journal, run_id=run_id):
+        rows = await journal.entries(run.session_id, run_id=run.run_id, kinds=_DECIDING)
+        # The word that was given with a resume tells more than the row that repeats it.
+        for row in sorted(rows, key=lambda row: (row.kind == "run", row.position), reverse=True):
+            for key, word, by in _made_in(row):
+                if is_meant(key):
+                    return _refusal(row.at, word, by)
+    return None
+
+
+def named_by(address: str | None) -> Callable[[str], bool]:
+    """Whether a decision with a key is at that address; None: each is."""
+
+    def is_meant(key: str) -> bool:
+        return address is None or address == key or is_within(address_of(key), address)
+
+    return is_meant
+
+
+_DECIDING: Final = frozenset({"run", "decision"})
+
+
+def _made_in(row: JournalEntry) -> Iterator[tuple[str, str, str | None]]:
+    """The key, the word and the maker of each decision that a row tells."""
+    match fact := row.fact:
+        case RunResumed():
+            for key, decision in fact.decided.items():
+                yield key, _told(decision), fact.by
+        case DecisionTaken():
+            yield row.key, _told(fact.decision), None
+
+
+def _told(decision: Decision) -> str:
+    """The decision in a word; of an answer its beginning."""
+    if not isinstance(decision, Answer):
+        return name_of(decision)
+    words = " ".join(_as_typed(decision.value).split())
+    return f"'{words[:60]}…'" if len(words) > 60 else f"'{words}'"
+
+
+def _refusal(at: datetime, word: str, by: str | None) -> RefusedError:
+    who = f" by {by}" if by is not None else ""
+    return RefusedError(
+        HTTPStatus.CONFLICT,
+        "already-decided",
+        f"This was decided{who} at {at:%Y-%m-%d %H:%M:%S}Z: {word}. Yours was not used.",
+    )
 
 
 def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:

@@ -258,6 +258,23 @@ class NoteOfRun:
 
 
 @frozen(kw_only=True)
+class PlanOfApproval:
+    """A plan that a person is asked about."""
+
+    text: str
+    """The whole plan, as it may be edited and sent as the answer."""
+    notes: tuple[str, ...]
+    """What was added to it."""
+    faults: tuple[str, ...]
+    """Why it cannot be carried out as it is; empty: it can."""
+    diff: JsonObject | None
+    """What differs from the plan that failed: `name`, `changes` of the plan itself and `steps`,
+    each with `id`, `type`, `change` (`kept`, `done`, `added`, `removed`, `changed`), `status` (how
+    it ended), `changes` (`key`, `before`, `after`) and, where it is added, `step`. None: no plan
+    was carried out before."""
+
+
+@frozen(kw_only=True)
 class ApprovalView:
     """A decision that a run waits for."""
 
@@ -284,6 +301,8 @@ class ApprovalView:
     form: JsonObject | None = None
     """JSON Schema of the answer; None: any text."""
     default: JsonValue = None
+    plan: PlanOfApproval | None = None
+    """The plan that the question is about; None: it is about something else."""
 
 
 @frozen(kw_only=True)
@@ -308,6 +327,8 @@ class RunView:
     notes: tuple[NoteOfRun, ...]
     faults: tuple[FaultView, ...]
     waiting: tuple[ApprovalView, ...]
+    has_file_changes: bool
+    """Whether the run recorded changes of files that a rollback undoes."""
     links: Links
     cut: tuple[CutPart, ...] = ()
     """What `?cut=` left out."""
@@ -356,6 +377,8 @@ class DecisionRequest:
     """Edited arguments of a call that is approved: exactly these are called; None: those shown."""
     reason: str | None = field(default=None, metadata=text_schema(10_000, "null"))
     """Why a call is rejected: the failure says it, and the model may read it."""
+    by: str | None = field(default=None, metadata=USER)
+    """Who decides, for others who look at the run; it is not checked. None: it is not told."""
 
 
 @frozen(kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -35,6 +36,9 @@ from minions.interfaces.server.pending_decisions import (
     all_waiting,
     decision_of,
     find_waiting,
+    id_of,
+    made_already,
+    named_by,
     run_of,
     waiting_at,
 )
@@ -60,11 +64,19 @@ async def list_approvals(request: ApiRequest, asked: Asked[Page]) -> Approvals:
 async def decide(
     request: ApiRequest, approval_id: InPath, data: Body[DecisionRequest]
 ) -> ApiResponse[RunAccepted]:
-    """Make a decision and resume the run."""
+    """Make a decision and resume the run; the first one counts."""
     app_state = request.app_state
-    _refuse_if_active(request, run_of(approval_id))
-    view = await find_waiting(app_state.journal, approval_id, app_state.runtime.calls_in_doubt)
-    return await _decided(request, view, data)
+    async with app_state.deciding.of(run_of(approval_id)):
+        try:
+            _refuse_if_active(request, run_of(approval_id))
+            in_doubt = app_state.runtime.calls_in_doubt
+            view = await find_waiting(app_state.journal, approval_id, in_doubt)
+            return await _decided(request, view, data)
+        except MinionsError as error:
+            run_id = run_of(approval_id)
+            raise await _refusal(
+                request, run_id, lambda key: id_of(run_id, key) == approval_id, error
+            ) from error
 
 
 @post("/runs/{run_id:str}/decisions", status_code=202, responses=refuses(404, 409, 429))
@@ -74,10 +86,16 @@ async def decide_run(
     """Make a decision that the run waits for, named by its address, and resume the run."""
     app_state = request.app_state
     run = await find_exact(app_state.journal, run_id)
-    _refuse_if_active(request, run.run_id)
-    in_doubt = app_state.runtime.calls_in_doubt
-    view = await waiting_at(app_state.journal, run, data.address, in_doubt)
-    return await _decided(request, view, data)
+    async with app_state.deciding.of(run.run_id):
+        try:
+            _refuse_if_active(request, run.run_id)
+            in_doubt = app_state.runtime.calls_in_doubt
+            run = await find_exact(app_state.journal, run_id)  # as the decision before left it
+            view = await waiting_at(app_state.journal, run, data.address, in_doubt)
+            return await _decided(request, view, data)
+        except MinionsError as error:
+            is_meant = named_by(data.address)
+            raise await _refusal(request, run.run_id, is_meant, error) from error
 
 
 def _refuse_if_active(request: ApiRequest, run_id: str) -> None:
@@ -85,6 +103,19 @@ def _refuse_if_active(request: ApiRequest, run_id: str) -> None:
         raise RefusedError(
             HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' is being executed; try again soon."
         )
+
+
+async def _refusal(
+    request: ApiRequest, run_id: str, is_meant: Callable[[str], bool], error: MinionsError
+) -> MinionsError:
+    """Why a decision was not made: somebody else made it, or what the error says."""
+    if error.error_code not in _TOO_LATE:
+        return error
+    return await made_already(request.app_state.journal, run_id, is_meant) or error
+
+
+_TOO_LATE: Final = frozenset({"lease-held", "run-active", "run-went-on", "unknown-approval"})
+"""Codes of errors that may mean that somebody else has decided."""
 
 
 async def _decided(
@@ -97,7 +128,12 @@ async def _decided(
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
     recipe = app_state.runtime.own_recipe(recorded)
     executor = app_state.runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    run = executor.prepare_resume(recorded, recipe=recipe, decisions={view.key: word_of(decision)})
+    run = executor.prepare_resume(
+        recorded,
+        recipe=recipe,
+        decisions={view.key: word_of(decision)},
+        decided_by=data.by,
+    )
     await app_state.run_manager.begin(run)
     return await accepted(request, StartedRun(run.run_id, run.session_id))
 

@@ -125,6 +125,7 @@ def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -
         notes=_notes(detail),
         faults=tuple(map(fault_view, detail.faults)),
         waiting=tuple(waiting),
+        has_file_changes=bool(detail.changed_files),
         links=links_of(request, run.run_id, run.session_id),
     )
 
