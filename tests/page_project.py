@@ -68,11 +68,45 @@ def essay(prompt):
     return f"{'word ' * (letters // 5)}The end."
 
 
+FIRST = """PLAN: Notes
+STEP: write
+TYPE: generate
+GOAL: Write the notes
+ARTIFACTS: notes.md
+STEP: sum
+TYPE: generate
+GOAL: Sum up all that stands in the notes
+DEPENDENCIES: write
+ARTIFACTS: sum.md
+STEP: print
+TYPE: generate
+GOAL: Make a page of it that can be printed
+DEPENDENCIES: sum
+ARTIFACTS: page.md
+END_PLAN"""
+SECOND = """PLAN: The rest of the notes
+STEP: sum
+TYPE: generate
+GOAL: Sum up the first half of the notes, in a few words
+DEPENDENCIES: write
+ARTIFACTS: sum.md
+STEP: other
+TYPE: generate
+GOAL: Sum up the second half
+DEPENDENCIES: write
+ARTIFACTS: other.md
+END_PLAN"""
+
+
 def plan(prompt):
     said = "\\n".join(message.content or "" for message in prompt.messages)
+    if "You plan work" not in said and "Sum up all" in said:
+        return "I will not."
     if "You plan work" not in said:
         path = said.rpartition("Write: ")[2].splitlines()[0]
         return f"{path}\\n```\\nWritten.\\n```"
+    if "fail first" in said:
+        return SECOND if "An earlier plan failed" in said else FIRST
     name = "terse.md" if "Shorter" in said else "notes.md"
     return (
         "PLAN: Notes\\n\\nSTEP: write\\nTYPE: generate\\nGOAL: Write the notes\\n"
@@ -198,6 +232,35 @@ permissions: {allow_write: true}
 steps:
   - {id: work, plan: Write notes, workspace: work, form: text}
 output: "{{ work.steps | map(attribute='status') | join(', ') }}"
+""",
+    "replanned": """
+id: replanned
+model: scripted/planner
+description: A plan fails, and another one takes its place.
+permissions: {allow_write: true}
+steps:
+  - {id: work, plan: "Write notes, fail first", workspace: work, form: text}
+output: "{{ work.steps | map(attribute='status') | join(', ') }}"
+""",
+    "unasked": """
+id: unasked
+model: scripted/planner
+description: A plan fails, and another one takes its place without a question.
+permissions: {allow_write: true}
+steps:
+  - {id: work, plan: "Write notes, fail first", workspace: work, form: text, approval: none}
+output: "{{ work.steps | map(attribute='status') | join(', ') }}"
+""",
+    "changing": """
+id: changing
+description: Changes files, and sends something that nobody can take back.
+permissions: {allow_write: true}
+tools: [send, {files: {root: changed, create: true, undo: true}}]
+steps:
+  - {id: one, tool: files__write, params: {path: one.md, text: new}}
+  - {id: two, tool: files__write, params: {path: deep/two.md, text: new}}
+  - {id: letter, tool: send, params: {to: Ada, text: It is done.}}
+output: done
 """,
     "fragile": """
 id: fragile

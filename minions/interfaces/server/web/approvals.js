@@ -1,8 +1,9 @@
 // Pending decisions of runs, and how they are made.
 
 import { enc, get, onChange, post } from "./api.js";
-import { Rows, action, count, empty, fill, h, loading, note, pretty, problem, tag } from "./dom.js";
+import { Rows, action, callout, count, empty, fill, h, loading, note, pretty, problem, tag, time } from "./dom.js";
 import { Field } from "./form.js";
+import { planDiff } from "./plandiff.js";
 import { code } from "./text.js";
 
 const PAGE = 50;
@@ -51,21 +52,26 @@ function focusNext(card, place) {
 	});
 }
 
-/** One decision, with all that it is bound to. */
-export function decisionCard(waiting, { onDecided, isInline = false }) {
-	const said = h("div", { role: "alert" });
+/**
+ * One decision, with all that it is bound to. `onSend()`: it is about to be sent; `onDecided(isOwn)`: it was made here, or
+ * does not wait any more.
+ */
+export function decisionCard(waiting, { onDecided, onSend = () => {}, isInline = false }) {
+	const said = h("div", { role: "alert" }), by = nameField();
 	const decide = (body, word) => async () => {
 		fill(said);
 		const place = [...document.querySelectorAll(".decision")].indexOf(card);
+		onSend();
 		try {
-			await post(`/approvals/${enc(waiting.id)}`, body);
+			await post(`/approvals/${enc(waiting.id)}`, { ...body, by: by.value.trim() || null });
 		} catch (error) {
 			fill(said, problem(error));
-			if (error.status === 404 || error.status === 409) onDecided();
+			if (error.code === "already-decided") note(error.message, "bad"); // the card goes
+			if (error.status === 404 || error.status === 409) onDecided(false);
 			return;
 		}
 		note(word, "good");
-		await onDecided();
+		await onDecided(true);
 		focusNext(card, place);
 	};
 	const isCall = waiting.what === "approval";
@@ -75,9 +81,36 @@ export function decisionCard(waiting, { onDecided, isInline = false }) {
 		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.what === "answer" ? "question" : waiting.what),
 			h("h2", { tabindex: "-1" }, isCall ? ["May ", h("code", waiting.tool), " be called?"] : plan ? "Carry out this plan?" : waiting.question ?? waiting.words)),
 		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null),
-		parts[waiting.what](waiting, decide), said);
+		parts[waiting.what](waiting, decide), waiting.what === "unreadable" ? null : h("label.by", h("span.hint", "Your name, for others (optional)"), by), said);
 	return card;
 }
+
+const NAME = "minions.name";
+
+/** Who decides, as they say; the browser keeps it. */
+function nameField() {
+	const input = h("input", { name: "by", autocomplete: "off", maxlength: "100", spellcheck: "false" });
+	input.value = localStorage.getItem(NAME) ?? "";
+	input.addEventListener("change", () => localStorage.setItem(NAME, input.value.trim()));
+	return input;
+}
+
+/** The text that somebody wrote on the card and did not send; null: none. */
+export function unsentText(card) {
+	const area = [...card.querySelectorAll("textarea")].find((each) => each.value.trim() && each.value !== each.dataset.before);
+	return area?.value ?? null;
+}
+
+/** What somebody else decided while the card was shown. `taken`: the note of it; null: it does not wait any more. */
+export function decidedByOther({ taken, unsent }) {
+	const written = unsent && h("details", h("summary", "What you had written was not sent"), code(unsent, "What you had written"));
+	if (!taken) return callout("stop", "This does not wait any more", null, null, written);
+	const { by, at, answer } = taken.facts;
+	const words = taken.state === "answer" ? shortened(typeof answer === "string" ? answer : JSON.stringify(answer)) : taken.state;
+	return callout("stop", "Somebody else decided", null, null, h("p", by ? h("strong", by) : "It was", " decided at ", time(at), ": ", h("code", words)), written);
+}
+
+const shortened = (text) => (text.length > 200 ? `${text.slice(0, 200)}…` : text);
 
 const LABELS = {
 	approval: (waiting) => `Approval of ${waiting.tool}`,
@@ -154,16 +187,17 @@ const isObject = (value) => typeof value === "object" && value !== null && !Arra
 
 /** The plan that a question shows and the notes behind it; null: the question is about something else. */
 function planOf(waiting) {
+	if (waiting.plan) return { ...waiting.plan, notes: [...waiting.plan.notes, ...waiting.plan.faults].join("\n") };
 	const [plan, rest] = (waiting.what === "answer" && waiting.question?.startsWith("PLAN:") ? waiting.question : "").split("\nEND_PLAN");
 	if (rest === undefined) return null;
 	return { text: `${plan}\nEND_PLAN\n`, notes: rest.trim().split("\n").slice(0, -1).join("\n") };
 }
 
 function planPart(waiting, decide) {
-	const { text, notes } = planOf(waiting);
+	const { text, notes, diff } = planOf(waiting);
 	const area = (label, value, rows) => {
 		const field = new Field({ name: "text", schema: { type: "string" }, required: true }, label); // a text has lines
-		[field.input.value, field.input.rows] = [value, rows];
+		[field.input.value, field.input.rows, field.input.dataset.before] = [value, rows, value];
 		return field;
 	};
 	const edited = area("Edited plan", text, Math.min(24, text.split("\n").length + 1));
@@ -176,7 +210,8 @@ function planPart(waiting, decide) {
 		else field.input.focus();
 	};
 	return [
-		code(text, "Plan"), notes ? h("p.hint", { text: notes }) : null,
+		diff ? [planDiff(diff), h("details", h("summary", "The whole plan"), code(text, "Plan"))] : code(text, "Plan"),
+		notes ? h("p.hint.lines", { text: notes }) : null,
 		h("div.row",
 			action("Carry it out", said("The plan is carried out.", "yes"), { class: "primary" }),
 			action("Reject", said("Rejected; nothing was done.", "no"), { class: "danger" })),

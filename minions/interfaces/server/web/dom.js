@@ -54,6 +54,8 @@ const SHAPES = {
 	run: "M6 1.5a4.5 4.5 0 1 0 4.5 4.5",
 	open: "M6 2a4 4 0 1 0 0 8 4 4 0 1 0 0-8",
 	gone: "M2.5 6h7",
+	plus: "M6 2.5v7M2.5 6h7",
+	tilde: "M2.2 7c1.3-2.6 2.5-2.2 3.8-1s2.5 1.6 3.8-1",
 	stop: "M3.2 3.2h5.6v5.6H3.2Z",
 };
 const STATUSES = {

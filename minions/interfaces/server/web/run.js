@@ -2,9 +2,11 @@
 
 import { download, enc, follow, get, onChange, post } from "./api.js";
 import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, short, statusOf, time } from "./dom.js";
-import { decisionCard } from "./approvals.js";
+import { decidedByOther, decisionCard, unsentText } from "./approvals.js";
 import { RunFold, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
+import { planDiff } from "./plandiff.js";
+import { Rollback } from "./rollback.js";
 import { RunSearch } from "./search.js";
 import { CUT, Cuts, code } from "./text.js";
 import { Zoom } from "./zoom.js";
@@ -42,6 +44,9 @@ class RunPage {
 		this.graph = null;
 		this.ids = view.steps.map((step) => step.id).filter((each) => outermost(each) === each);
 		this.detail = null;
+		this.cards = new Map();
+		this.decided = new Map();
+		this.sent = new Set();
 		this.drawer = new Drawer({
 			leave: (tab) => this.leave(tab), retry: (step) => this.again("retry", { from_step: step }),
 			path: this.path, href: (step) => `#${this.addressOf(step)}`, signal,
@@ -88,6 +93,8 @@ class RunPage {
 		this.buttons = h("span.row");
 		this.waits = h("div.stack");
 		this.result = h("div.stack");
+		this.rollback = new Rollback(this.path, () => this.refresh());
+		this.plans = h("div.stack");
 		this.pictureHead = h("div.panel-head", h("h2", { id: "picture-title", text: "Steps" }));
 		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", "aria-keyshortcuts": "+ - 0 1", tabindex: "0" }, loading("the picture"));
 		this.fall = h("div.fall-rows", { role: "list" });
@@ -98,12 +105,12 @@ class RunPage {
 			h("div.head",
 				h("div", h("h1.row", view.recipe, this.statusBox), h("p.muted.ids", h("code", view.run_id), copyButton(view.run_id, "run id"))),
 				h("div.row.tools", this.search.input, this.buttons, this.files())),
-			this.facts, this.search.el, this.waits,
+			this.facts, this.search.el, this.waits, this.plans,
 			this.split = h("div.split.run",
 				h("section.panel.flush", { "aria-labelledby": "picture-title" }, this.pictureHead, this.picture),
 				h("div.stack",
 					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall, this.left),
-					this.result)),
+					this.rollback.el, this.result)),
 			this.drawer.el);
 	}
 
@@ -126,7 +133,7 @@ class RunPage {
 			onEvent: (event) => {
 				this.fold.apply(event);
 				this.soon();
-				if (/run_|waiting/.test(event.type)) this.refreshSoon();
+				if (/run_|waiting|plan_/.test(event.type)) this.refreshSoon();
 				else if (/step_finished|step_completed/.test(event.type)) this.refreshSoon(event.index === undefined ? SOON_MS : LATER_MS);
 			},
 		});
@@ -194,6 +201,8 @@ class RunPage {
 		this.paintButtons(status);
 		this.paintFacts(status);
 		this.paintWaits(status);
+		this.paintPlans();
+		this.rollback.show(this.view, status);
 		this.paintResult();
 		this.steps = this.someSteps(this.fold.ordered(this.ids));
 		const isOver = !isOn(status);
@@ -272,16 +281,18 @@ class RunPage {
 	/** A run that had ended may be active again: another caller decided or resumed it. */
 	async lookAgain() {
 		if (!this.fold.isOver || this.fold.status === "completed") return;
+		const before = this.fold.status;
 		await this.refresh();
-		if (this.view.is_active) await this.goOn();
+		if (this.view.is_active || this.view.status !== before) await this.goOn();
 	}
 
-	/** The run was over and is active again: its stream had ended with it. */
+	/** The run was over and is active again: its stream had ended with it. Its own decision and news of it may both ask. */
 	async goOn() {
-		const wasOver = this.fold.isOver;
+		const before = this.fold, wasOver = before.isOver;
 		await this.refresh();
-		if (!wasOver) return;
+		if (!wasOver || this.fold !== before) return;
 		this.fold = new RunFold();
+		this.steps = null; // they belong to the fold before
 		this.follow();
 	}
 
@@ -313,13 +324,47 @@ class RunPage {
 		const view = this.view, on = isOn(status);
 		const waiting = on ? [] : view.waiting, error = on ? null : this.fold.error ?? view.error;
 		const isBad = error && !(error.code === "needs-decision" && waiting.length), isStopped = status === "cancelled";
-		const failed = isBad && [...this.fold.steps.values()].findLast((step) => step.status === "failed")?.id;
-		if (!changed(this, "waits", [waiting, failed, isBad && error, this.fold.limit, view.faults, status])) return;
+		const named = this.fold.steps.get(error?.where)?.status === "failed" ? error.where : null;
+		const failed = isBad && (named ?? [...this.fold.steps.values()].findLast((step) => step.status === "failed")?.id);
+		const others = this.decidedByOthers(waiting);
+		if (!changed(this, "waits", [waiting, others, failed, isBad && error, this.fold.limit, view.faults, status])) return;
+		this.cards = new Map(waiting.map((each) => [each.id, { waiting: each, card: this.card(each) }]));
 		fill(this.waits,
-			waiting.map((each) => decisionCard(each, { isInline: true, onDecided: () => this.goOn() })),
+			others.map(decidedByOther),
+			[...this.cards.values()].map(({ card }) => card),
 			this.fold.limit && callout("stop", null, this.fold.limit),
 			isBad && callout(isStopped ? "stop" : "bad", isStopped ? "Stopped" : "It ended with an error", error.message, `${error.code}${error.where ? ` at ${error.where}` : ""}`, failed && h("p", h("a", { href: `#${this.addressOf(failed)}` }, "Open step ", h("code", failed)))),
 			view.faults.map(faultView));
+	}
+
+	card(waiting) {
+		const onSend = () => this.sent.add(waiting.id);
+		const onDecided = (isOwn) => {
+			if (!isOwn) this.sent.delete(waiting.id);
+			return this.goOn();
+		};
+		return decisionCard(waiting, { isInline: true, onSend, onDecided });
+	}
+
+	/** What waited here and was decided elsewhere, with the note of it as soon as it is recorded. */
+	decidedByOthers(waiting) {
+		for (const [id, { waiting: each, card }] of this.cards) {
+			if (!waiting.some((other) => other.id === id)) this.decided.set(id, { each, id, unsent: unsentText(card), taken: null });
+		}
+		for (const { id } of waiting) this.decided.delete(id);
+		for (const known of this.decided.values()) {
+			const { question, tool, arguments: given } = known.each;
+			known.taken ??= this.view.notes.findLast(({ kind, state, facts }) => kind === "decision" && state !== "waiting" && facts.question === (question ?? undefined) && facts.tool === (tool ?? undefined) && facts.arguments === (given ?? undefined)) ?? null;
+		}
+		return [...this.decided.values()].filter(({ id, taken, unsent }) => !this.sent.has(id) && (taken || unsent));
+	}
+
+	/** Plans that took the place of those that failed, where nobody was asked. */
+	paintPlans() {
+		const replaced = this.view.notes.filter((each) => each.kind === "plan");
+		if (!changed(this, "plans", replaced)) return;
+		fill(this.plans, replaced.map(({ step_id: step, facts }) => h("details.panel", { open: true },
+			h("summary", "Step ", h("code", step), " was planned again"), planDiff(facts.diff))));
 	}
 
 	paintResult() {
