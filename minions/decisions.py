@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Rejection,
         Verdict,
     )
+    from minions.contracts.plan_diffs import PlanDiff, PlanProposal
     from minions.contracts.waiting import OnWaiting, RunWait
     from minions.engine.calls.pending_decisions import PendingDecision
 
@@ -30,6 +31,8 @@ __all__ = [
     "NoAnswer",
     "OnWaiting",
     "PendingDecision",
+    "PlanDiff",
+    "PlanProposal",
     "Question",
     "Rejection",
     "RunWait",
@@ -46,6 +49,7 @@ _HOMES: Final = {
         "Rejection",
         "Verdict",
     ),
+    "minions.contracts.plan_diffs": ("PlanDiff", "PlanProposal"),
     "minions.contracts.waiting": ("OnWaiting", "RunWait"),
     "minions.engine.calls.pending_decisions": ("PendingDecision",),
 }

@@ -660,6 +660,29 @@ async def test_the_question_about_a_new_plan_outlives_a_kill(tmp_path: Path) -> 
     assert asked > 0
 
 
+async def test_a_new_plan_that_nobody_is_asked_about_is_recorded_once(tmp_path: Path) -> None:
+    at = 0
+    while True:
+        at += 7
+        (tmp_path / str(at)).mkdir()
+        work, world = Work(tmp_path / str(at)), World()
+        work.services = deterministic_services(world.journal)
+
+        def fresh(work: Work = work, world: World = world) -> AgentExecutor:
+            return AgentExecutor(
+                world.model(fails_once), extensions=built_in_extensions(), services=work.services
+            )
+
+        if not await world.killed(fresh(), work.recipe(), at):
+            break
+        result = await fresh().resume("run_1")
+        assert result.error is None, at
+        rows = await world.journal.entries(result.session_id, run_id="run_1")
+        [replaced] = [row.fact for row in rows if isinstance(row.fact, PlanReplaced)]
+        assert replaced.text == DIFFERENCE
+    assert at > 60
+
+
 async def test_an_edited_plan_with_faults_is_shown_with_them(work: Work) -> None:
     edited = "PLAN: Less\nSTEP: a\nTYPE: generate\nGOAL: b\nDEPENDENCIES: c\n"
     decider = Decides(edited, "no")

@@ -238,6 +238,13 @@ def test_a_new_plan_is_shown_also_where_nobody_is_asked(cli: Cli, write: Write) 
     ) in done.err
 
 
+def test_a_new_plan_is_told_of_a_recorded_run(cli: Cli, write: Write) -> None:
+    write("model.py", FAILS_ONCE)
+    cli("do", "Write notes", "-w", "work", "--yes", *OPTIONS)
+    shown = cli("sessions", "show", "run_", "--db", "j.sqlite").out
+    assert "- work: planned again: 1 changed\n" in shown
+
+
 def test_a_waiting_run_shows_what_differs(cli: Cli, write: Write) -> None:
     write("model.py", FAILS_ONCE)
     cli("do", "Write notes", "-w", "work", *OPTIONS)

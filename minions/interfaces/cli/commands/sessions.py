@@ -223,6 +223,9 @@ def _note_line(note: RunNote) -> str:
         return f"{note.step_id} failed: back to {facts['to']} ({facts['attempt']})"
     if note.kind == "file_rollback":
         return _rollback_words(note)
+    if note.kind == "plan":
+        counts = "".join(str(facts["text"]).splitlines()[1:2]).strip()
+        return f"{note.step_id}: planned again: {counts}"
     if note.kind == "route":
         return f"{note.step_id}: the next step could not be chosen: {facts.get('reason')}"
     return f"{note.step_id}: {_decision_words(note)}"
@@ -243,16 +246,17 @@ def _rollback_words(note: RunNote) -> str:
 def _decision_words(note: RunNote) -> str:
     facts = note.facts
     call = f"{facts.get('tool')}({facts.get('arguments')})"
+    by = f" · by {facts['by']}" if facts.get("by") else ""
     if note.state == "waiting" and facts.get("what") == "approval":
         return f"needs approval: {call}"
     if note.state == "waiting":
         return f"asks: {' '.join(str(facts.get('question')).split())}"
     if note.state in ("answer", "default"):
         who = "answered" if note.state == "answer" else "no answer in time; the default is"
-        return f"{who} {json.dumps(facts.get('answer'), ensure_ascii=False)}"
+        return f"{who} {json.dumps(facts.get('answer'), ensure_ascii=False)}{by}"
     edited = f" · edited to {facts['edited_arguments']}" if "edited_arguments" in facts else ""
     because = f" · {facts['reason']}" if facts.get("reason") else ""
-    return f"{_DECIDED.get(note.state, note.state)}: {call}{because}{edited}"
+    return f"{_DECIDED.get(note.state, note.state)}: {call}{because}{edited}{by}"
 
 
 _DECIDED: Final = {

@@ -166,7 +166,7 @@ export class Drawer {
 			spans.length ? list("Times it was run", spans) : none(step.status === "pending" ? "It has not begun." : "It was passed over."),
 			step.attempts > 1 ? h("p", `One of its calls needed ${step.attempts} attempts.`) : null,
 			list("Retries seen", retries),
-			list("Between", notes.map((each) => h("li", `${each.kind}: ${each.state}`))),
+			list("Between", notes.map((each) => h("li", `${each.kind}: ${each.state}${each.facts.by ? ` by ${each.facts.by}` : ""}`))),
 			rows.length > 1 ? list("Each", rows.map((row) => h("li", h("code", row.id), " ", chip(row.is_waiting ? "waiting" : row.status)))) : null];
 	}
 
