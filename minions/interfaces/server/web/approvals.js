@@ -63,7 +63,7 @@ export function decisionCard(waiting, { onDecided, onSend = () => {}, isInline =
 		const place = [...document.querySelectorAll(".decision")].indexOf(card);
 		onSend();
 		try {
-			await post(`/approvals/${enc(waiting.id)}`, { ...body, by: by.value.trim() || null });
+			await post(`/approvals/${enc(waiting.id)}`, by.value.trim() ? { ...body, by: by.value.trim() } : body);
 		} catch (error) {
 			fill(said, problem(error));
 			if (error.code === "already-decided") note(error.message, "bad"); // the card goes
