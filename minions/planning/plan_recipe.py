@@ -68,7 +68,9 @@ _MOST_CHOSEN: Final = 60
 """Files among which a repair's are chosen; an expression holds a few hundred words."""
 _TEST: Final = re.compile(r"(?:^|[/_.-])(?:tests?|specs?)(?:[/_.-]|$)", re.IGNORECASE)
 """The name of a file of tests, in any language: `test_a.py`, `a.spec.ts`, `tests/a.rs`."""
-_SIGNS: Final = re.compile(r"\{\{|\}\}")
+_BRACES: Final = re.compile(r"[{}]+[%#]?")
+_MARKS: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
+"""What a template reads as more than text."""
 _MOST_RESULT: Final = 2_000
 """Characters of an analysis that the steps after it get."""
 _MOST_OUTPUT: Final = 6_000
@@ -203,7 +205,7 @@ class _Steps:
                 **({"depends_on": self._waits(step)} if step.dependencies else {}),
                 "tool": "files__read_many",
                 "params": {
-                    "files": [str(each) for each in files],
+                    "files": _literals(files),
                     "max_characters": self.form.max_file_characters,
                 },
             }
@@ -319,7 +321,7 @@ class _Steps:
     def _repair(self, step: PlanStep, files: Sequence[FileUse]) -> Iterator[dict[str, JsonValue]]:
         """Steps that run only when the command has failed: read, change, write."""
         waits = self._waits(step)
-        shown: JsonValue = [str(each) for each in files]
+        shown: JsonValue = _literals(files)
         groups = self._repaired_groups(files, step)
         if len(groups) > 1:
             yield from self._chosen(step, groups)
@@ -452,7 +454,7 @@ def _written(
         "params": {
             "files": f"{{{{ steps.{answered}.artifacts.files }}}}",
             "edits": f"{{{{ steps.{answered}.artifacts.edits }}}}",
-            "allowed": list(allowed),
+            "allowed": _literals(allowed),
         },
         "on_error": {"goto": answered},
     }
@@ -476,8 +478,19 @@ def _shared(path: str, share: Sharing) -> FileUse:
 
 
 def _literal(text: str) -> str:
-    """The text for a template that gives just this text: a planner's words are no templates."""
-    return _SIGNS.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)
+    """The text for a template that gives just this text: a planner's words are no templates.
+
+    Braces side by side are replaced together: one that was left could begin another mark.
+    """
+    return _BRACES.sub(lambda found: _plain(found[0]), text)
+
+
+def _plain(braces: str) -> str:
+    return f"{{{{ '{braces}' }}}}" if _MARKS.search(braces) else braces
+
+
+def _literals(texts: Iterable[object]) -> list[JsonValue]:
+    return [_literal(str(each)) for each in texts]
 
 
 def _quoted(text: str) -> str:

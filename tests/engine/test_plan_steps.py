@@ -214,6 +214,11 @@ async def test_the_head_of_a_step_is_small(work: Work) -> None:
         assert not each.tools
 
 
+WORDS: Final = (
+    'Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}, {% block x %}, {# no #}, {"a": {}}{{{'
+)
+
+
 async def test_a_planners_words_are_no_templates(work: Work) -> None:
     plan: JsonValue = {
         "name": "{{ inputs.workspace }}",
@@ -221,14 +226,14 @@ async def test_a_planners_words_are_no_templates(work: Work) -> None:
             {
                 "id": "a",
                 "type": "generate",
-                "goal": "Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}",
+                "goal": WORDS,
                 "artifacts": ["a.py"],
             }
         ],
     }
     result = await work.run(worker(plan, AnyFile()))
     assert result.error is None
-    assert "Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}" in text_of(work.prompts[1])
+    assert WORDS in text_of(work.prompts[1])
 
 
 async def test_the_task_is_no_data_for_the_planner(work: Work) -> None:
