@@ -12,11 +12,14 @@ from attrs import field, frozen
 from minions.contracts.json_values import JsonValue
 
 __all__ = [
+    "FILES_BY_NAME",
     "FileForm",
     "FileUse",
     "Plan",
     "PlanStep",
     "PlanStepType",
+    "is_path",
+    "plain_path",
     "steps_before",
 ]
 
@@ -74,12 +77,12 @@ class FileUse:
         text = text.strip()
         for ending in _OUTLINES:
             if text.casefold().endswith(ending):
-                return cls(path=_plain_path(text[: -len(ending)]), form=FileForm.OUTLINE)
+                return cls(path=plain_path(text[: -len(ending)]), form=FileForm.OUTLINE)
         if (found := _LINES.search(text)) is not None:
             first, last = int(found[1] or found[3]), int(found[2] or found[4])
-            path = _plain_path(text[: found.start()])
+            path = plain_path(text[: found.start()])
             return cls(path=path, form=FileForm.LINES, first=first, last=last)
-        return cls(path=_plain_path(text))
+        return cls(path=plain_path(text))
 
     def __str__(self) -> str:
         """The text that `of` reads."""
@@ -88,11 +91,14 @@ class FileUse:
         return f"{self.path}:outline" if self.form is FileForm.OUTLINE else self.path
 
 
-def _plain_path(path: str) -> str:
+def plain_path(path: str) -> str:
+    """The path without what says nothing: `./a//b/./c.py` is `a/b/c.py`."""
     path = path.strip()
-    while path.startswith("./"):
-        path = path[2:]
-    return path
+    names = [each for each in path.split("/") if each not in ("", ".")]
+    plain = "/".join(names)
+    if path.startswith("/") or not names:
+        return path
+    return f"{plain}/" if path.endswith("/") else plain
 
 
 @frozen(kw_only=True)
@@ -124,8 +130,21 @@ class PlanStep:
 
 
 def is_path(artifact: str) -> bool:
-    """Whether an artifact's name is that of a file: it has a folder or an extension."""
-    return "/" in artifact or re.fullmatch(r"[^\s/]*\.\w{1,10}", artifact) is not None
+    """Whether an artifact's name is that of a file: it has a folder or an extension, or is one of
+    the names that files have without.
+    """
+    return "/" in artifact or artifact in FILES_BY_NAME or _NAMED.fullmatch(artifact) is not None
+
+
+_NAMED: Final = re.compile(r"[^\s/]*\.\w{1,10}|\.\w*(?:ignore|config|attributes)")
+FILES_BY_NAME: Final = frozenset(
+    {
+        *("Makefile", "makefile", "GNUmakefile", "Dockerfile", "Containerfile", "Jenkinsfile"),
+        *("Procfile", "Vagrantfile", "Gemfile", "Rakefile", "Pipfile", "Brewfile", "Caddyfile"),
+        *("Justfile", "justfile", "LICENSE", "LICENCE", "COPYING", "CODEOWNERS"),
+    }
+)
+"""Names of files without an extension; another is a file only within a folder."""
 
 
 @frozen(kw_only=True)

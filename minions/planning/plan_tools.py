@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import yaml
 from attrs import evolve, field, frozen
+from yaml.reader import Reader
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
@@ -83,9 +85,9 @@ class _CheckPlan(Tool):
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
         """Returns `{ok, plan, text, recipe, faults, notes, is_fallback}`."""
         task = str(arguments["task"])
-        plan = read_plan(arguments["answer"], _name_of(task))
+        plan = read_plan(_printable(arguments["answer"]), _name_of(task))
         is_fallback = plan is None
-        plan = plan if plan is not None else _fallback(task)
+        plan = plan if plan is not None else _fallback(_readable(task))
         form = _form(arguments)
         plan = _with_command(plan, arguments.get("command"))
         files = arguments.get("files")
@@ -99,20 +101,22 @@ class _CheckPlan(Tool):
         if not faults:
             text = _recipe_text(checked, form)
             specs = {name: ToolSpec(name=name) for name in _tools(arguments)}
-            known = evolve(self.catalog(), tools=specs)
-            loaded = check_recipe_text(text, "plan.yaml", known)
-            faults = [f"{fault.where}: {fault.message}" for fault in loaded.errors]
+            faults = _faults_of_recipe(text, evolve(self.catalog(), tools=specs))
         return {
             "ok": not faults,
             "plan": checked.plan.to_json(),
             "text": checked.plan.to_text(),
-            "recipe": text,
+            "recipe": text if not faults else "",
             "faults": faults,
             "notes": [*checked.notes, *([_FALLBACK_NOTE] if is_fallback else [])],
             "is_fallback": is_fallback,
         }
 
 
+_LONGEST_RECIPE: Final = 500_000
+"""Characters of a recipe, so that the tool's result can be recorded."""
+_TURNING: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Characters that change the order in which text is shown."""
 _FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
 
 
@@ -122,8 +126,30 @@ def _recipe_text(checked: CheckedPlan, form: PlanForm) -> str:
     return head + yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
 
 
+def _faults_of_recipe(text: str, catalog: Catalog) -> list[str]:
+    """What keeps the recipe of a plan from being run."""
+    if len(text) > _LONGEST_RECIPE:
+        size = f"{len(text)} characters; at most {_LONGEST_RECIPE}"
+        return [f"The plan's recipe has {size}. Name fewer files and dependencies."]
+    loaded = check_recipe_text(text, "plan.yaml", catalog)
+    return [f"{fault.where}: {fault.message}" for fault in loaded.errors]
+
+
+def _printable(answer: JsonValue) -> JsonValue:
+    """The answer without characters that no recipe holds, or that hide what is approved."""
+    if isinstance(answer, str):
+        return _readable(answer)
+    if isinstance(answer, Mapping):
+        return {key: _printable(each) for key, each in answer.items()}
+    return [_printable(each) for each in answer] if isinstance(answer, list | tuple) else answer
+
+
+def _readable(text: str) -> str:
+    return _TURNING.sub("", Reader.NON_PRINTABLE.sub("", text))
+
+
 def _commented(text: str) -> str:
-    return "".join(f"# {line}".rstrip() + "\n" for line in text.strip().splitlines())
+    return "".join(f"# {_readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
 
 
 def _tools(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

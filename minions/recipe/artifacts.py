@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from minions.contracts.errors import RecipeError
 from minions.contracts.json_values import JsonValue, parse_json
-from minions.contracts.plans import is_path
+from minions.contracts.plans import FILES_BY_NAME, is_path
 from minions.contracts.schema import JsonSchema
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
@@ -240,6 +240,8 @@ def _info(info: str) -> tuple[str, str | None]:
             path = path or as_path(value)
         elif number == 0 and ":" in word and as_path(word.partition(":")[2]) is not None:
             language, path = word.partition(":")[0], as_path(word.partition(":")[2])
+        elif number == 0 and word in FILES_BY_NAME:
+            language = word  # as in `Dockerfile`
         elif (found := as_path(word)) is not None:
             path = path or found
         elif number == 0:
