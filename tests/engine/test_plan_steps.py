@@ -375,6 +375,41 @@ async def test_a_plan_whose_faults_stay_is_refused(work: Work) -> None:
     assert work.files() == {}
 
 
+async def test_a_task_that_is_empty_is_refused_before_a_model_is_asked(work: Work) -> None:
+    result = await work.run(worker(), plan="{{ '  ' }}")
+    assert result.error is not None
+    assert (result.error.code, work.prompts) == ("empty", [])
+
+
+async def test_a_task_of_megabytes_is_refused_before_a_model_is_asked(work: Work) -> None:
+    result = await work.run(worker(), plan="x" * 200_001)
+    assert result.error is not None
+    assert (result.error.code, work.prompts) == ("too-long", [])
+    assert "The task has 200001 characters; at most 200000 are planned." in result.error.message
+
+
+async def test_a_model_that_gives_no_structure_is_told_of_with_what_may_help(work: Work) -> None:
+    result = await work.run(lambda _prompt: "just words")
+    assert result.error is not None
+    assert result.error.code == "invalid-output"
+    assert result.error.message.endswith("as text: form: text, or --form text.")
+
+
+async def test_a_file_that_is_too_large_is_planned_again_by_its_lines(work: Work) -> None:
+    (work.folder / "log.txt").write_text("line\n" * 60_000)
+
+    def answer(prompt: Prompt) -> Answer:
+        use = "log.txt" if "earlier plan" not in text_of(prompt) else "log.txt:1-2"
+        read: JsonValue = {"id": "a", "type": "analyze", "goal": "Read", "files": [use]}
+        is_planner = "You plan work" in text_of(prompt)
+        return json.dumps({"name": "P", "steps": [read]}) if is_planner else "Lines."
+
+    result = await work.run(answer)
+    assert result.error is None
+    told = text_of(work.prompts[1])
+    assert "'log.txt' has 300000 bytes; at most 262144 can be shown at once. Name lines" in told
+
+
 async def test_without_a_plan_the_task_is_one_step(work: Work) -> None:
     """A-92."""
 

@@ -113,12 +113,15 @@ def test_a_task_may_be_a_file(cli: Cli, write: Write, here: Path) -> None:
         (("plan", "x", "-o", "nowhere/a.yaml"), "There is no folder nowhere"),
         (("do", "x", "-w", "no/such/folder"), "there is no folder"),
         (("do", "@gone.md", "--yes"), "gone.md"),
+        (("do", "@empty.md", "--yes"), "The task is empty: there is no text in @empty.md"),
+        (("do", "x", "-w", ""), "--workspace is empty"),
         (("do", "x", "--share", "all"), "'all' is not one of"),
     ],
 )
 def test_a_command_line_that_means_nothing_is_refused(
-    cli: Cli, arguments: tuple[str, ...], words: str
+    cli: Cli, write: Write, arguments: tuple[str, ...], words: str
 ) -> None:
+    write("empty.md", " \n")
     done = cli(*arguments, *OPTIONS)
     assert (done.code, words in done.err) == (2, True), done.err
 

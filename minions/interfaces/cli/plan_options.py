@@ -93,6 +93,8 @@ class PlanTask:
             UsageError: The workspace is no folder, or the task is empty.
         """
         workspace = str(flags["workspace"])
+        if not workspace:
+            raise UsageError("--workspace is empty. Name the folder to work in.", code="empty")
         if Path(workspace).exists() and not Path(workspace).is_dir():
             raise UsageError(
                 f"--workspace {workspace} is a file. Name the folder to work in.",
@@ -131,4 +133,10 @@ class PlanTask:
         pairs = [f"requirements={self.task}", f"workspace={Path(self.workspace).resolve()}"]
         if self.context:
             pairs.append(f"context={self.context}")
-        return given_inputs(recipe, tuple(pairs), context)
+        inputs = given_inputs(recipe, tuple(pairs), context)
+        if not str(inputs["requirements"]).strip():
+            raise UsageError(
+                f"The task is empty: there is no text in {self.task}. Say what is to be done.",
+                code="empty",
+            )
+        return inputs

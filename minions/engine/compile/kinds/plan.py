@@ -27,6 +27,8 @@ __all__ = ["COMPILER", "PlanningStep", "plan_report"]
 
 _YES: Final = ("yes", "y", "ok", "run", "true")
 _NO: Final = ("no", "n", "stop", "false", "")
+_LONGEST_TASK: Final = 200_000
+"""Characters of a task; it stands in prompts, and may be the goal of a step."""
 _MOST_CHANGES: Final = 20
 """How often a person may have one plan changed."""
 _HOPELESS: Final = frozenset(
@@ -39,6 +41,8 @@ _HOPELESS: Final = frozenset(
     }
 )
 """Failures that another plan would meet as well."""
+_BY_ANOTHER_PLAN: Final = ("file-too-large",)
+"""Codes of such categories that another plan may avoid: it can name lines of a file."""
 
 
 @frozen(kw_only=True)
@@ -62,14 +66,15 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
 
         Raises:
             MissingValueError: A template reads a value that does not exist.
-            StepFailedError: `bad-plan`: the plan has faults that the planner did not mend;
-                `plan-rejected`: a person rejected it; `plan-failed`: steps of it failed.
+            StepFailedError: `empty`, `too-long`: the task is; `bad-plan`: the plan has faults that
+                the planner did not mend; `plan-rejected`: a person rejected it; `plan-failed`:
+                steps of it failed.
         """
         values = scope.context.values
         given = {name: template.render(values) for name, template in self.texts.items()}
         spec = self.spec
         inputs: dict[str, JsonValue] = {
-            "task": as_text(given["task"]),
+            "task": _task(as_text(given["task"])),
             "workspace": as_text(given["workspace"]),
             "context": as_text(given["context"]),
             "command": as_text(given["command"]) if given["command"] is not None else None,
@@ -80,6 +85,19 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
             "tools": {name: tool.description for name, tool in self.tools.items()},
         }
         return await _Planning(self, cast(EngineScope, scope), inputs).run()
+
+
+def _task(text: str) -> str:
+    if not text.strip():
+        message = "The task is empty. Say what is to be done."
+        raise StepFailedError(FailureInfo(code="empty", message=message))
+    if len(text) > _LONGEST_TASK:
+        message = (
+            f"The task has {len(text)} characters; at most {_LONGEST_TASK} are planned. Put long "
+            "texts into files of the workspace, and name them."
+        )
+        raise StepFailedError(FailureInfo(code="too-long", message=message))
+    return text
 
 
 class _Planning:
@@ -106,7 +124,7 @@ class _Planning:
             self._keep(steps, outcome)
             if outcome.error is None:
                 return {"plan": plan["plan"], "steps": self._report, "replans": number}
-            if number == spec.max_replans or outcome.error.category in _HOPELESS:
+            if number == spec.max_replans or _is_hopeless(outcome.error):
                 undone = await self._rolled_back(number)
                 raise StepFailedError(_failure(outcome.error, self._report, undone))
             plan = await self._approved(_told(self._report))
@@ -181,7 +199,7 @@ class _Planning:
             model=self._step.spec.model,
         )
         if outcome.error is not None:
-            raise StepFailedError(outcome.error)
+            raise StepFailedError(_with_form(outcome.error, str(self._inputs["form"])))
         return cast("Mapping[str, JsonValue]", outcome.output)
 
     def _keep(self, steps: Sequence[dict[str, JsonValue]], outcome: NestedOutcome) -> None:
@@ -201,6 +219,18 @@ class _Planning:
                 self._done[step_id] = bounded(output) if isinstance(output, str) else "done"
 
 
+def _with_form(error: FailureInfo, form: str) -> FailureInfo:
+    """The failure of a draft; of a model that gives no structure with what may help."""
+    if error.code != "invalid-output" or form == "text":
+        return error
+    advice = "A weak model writes the plan as text: form: text, or --form text."
+    return evolve(error, message=f"{error.message} {advice}")
+
+
+def _is_hopeless(error: FailureInfo) -> bool:
+    return error.category in _HOPELESS and error.code not in _BY_ANOTHER_PLAN
+
+
 def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """The plan.
 
@@ -212,7 +242,8 @@ def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     message = (
         "The planner's plan has faults, also after it was told them:\n"
         f"{_faults_of(plan)}\nTry a larger "
-        "model, say more exactly what is to be done, or write the plan yourself."
+        "model, say more exactly what is to be done, or write the plan yourself where you are "
+        "asked to approve it."
     )
     raise StepFailedError(FailureInfo(code="bad-plan", message=message))
 
@@ -304,8 +335,8 @@ def _rollback_words(report: RollbackReport) -> str:
     if left:
         words += f" Left as they are: {', '.join(left)}."
     if report.not_reversible:
-        calls = ", ".join(f"{each.tool} in {each.address}" for each in report.not_reversible)
-        words += f" Not reversible: {calls}."
+        calls = (f"{each.tool} in {each.address}" for each in report.not_reversible)
+        words += f" Not reversible: {', '.join(dict.fromkeys(calls))}."
     return words
 
 
