@@ -381,6 +381,12 @@ async def test_a_task_that_is_empty_is_refused_before_a_model_is_asked(work: Wor
     assert (result.error.code, work.prompts) == ("empty", [])
 
 
+async def test_a_workspace_that_is_empty_is_not_the_current_folder(work: Work) -> None:
+    result = await work.run(worker(), workspace="{{ '' }}")
+    assert result.error is not None
+    assert (result.error.code, work.prompts) == ("empty", [])
+
+
 async def test_a_task_of_megabytes_is_refused_before_a_model_is_asked(work: Work) -> None:
     result = await work.run(worker(), plan="x" * 200_001)
     assert result.error is not None

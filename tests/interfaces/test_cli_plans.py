@@ -150,6 +150,16 @@ async def _answered(edited: str | None, *lines: str) -> tuple[object, list[str]]
     return await decider.answer(QUESTION), shown
 
 
+def test_a_folder_that_cannot_be_listed_is_refused(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look like an empty one."""
+    (here / "closed").mkdir()
+    monkeypatch.setattr("os.access", lambda *_arguments, **_more: False)
+    done = cli("do", "x", "-w", "closed", *OPTIONS)
+    assert (done.code, "--workspace closed cannot be listed" in done.err) == (2, True), done.err
+
+
 async def test_the_editor_gets_the_plan_and_gives_the_answer() -> None:
     answer, shown = await _answered("PLAN: a\nSTEP: c\n", "edit")
     assert (answer, shown) == ("PLAN: a\nSTEP: c\n", ["PLAN: a\nSTEP: b\nEND_PLAN\n"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar, cast
@@ -104,6 +105,11 @@ class PlanTask:
             raise UsageError(
                 f"--workspace {workspace}: there is no folder {Path(workspace).absolute().parent}. "
                 "A missing workspace is made, the folder that it is in is not.",
+                code="bad-workspace",
+            )
+        if Path(workspace).is_dir() and not os.access(workspace, os.R_OK | os.X_OK):
+            raise UsageError(
+                f"--workspace {workspace} cannot be listed: you have no right to read it.",
                 code="bad-workspace",
             )
         if not task.strip():

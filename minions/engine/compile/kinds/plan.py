@@ -66,16 +66,16 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
 
         Raises:
             MissingValueError: A template reads a value that does not exist.
-            StepFailedError: `empty`, `too-long`: the task is; `bad-plan`: the plan has faults that
-                the planner did not mend; `plan-rejected`: a person rejected it; `plan-failed`:
-                steps of it failed.
+            StepFailedError: `empty`: the task or the workspace is; `too-long`: the task is;
+                `bad-plan`: the plan has faults that the planner did not mend; `plan-rejected`: a
+                person rejected it; `plan-failed`: steps of it failed.
         """
         values = scope.context.values
         given = {name: template.render(values) for name, template in self.texts.items()}
         spec = self.spec
         inputs: dict[str, JsonValue] = {
             "task": _task(as_text(given["task"])),
-            "workspace": as_text(given["workspace"]),
+            "workspace": _workspace(as_text(given["workspace"])),
             "context": as_text(given["context"]),
             "command": as_text(given["command"]) if given["command"] is not None else None,
             "form": spec.form,
@@ -97,6 +97,13 @@ def _task(text: str) -> str:
             "texts into files of the workspace, and name them."
         )
         raise StepFailedError(FailureInfo(code="too-long", message=message))
+    return text
+
+
+def _workspace(text: str) -> str:
+    if not text.strip():  # the current folder is not meant by a value that was forgotten
+        message = "The workspace is empty. Name the folder to work in; `.` is the current one."
+        raise StepFailedError(FailureInfo(code="empty", message=message))
     return text
 
 
