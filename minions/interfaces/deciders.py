@@ -57,8 +57,8 @@ class TerminalDecider(Decider):
             write: Prints one line.
             read_line: Waits for one line; an empty text: the input has ended.
             approvals: Approves calls; None: the person does that, too.
-            edit: Lets the person edit a text and gives it back, None if it was not saved; None: the
-                editor of the environment.
+            edit: Lets the person edit a text and gives it back, None if it was not saved, a
+                UsageError if that failed; None: the editor of the environment.
         """
         self._write = write
         self._read_line = read_line
@@ -108,7 +108,7 @@ class TerminalDecider(Decider):
             if line is None:
                 return NoAnswer.LATER
             if plan is not None and line.casefold() in _EDIT:
-                edited = await run_in_daemon_thread(lambda: self._edit(plan))
+                edited = await self._edited(plan)
                 if edited is not None and edited.strip():
                     return edited
                 continue
@@ -118,6 +118,14 @@ class TerminalDecider(Decider):
                 return read_answer(line, question.form)
             except UsageError as error:
                 self._write(error.message)
+
+    async def _edited(self, plan: str) -> str | None:
+        """The text as the person saved it; None: they did not, or the editor failed."""
+        try:
+            return await run_in_daemon_thread(lambda: self._edit(plan))
+        except UsageError as error:
+            self._write(error.message)
+            return None
 
     async def _line(self, prompt: str) -> str | None:
         """The line that was typed; None: the input has ended."""
@@ -133,9 +141,18 @@ def _plan_in(question: Question) -> str | None:
 
 
 def _edited(text: str) -> str | None:
+    """The text as it was saved in the editor of the environment; None: it was not.
+
+    Raises:
+        UsageError: The editor is not there, or failed.
+    """
     import click
 
-    return click.edit(text, extension=".txt")
+    try:
+        return click.edit(text, extension=".txt")
+    except click.ClickException as error:
+        message = f"The editor failed: {error.message}. EDITOR or VISUAL names the one to use."
+        raise UsageError(message) from error
 
 
 def _wanted(form: Mapping[str, JsonValue]) -> str:

@@ -126,6 +126,16 @@ def test_a_command_line_that_means_nothing_is_refused(
     assert (done.code, words in done.err) == (2, True), done.err
 
 
+def test_a_folder_that_cannot_be_listed_is_refused(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look like an empty one."""
+    (here / "closed").mkdir()
+    monkeypatch.setattr("os.access", lambda *_arguments, **_more: False)
+    done = cli("do", "x", "-w", "closed", *OPTIONS)
+    assert (done.code, "--workspace closed cannot be listed" in done.err) == (2, True), done.err
+
+
 # --- at the terminal ----------------------------------------------------------------------------
 
 QUESTION: Final = Question(
@@ -150,16 +160,6 @@ async def _answered(edited: str | None, *lines: str) -> tuple[object, list[str]]
     return await decider.answer(QUESTION), shown
 
 
-def test_a_folder_that_cannot_be_listed_is_refused(
-    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would look like an empty one."""
-    (here / "closed").mkdir()
-    monkeypatch.setattr("os.access", lambda *_arguments, **_more: False)
-    done = cli("do", "x", "-w", "closed", *OPTIONS)
-    assert (done.code, "--workspace closed cannot be listed" in done.err) == (2, True), done.err
-
-
 async def test_the_editor_gets_the_plan_and_gives_the_answer() -> None:
     answer, shown = await _answered("PLAN: a\nSTEP: c\n", "edit")
     assert (answer, shown) == ("PLAN: a\nSTEP: c\n", ["PLAN: a\nSTEP: b\nEND_PLAN\n"])
@@ -168,6 +168,18 @@ async def test_the_editor_gets_the_plan_and_gives_the_answer() -> None:
 async def test_an_editor_that_saved_nothing_asks_again() -> None:
     answer, shown = await _answered(None, "e", "yes")
     assert (answer, len(shown)) == ("yes", 1)
+
+
+@pytest.mark.parametrize("editor", ["false", "/nowhere/editor"])
+async def test_an_editor_that_fails_asks_again(
+    editor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor)
+    lines, told = iter(["edit\n", "yes\n"]), list[str]()
+    decider = TerminalDecider(told.append, lambda: next(lines))
+    assert await decider.answer(QUESTION) == "yes"
+    assert any(each.startswith(f"The editor failed: {editor}: ") for each in told)
 
 
 def test_what_a_plan_will_cost_is_not_known_before(cli: Cli, write: Write) -> None:
