@@ -111,6 +111,8 @@ def test_a_task_may_be_a_file(cli: Cli, write: Write, here: Path) -> None:
         (("do", " ", "--yes"), "The task is empty"),
         (("do", "x", "-w", "model.py"), "--workspace model.py is a file"),
         (("plan", "x", "-o", "nowhere/a.yaml"), "There is no folder nowhere"),
+        (("plan", "x", "-o", ".", "--force"), ". is a folder. Name a file."),
+        (("plan", "x", "-o", "dangling.yaml"), "dangling.yaml exists already"),
         (("do", "x", "-w", "no/such/folder"), "there is no folder"),
         (("do", "@gone.md", "--yes"), "gone.md"),
         (("do", "@empty.md", "--yes"), "The task is empty: there is no text in @empty.md"),
@@ -122,6 +124,7 @@ def test_a_command_line_that_means_nothing_is_refused(
     cli: Cli, write: Write, arguments: tuple[str, ...], words: str
 ) -> None:
     write("empty.md", " \n")
+    Path("dangling.yaml").symlink_to("gone.yaml")
     done = cli(*arguments, *OPTIONS)
     assert (done.code, words in done.err) == (2, True), done.err
 
