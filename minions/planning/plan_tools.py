@@ -12,8 +12,9 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
 from minions.planning.plan_checks import CheckedPlan, check_plan
+from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.plan_json import read_plan
-from minions.planning.plan_recipe import PlanForm, Sharing, recipe_document
+from minions.planning.plan_recipe import recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 

@@ -14,7 +14,7 @@ from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.run_follower import bounded
-from minions.planning.plan_recipe import Sharing
+from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
