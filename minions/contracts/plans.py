@@ -9,6 +9,7 @@ from typing import Final
 
 from attrs import field, frozen
 
+from minions.contracts.artifact_names import is_path
 from minions.contracts.json_values import JsonValue
 
 __all__ = [
@@ -121,11 +122,6 @@ class PlanStep:
     def made_files(self) -> tuple[str, ...]:
         """Paths among the artifacts."""
         return tuple(each for each in self.artifacts if is_path(each))
-
-
-def is_path(artifact: str) -> bool:
-    """Whether an artifact's name is that of a file: it has a folder or an extension."""
-    return "/" in artifact or re.fullmatch(r"[^\s/]*\.\w{1,10}", artifact) is not None
 
 
 @frozen(kw_only=True)

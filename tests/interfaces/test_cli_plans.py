@@ -112,13 +112,17 @@ def test_a_task_may_be_a_file(cli: Cli, write: Write, here: Path) -> None:
         (("do", "x", "-w", "model.py"), "--workspace model.py is a file"),
         (("plan", "x", "-o", "nowhere/a.yaml"), "There is no folder nowhere"),
         (("do", "x", "-w", "no/such/folder"), "there is no folder"),
-        (("do", "@gone.md", "--yes"), "gone.md"),
+        (("do", "@gone.md", "--yes"), "TASK @gone.md: No such file or directory."),
+        (("do", "@gone.md", "--yes"), "write @@gone.md for the text itself"),
+        (("do", "@empty.md", "--yes"), "TASK @empty.md: there is no text in it"),
+        (("do", "x", "--context", "@gone.md"), "--context @gone.md: No such file"),
         (("do", "x", "--share", "all"), "'all' is not one of"),
     ],
 )
 def test_a_command_line_that_means_nothing_is_refused(
-    cli: Cli, arguments: tuple[str, ...], words: str
+    cli: Cli, write: Write, arguments: tuple[str, ...], words: str
 ) -> None:
+    write("empty.md", "\n")
     done = cli(*arguments, *OPTIONS)
     assert (done.code, words in done.err) == (2, True), done.err
 
