@@ -12,13 +12,16 @@ from attrs import evolve, frozen
 from minions.contracts.errors import did_you_mean
 from minions.contracts.plans import Plan, PlanStep, PlanStepType, steps_before
 
-__all__ = ["MOST_STEPS", "CheckedPlan", "check_plan"]
+__all__ = ["MOST_NAMED", "MOST_STEPS", "READING_TOOLS", "CheckedPlan", "check_plan", "refusal_of"]
+
+READING_TOOLS: Final = ("files__glob", "files__search", "files__read")
+"""Tools that every step may be offered: they find what no list of files tells."""
 
 MOST_STEPS: Final = 50
 """Steps of a plan; a longer one is no decomposition that a person can approve."""
 _LONGEST_TEXT: Final = 8_000
 """Characters of a goal, a description or a command."""
-_MOST_NAMED: Final = 100
+MOST_NAMED: Final = 100
 """Files, dependencies or artifacts of one step."""
 
 
@@ -95,8 +98,8 @@ def _faults_of_sizes(plan: Plan) -> Iterator[str]:
             "ARTIFACTS": step.artifacts,
         }
         for key, listed in lists.items():
-            if len(listed) > _MOST_NAMED:
-                yield f"Step '{step.id}': {key} has {len(listed)} items; at most {_MOST_NAMED}."
+            if len(listed) > MOST_NAMED:
+                yield f"Step '{step.id}': {key} has {len(listed)} items; at most {MOST_NAMED}."
         if not step.goal.strip():
             yield f"Step '{step.id}' has no GOAL."
         if step.command is not None and step.type is not PlanStepType.VALIDATE:
@@ -106,7 +109,7 @@ def _faults_of_sizes(plan: Plan) -> Iterator[str]:
 def _faults_of_paths(plan: Plan) -> Iterator[str]:
     for step in plan.steps:
         for path in (*(each.path for each in step.files), *step.made_files):
-            why = _refusal(path)
+            why = refusal_of(path)
             if why is not None:
                 yield f"Step '{step.id}': '{path:.100}' {why}."
 
@@ -120,7 +123,7 @@ def _faults_of_tools(plan: Plan, tools: Collection[str]) -> Iterator[str]:
                 yield f"Step '{step.id}' wants the tool '{each}', which is unknown.{hint}{known}"
 
 
-def _refusal(path: str) -> str | None:
+def refusal_of(path: str) -> str | None:
     """Why a path cannot be used in a workspace; None: it can."""
     parts = path.split("/")
     if path.startswith(("/", "~")) or "\\" in path or ":" in path[:3] or ".." in parts:
