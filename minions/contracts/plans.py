@@ -9,10 +9,10 @@ from typing import Final
 
 from attrs import field, frozen
 
+from minions.contracts.artifact_names import is_path
 from minions.contracts.json_values import JsonValue
 
 __all__ = [
-    "FILES_BY_NAME",
     "FileForm",
     "FileUse",
     "Plan",
@@ -127,24 +127,6 @@ class PlanStep:
     def made_files(self) -> tuple[str, ...]:
         """Paths among the artifacts."""
         return tuple(each for each in self.artifacts if is_path(each))
-
-
-def is_path(artifact: str) -> bool:
-    """Whether an artifact's name is that of a file: it has a folder or an extension, or is one of
-    the names that files have without.
-    """
-    return "/" in artifact or artifact in FILES_BY_NAME or _NAMED.fullmatch(artifact) is not None
-
-
-_NAMED: Final = re.compile(r"[^\s/]*\.\w{1,10}|\.\w*(?:ignore|config|attributes)")
-FILES_BY_NAME: Final = frozenset(
-    {
-        *("Makefile", "makefile", "GNUmakefile", "Dockerfile", "Containerfile", "Jenkinsfile"),
-        *("Procfile", "Vagrantfile", "Gemfile", "Rakefile", "Pipfile", "Brewfile", "Caddyfile"),
-        *("Justfile", "justfile", "LICENSE", "LICENCE", "COPYING", "CODEOWNERS"),
-    }
-)
-"""Names of files without an extension; another is a file only within a folder."""
 
 
 @frozen(kw_only=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 from attrs import evolve, frozen
 
+from minions.contracts.artifact_names import is_path
 from minions.contracts.errors import did_you_mean
 from minions.contracts.plans import (
     FileForm,
@@ -18,18 +19,20 @@ from minions.contracts.plans import (
     Plan,
     PlanStep,
     PlanStepType,
-    is_path,
     steps_before,
 )
 from minions.recipe.artifacts import as_path
 
-__all__ = ["MOST_STEPS", "CheckedPlan", "check_plan"]
+__all__ = ["MOST_NAMED", "MOST_STEPS", "READING_TOOLS", "CheckedPlan", "check_plan", "refusal_of"]
+
+READING_TOOLS: Final = ("files__glob", "files__search", "files__read")
+"""Tools that every step may be offered: they find what no list of files tells."""
 
 MOST_STEPS: Final = 50
 """Steps of a plan; a longer one is no decomposition that a person can approve."""
 _LONGEST_TEXT: Final = 8_000
 """Characters of a goal, a description or a command."""
-_MOST_NAMED: Final = 100
+MOST_NAMED: Final = 100
 """Files, dependencies, artifacts or tools of one step."""
 _LONGEST_PLAN: Final = 100_000
 """Characters of a plan as text: it is shown, sent and stored several times."""
@@ -135,8 +138,8 @@ def _faults_of_sizes(plan: Plan) -> Iterator[str]:
             "TOOLS": step.tools,
         }
         for key, listed in lists.items():
-            if len(listed) > _MOST_NAMED:
-                yield f"Step '{step.id}': {key} has {len(listed)} items; at most {_MOST_NAMED}."
+            if len(listed) > MOST_NAMED:
+                yield f"Step '{step.id}': {key} has {len(listed)} items; at most {MOST_NAMED}."
 
 
 def _cut(plan: Plan) -> Plan:
@@ -174,7 +177,7 @@ def _faults_of_steps(plan: Plan) -> Iterator[str]:
 
 def _faults_of_paths(plan: Plan) -> Iterator[str]:
     for step in plan.steps:
-        reasons = {each.path: _refusal(each.path) or _bad_lines(each) for each in step.files}
+        reasons = {each.path: refusal_of(each.path) or _bad_lines(each) for each in step.files}
         reasons |= {each: _unusable(step, each) for each in step.artifacts}
         for path, why in reasons.items():
             if why is not None:
@@ -192,7 +195,7 @@ def _unusable(step: PlanStep, artifact: str) -> str | None:
     """Why a step cannot give an artifact; None: it can, or it is a name rather than a file."""
     if not is_path(artifact) and _FILE_NAME.fullmatch(artifact) is None:
         return None if artifact.isprintable() and len(artifact) <= _LONGEST_NAME else "is no name"
-    refusal = _refusal(artifact)
+    refusal = refusal_of(artifact)
     if refusal is not None or not step.type.changes_files or as_path(artifact) == artifact:
         return refusal
     return "cannot be written: a path has letters, digits and . _ - + @ ~ $ ( ) [ ] / only"
@@ -208,7 +211,7 @@ def _faults_of_tools(plan: Plan, tools: Collection[str]) -> Iterator[str]:
                 yield f"Step '{step.id}' {wanted}.{hint}{known}"
 
 
-def _refusal(path: str) -> str | None:
+def refusal_of(path: str) -> str | None:
     """Why a path cannot be used in a workspace; None: it can."""
     parts = path.split("/")
     if path.startswith(("/", "~")) or "\\" in path or ":" in path[:3] or ".." in parts:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 import yaml
@@ -13,14 +17,23 @@ from yaml.reader import Reader
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
-from minions.planning.plan_checks import CheckedPlan, check_plan
+from minions.planning.plan_checks import (
+    MOST_NAMED,
+    MOST_STEPS,
+    READING_TOOLS,
+    CheckedPlan,
+    check_plan,
+    refusal_of,
+)
+from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.plan_json import read_plan
-from minions.planning.plan_recipe import PlanForm, Sharing, recipe_document
+from minions.planning.plan_recipe import recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 
 __all__ = ["plans_toolset"]
 
+_MOST_BESIDE: Final = 500
 _TEXT: Final[JsonValue] = {"type": "string"}
 _PARAMETERS: Final[Mapping[str, JsonValue]] = {
     "type": "object",
@@ -29,7 +42,7 @@ _PARAMETERS: Final[Mapping[str, JsonValue]] = {
         "task": {"type": "string", "description": "The requirements."},
         "files": {
             "anyOf": [{"type": "array", "items": _TEXT}, {"type": "null"}],
-            "description": "All files of the workspace; null: not all are known.",
+            "description": "All files of the workspace; null: they are looked up.",
         },
         "workspace": {"type": "string", "description": "The recipe's folder."},
         "context": {"type": "string", "description": "What every step is told."},
@@ -90,12 +103,11 @@ class _CheckPlan(Tool):
         plan = plan if plan is not None else _fallback(_readable(task))
         form = _form(arguments)
         plan = _with_command(plan, arguments.get("command"))
-        files = arguments.get("files")
         checked = check_plan(
             plan,
-            files=[str(each) for each in files] if isinstance(files, list | tuple) else None,
+            files=await _files(plan, arguments),
             done=form.results,
-            tools=_tools(arguments),
+            tools=[*_tools(arguments), *READING_TOOLS],
         )
         text, faults = "", list(checked.faults)
         if not faults:
@@ -150,6 +162,35 @@ def _readable(text: str) -> str:
 
 def _commented(text: str) -> str:
     return "".join(f"# {_readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
+
+
+async def _files(plan: Plan, arguments: Mapping[str, JsonValue]) -> Collection[str]:
+    """The files of the workspace; where not all are listed, those of the plan that exist, and
+    files beside those that do not, whose names may be meant.
+    """
+    files = arguments.get("files")
+    if isinstance(files, list | tuple):
+        return [str(each) for each in files]
+    workspace = Path(str(arguments.get("workspace", ".")))
+    named = {each.path for step in plan.steps[:MOST_STEPS] for each in step.files[:MOST_NAMED]}
+    return await asyncio.to_thread(_existing, workspace, sorted(named))
+
+
+def _existing(workspace: Path, paths: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for path in paths:
+        if refusal_of(path) is None and (workspace / path).is_file():
+            found.append(path)
+        elif refusal_of(path) is None:
+            found += _beside(workspace, path.rpartition("/")[0])
+    return found
+
+
+def _beside(workspace: Path, folder: str) -> Iterator[str]:
+    """Files of a folder, if it has no more than a few hundred."""
+    with contextlib.suppress(OSError):
+        names = [each.name for each in islice((workspace / folder).iterdir(), _MOST_BESIDE)]
+        yield from (f"{folder}/{name}".lstrip("/") for name in names)
 
 
 def _tools(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

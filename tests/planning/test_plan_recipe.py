@@ -14,7 +14,8 @@ from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.contracts.tools import ToolSpec
 from minions.interfaces.wiring.extensions import built_in_toolsets
 from minions.planning.plan_checks import check_plan
-from minions.planning.plan_recipe import INSTRUCTIONS, SYSTEM, PlanForm, Sharing, recipe_document
+from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_recipe import INSTRUCTIONS, SYSTEM, recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.reading.load import LoadedRecipe, check_recipe_text

@@ -13,9 +13,9 @@ from attrs import frozen
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.options import CommandContext
-from minions.interfaces.cli.params import given_inputs
+from minions.interfaces.cli.params import given_inputs, text_argument
 from minions.interfaces.cli.run_follower import bounded
-from minions.planning.plan_recipe import Sharing
+from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -136,13 +136,18 @@ class PlanTask:
 
     def inputs(self, recipe: AgentRecipe, context: CommandContext) -> Mapping[str, JsonValue]:
         """The inputs of that recipe."""
-        pairs = [f"requirements={self.task}", f"workspace={Path(self.workspace).resolve()}"]
+        texts: dict[str, JsonValue] = {
+            "requirements": self._requirements(context),
+            "workspace": str(Path(self.workspace).resolve()),
+        }
         if self.context:
-            pairs.append(f"context={self.context}")
-        inputs = given_inputs(recipe, tuple(pairs), context)
-        if not str(inputs["requirements"]).strip():
+            texts["context"] = text_argument(self.context, context.stdin, "--context ")
+        return given_inputs(recipe, (), context, before=texts)
+
+    def _requirements(self, context: CommandContext) -> str:
+        text = text_argument(self.task, context.stdin, "TASK ")
+        if not text.strip():
             raise UsageError(
-                f"The task is empty: there is no text in {self.task}. Say what is to be done.",
-                code="empty",
+                f"TASK {self.task}: there is no text in it. Say what is to be done.", code="empty"
             )
-        return inputs
+        return text
