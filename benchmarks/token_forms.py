@@ -20,7 +20,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, ToolCallRequest
 from minions.guide import run_step_executor
-from minions.planning.plan_recipe import Sharing
+from minions.planning.plan_form import Sharing
 from minions.testing import tool_request
 from minions.testing.ids import counting_ids
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from attrs import field, frozen
 
+from minions.contracts.artifact_names import is_path
 from minions.contracts.json_values import JsonValue
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "PlanStep",
     "PlanStepType",
     "json_object",
+    "plain_path",
     "steps_before",
 ]
 
@@ -75,12 +77,12 @@ class FileUse:
         text = text.strip()
         for ending in _OUTLINES:
             if text.casefold().endswith(ending):
-                return cls(path=_plain_path(text[: -len(ending)]), form=FileForm.OUTLINE)
+                return cls(path=plain_path(text[: -len(ending)]), form=FileForm.OUTLINE)
         if (found := _LINES.search(text)) is not None:
             first, last = int(found[1] or found[3]), int(found[2] or found[4])
-            path = _plain_path(text[: found.start()])
+            path = plain_path(text[: found.start()])
             return cls(path=path, form=FileForm.LINES, first=first, last=last)
-        return cls(path=_plain_path(text))
+        return cls(path=plain_path(text))
 
     def __str__(self) -> str:
         """The text that `of` reads."""
@@ -89,11 +91,14 @@ class FileUse:
         return f"{self.path}:outline" if self.form is FileForm.OUTLINE else self.path
 
 
-def _plain_path(path: str) -> str:
+def plain_path(path: str) -> str:
+    """The path without what says nothing: `./a//b/./c.py` is `a/b/c.py`."""
     path = path.strip()
-    while path.startswith("./"):
-        path = path[2:]
-    return path
+    names = [each for each in path.split("/") if each not in ("", ".")]
+    plain = "/".join(names)
+    if path.startswith("/") or not names:
+        return path
+    return f"{plain}/" if path.endswith("/") else plain
 
 
 @frozen(kw_only=True)
@@ -189,11 +194,6 @@ def _texts(told: Mapping[str, JsonValue], key: str) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"`{key}` is no list")
     return tuple(map(str, value))
-
-
-def is_path(artifact: str) -> bool:
-    """Whether an artifact's name is that of a file: it has a folder or an extension."""
-    return "/" in artifact or re.fullmatch(r"[^\s/]*\.\w{1,10}", artifact) is not None
 
 
 @frozen(kw_only=True)

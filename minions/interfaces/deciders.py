@@ -60,8 +60,8 @@ class TerminalDecider(Decider):
             write: Prints one line.
             read_line: Waits for one line; an empty text: the input has ended.
             approvals: Approves calls; None: the person does that, too.
-            edit: Lets the person edit a text and gives it back, None if it was not saved; None: the
-                editor of the environment.
+            edit: Lets the person edit a text and gives it back, None if it was not saved, a
+                UsageError if that failed; None: the editor of the environment.
             width: The columns of the terminal.
         """
         self._write = write
@@ -115,7 +115,7 @@ class TerminalDecider(Decider):
                 return NoAnswer.LATER
             if plan is not None and line.casefold() in _EDIT:
                 edited = await self._edited(plan.text)
-                if edited is not None:
+                if edited is not None and edited.strip():
                     return edited
                 continue
             if plan is not None and plan.diff is not None and line.casefold() in _SHOW:
@@ -128,10 +128,13 @@ class TerminalDecider(Decider):
             except UsageError as error:
                 self._write(error.message)
 
-    async def _edited(self, text: str) -> str | None:
-        """The text as the person edited it; None: nothing was saved."""
-        edited = await run_in_daemon_thread(lambda: self._edit(text))
-        return edited if edited is not None and edited.strip() else None
+    async def _edited(self, plan: str) -> str | None:
+        """The text as the person saved it; None: they did not, or the editor failed."""
+        try:
+            return await run_in_daemon_thread(lambda: self._edit(plan))
+        except UsageError as error:
+            self._write(error.message)
+            return None
 
     async def _line(self, prompt: str) -> str | None:
         """The line that was typed; None: the input has ended."""
@@ -154,9 +157,18 @@ def _told(question: Question, width: int) -> str:
 
 
 def _edited(text: str) -> str | None:
+    """The text as it was saved in the editor of the environment; None: it was not.
+
+    Raises:
+        UsageError: The editor is not there, or failed.
+    """
     import click
 
-    return click.edit(text, extension=".txt")
+    try:
+        return click.edit(text, extension=".txt")
+    except click.ClickException as error:
+        message = f"The editor failed: {error.message}. EDITOR or VISUAL names the one to use."
+        raise UsageError(message) from error
 
 
 def _wanted(form: Mapping[str, JsonValue]) -> str:

@@ -19,7 +19,7 @@ from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
 from minions.engine.services.services import Services
 from minions.interfaces.application import Minions
-from minions.planning.plan_recipe import Sharing
+from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import STEP_EXECUTOR, PlanChoices, step_executor_document
 
 __all__ = ["ExecutionResult", "StepExecutorAgent", "run_step_executor"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -9,17 +11,41 @@ from typing import Final
 
 from attrs import evolve, frozen
 
+from minions.contracts.artifact_names import is_path
 from minions.contracts.errors import did_you_mean
-from minions.contracts.plans import Plan, PlanStep, PlanStepType, steps_before
+from minions.contracts.plans import (
+    FileForm,
+    FileUse,
+    Plan,
+    PlanStep,
+    PlanStepType,
+    steps_before,
+)
+from minions.recipe.artifacts import as_path
 
-__all__ = ["MOST_STEPS", "CheckedPlan", "check_plan"]
+__all__ = ["MOST_NAMED", "MOST_STEPS", "READING_TOOLS", "CheckedPlan", "check_plan", "refusal_of"]
+
+READING_TOOLS: Final = ("files__glob", "files__search", "files__read")
+"""Tools that every step may be offered: they find what no list of files tells."""
 
 MOST_STEPS: Final = 50
 """Steps of a plan; a longer one is no decomposition that a person can approve."""
 _LONGEST_TEXT: Final = 8_000
 """Characters of a goal, a description or a command."""
-_MOST_NAMED: Final = 100
-"""Files, dependencies or artifacts of one step."""
+MOST_NAMED: Final = 100
+"""Files, dependencies, artifacts or tools of one step."""
+_LONGEST_PLAN: Final = 100_000
+"""Characters of a plan as text: it is shown, sent and stored several times."""
+_LONGEST_NAME: Final = 300
+"""Characters of a path, or of another artifact."""
+_MOST_FAULTS: Final = 20
+"""Faults, or notes, that are told; to look for what is meant takes time for each."""
+_MOST_SHOWN: Final = 10
+"""Items of a list that are shown, of a plan that is too large, or in a note."""
+_LEFT_OUT: Final = (".git", ".venv", "node_modules", "__pycache__")
+"""Folders that the toolset `files` leaves out, whatever the case."""
+_FILE_NAME: Final = re.compile(r".*\\.*|.*\.[A-Za-z][A-Za-z0-9]{0,5}", re.DOTALL)
+"""An artifact that is meant as a file, though it is none that could be made."""
 
 
 @frozen(kw_only=True)
@@ -48,16 +74,30 @@ def check_plan(
         done: Ids of steps of an earlier plan, on which steps may depend.
         tools: Names of the tools that steps may be offered.
     """
-    faults = [*_faults_of_ids(plan, done), *_faults_of_sizes(plan), *_faults_of_paths(plan)]
-    faults += _faults_of_tools(plan, tools)
-    circle = _circle(plan)
-    if circle:
-        faults.append(f"The steps {' -> '.join(circle)} wait for each other.")
+    # Alone, for what follows takes the square of a plan's size.
+    too_large = _first(_faults_of_sizes(plan))
+    if too_large:
+        return CheckedPlan(plan=_cut(plan), faults=too_large)
+    faults = _first(
+        itertools.chain(
+            _faults_of_ids(plan, done),
+            _faults_of_steps(plan),
+            _faults_of_paths(plan),
+            _faults_of_tools(plan, tools),
+            _faults_of_order(plan),
+        )
+    )
     if faults:
-        return CheckedPlan(plan=plan, faults=tuple(faults))
+        return CheckedPlan(plan=plan, faults=faults)
     ordered, notes = _in_order(plan)
-    faults += _faults_of_reading(ordered, files)
-    return CheckedPlan(plan=ordered, faults=tuple(faults), notes=tuple(notes))
+    faults = _first(_faults_of_reading(ordered, files))
+    return CheckedPlan(plan=ordered, faults=faults, notes=tuple(notes[:_MOST_FAULTS]))
+
+
+def _first(faults: Iterator[str]) -> tuple[str, ...]:
+    """The faults, as many as are told."""
+    found = tuple(itertools.islice(faults, _MOST_FAULTS))
+    return (*found, "There are more faults.") if next(faults, None) is not None else found
 
 
 def _faults_of_ids(plan: Plan, done: Collection[str]) -> Iterator[str]:
@@ -79,6 +119,8 @@ def _faults_of_ids(plan: Plan, done: Collection[str]) -> Iterator[str]:
 def _faults_of_sizes(plan: Plan) -> Iterator[str]:
     if len(plan.steps) > MOST_STEPS:
         yield f"The plan has {len(plan.steps)} steps; {MOST_STEPS} are the most."
+    elif (length := len(plan.to_text())) > _LONGEST_PLAN:
+        yield f"The plan has {length} characters; at most {_LONGEST_PLAN}."
     for step in plan.steps:
         texts = {
             "GOAL": step.goal,
@@ -87,16 +129,46 @@ def _faults_of_sizes(plan: Plan) -> Iterator[str]:
         }
         for key, text in texts.items():
             if len(text) > _LONGEST_TEXT:
-                length = f"{key} has {len(text)} characters"
-                yield f"Step '{step.id}': {length}; at most {_LONGEST_TEXT}."
+                size = f"{key} has {len(text)} characters"
+                yield f"Step '{step.id}': {size}; at most {_LONGEST_TEXT}."
         lists: Mapping[str, Sequence[object]] = {
             "FILES": step.files,
             "DEPENDENCIES": step.dependencies,
             "ARTIFACTS": step.artifacts,
+            "TOOLS": step.tools,
         }
         for key, listed in lists.items():
-            if len(listed) > _MOST_NAMED:
-                yield f"Step '{step.id}': {key} has {len(listed)} items; at most {_MOST_NAMED}."
+            if len(listed) > MOST_NAMED:
+                yield f"Step '{step.id}': {key} has {len(listed)} items; at most {MOST_NAMED}."
+
+
+def _cut(plan: Plan) -> Plan:
+    """A plan that is too large, as far as it is shown: nobody reads a megabyte, or pays for it."""
+    steps = tuple(_cut_step(each) for each in plan.steps[:MOST_STEPS])
+    description = _bounded(plan.description)
+    return evolve(plan, name=_bounded(plan.name), description=description, steps=steps)
+
+
+def _cut_step(step: PlanStep) -> PlanStep:
+    return evolve(
+        step,
+        name=_bounded(step.name),
+        goal=_bounded(step.goal),
+        description=_bounded(step.description),
+        command=_bounded(step.command) if step.command is not None else None,
+        files=tuple(evolve(each, path=_bounded(each.path)) for each in step.files[:_MOST_SHOWN]),
+        dependencies=step.dependencies[:_MOST_SHOWN],
+        artifacts=tuple(_bounded(each) for each in step.artifacts[:_MOST_SHOWN]),
+        tools=tuple(_bounded(each) for each in step.tools[:_MOST_SHOWN]),
+    )
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def _faults_of_steps(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
         if not step.goal.strip():
             yield f"Step '{step.id}' has no GOAL."
         if step.command is not None and step.type is not PlanStepType.VALIDATE:
@@ -105,10 +177,28 @@ def _faults_of_sizes(plan: Plan) -> Iterator[str]:
 
 def _faults_of_paths(plan: Plan) -> Iterator[str]:
     for step in plan.steps:
-        for path in (*(each.path for each in step.files), *step.made_files):
-            why = _refusal(path)
+        reasons = {each.path: refusal_of(each.path) or _bad_lines(each) for each in step.files}
+        reasons |= {each: _unusable(step, each) for each in step.artifacts}
+        for path, why in reasons.items():
             if why is not None:
                 yield f"Step '{step.id}': '{path:.100}' {why}."
+
+
+def _bad_lines(use: FileUse) -> str | None:
+    """Why no lines of a file are meant; None: some are."""
+    if use.form is FileForm.LINES and (use.last or 0) < max(use.first or 0, 1):
+        return f"has no lines {use.first} to {use.last}; the first line is 1"
+    return None
+
+
+def _unusable(step: PlanStep, artifact: str) -> str | None:
+    """Why a step cannot give an artifact; None: it can, or it is a name rather than a file."""
+    if not is_path(artifact) and _FILE_NAME.fullmatch(artifact) is None:
+        return None if artifact.isprintable() and len(artifact) <= _LONGEST_NAME else "is no name"
+    refusal = refusal_of(artifact)
+    if refusal is not None or not step.type.changes_files or as_path(artifact) == artifact:
+        return refusal
+    return "cannot be written: a path has letters, digits and . _ - + @ ~ $ ( ) [ ] / only"
 
 
 def _faults_of_tools(plan: Plan, tools: Collection[str]) -> Iterator[str]:
@@ -117,19 +207,31 @@ def _faults_of_tools(plan: Plan, tools: Collection[str]) -> Iterator[str]:
             if each not in tools:
                 known = f" Tools are: {', '.join(tools)}." if tools else " There are no tools."
                 hint = did_you_mean(each, tools)
-                yield f"Step '{step.id}' wants the tool '{each}', which is unknown.{hint}{known}"
+                wanted = f"wants the tool '{each:.100}', which is unknown"
+                yield f"Step '{step.id}' {wanted}.{hint}{known}"
 
 
-def _refusal(path: str) -> str | None:
+def refusal_of(path: str) -> str | None:
     """Why a path cannot be used in a workspace; None: it can."""
     parts = path.split("/")
     if path.startswith(("/", "~")) or "\\" in path or ":" in path[:3] or ".." in parts:
         return "leads out of the workspace; give a path relative to it"
-    if not path or not path.isprintable() or len(path) > 300:
+    if len(path) > _LONGEST_NAME or any(
+        len(each.encode("utf-8", "replace")) > 255 for each in parts
+    ):
+        return "is too long for the path of a file"
+    if not path or not path.isprintable():
         return "is no path of a file"
-    if ".git" in (part.casefold() for part in parts):
-        return "belongs to the repository itself"
+    for folder in _LEFT_OUT:
+        if folder in (part.casefold() for part in parts):
+            return f"is in a folder that is left out: {', '.join(_LEFT_OUT)}"
     return None
+
+
+def _faults_of_order(plan: Plan) -> Iterator[str]:
+    circle = _circle(plan)
+    if circle:
+        yield f"The steps {' -> '.join(circle)} wait for each other."
 
 
 def _circle(plan: Plan) -> list[str]:
@@ -160,9 +262,8 @@ def _in_order(plan: Plan) -> tuple[Plan, list[str]]:
             if not shared or _is_ordered(steps, step.id, earlier.id):
                 continue
             steps[at] = evolve(step, dependencies=(*step.dependencies, earlier.id))
-            notes.append(
-                f"Step '{step.id}' waits for '{earlier.id}': both use {', '.join(sorted(shared))}."
-            )
+            named = ", ".join(sorted(shared)[:_MOST_SHOWN])
+            notes.append(f"Step '{step.id}' waits for '{earlier.id}': both use {named}.")
     return evolve(plan, steps=tuple(steps)), notes
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import FileUse, Plan, PlanStep
-from minions.planning.plan_text import listed, read_plan_text, step_type, tidy_id
+from minions.planning.plan_text import listed, plain_artifacts, read_plan_text, step_type, tidy_id
 
 __all__ = ["read_plan"]
 
@@ -47,7 +47,7 @@ def _steps(value: JsonValue) -> Iterator[PlanStep]:
             description=_text(each, "description"),
             files=tuple(FileUse.of(path) for path in _items(each, "files")),
             dependencies=tuple(dict.fromkeys(map(tidy_id, _items(each, "dependencies")))),
-            artifacts=_items(each, "artifacts"),
+            artifacts=plain_artifacts(_items(each, "artifacts")),
             tools=_items(each, "tools"),
             command=_text(each, "command") or None,
         )

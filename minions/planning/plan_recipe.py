@@ -6,13 +6,10 @@ schemas and no history. The recipe is plain YAML: it is checked, shown, saved an
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from attrs import field, frozen
+from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import (
@@ -23,8 +20,11 @@ from minions.contracts.plans import (
     PlanStepType,
     steps_before,
 )
+from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_repair import RepairFiles
+from minions.planning.template_text import literal, literals
 
-__all__ = ["PlanForm", "Sharing", "recipe_document"]
+__all__ = ["recipe_document"]
 
 SYSTEM: Final = (
     "You carry out one step of a plan as a careful software engineer. Do what it says and no more. "
@@ -64,46 +64,10 @@ _OPENED: Final = ("files__", "shell__")
 """Tools of the toolsets that every recipe of a plan opens."""
 _WITH_TOOLS: Final[JsonValue] = {"max_model_calls_per_step": 10}
 _CACHED: Final[Mapping[str, JsonValue]] = {"cache": True}
-_MOST_CHOSEN: Final = 60
-"""Files among which a repair's are chosen; an expression holds a few hundred words."""
-_TEST: Final = re.compile(r"(?:^|[/_.-])(?:tests?|specs?)(?:[/_.-]|$)", re.IGNORECASE)
-"""The name of a file of tests, in any language: `test_a.py`, `a.spec.ts`, `tests/a.rs`."""
-_SIGNS: Final = re.compile(r"\{\{|\}\}")
 _MOST_RESULT: Final = 2_000
 """Characters of an analysis that the steps after it get."""
 _MOST_OUTPUT: Final = 6_000
 """Characters of a failed command's output that the repair gets."""
-
-
-class Sharing(StrEnum):
-    """How a step sees the files that its dependencies made."""
-
-    NAMES = "names"
-    """Their paths only: fewest tokens."""
-    OUTLINE = "outline"
-    """Their signatures: a step that calls the code knows how."""
-    WHOLE = "whole"
-    """Their whole text."""
-
-
-@frozen(kw_only=True)
-class PlanForm:
-    """How a plan is made a recipe."""
-
-    workspace: str = "."
-    """The folder that the recipe works in, as the default of its input `workspace`."""
-    context: str = ""
-    """What every step is told besides its own; the system context of the seed's planner."""
-    share: Sharing = Sharing.OUTLINE
-    max_file_characters: int = 24_000
-    """Characters of files that one prompt shows."""
-    max_repairs: int = 2
-    """How often a failed validation goes back to a repair."""
-    max_parallel: int = 4
-    is_trusted: bool = False
-    """Whether nobody but the user writes into the workspace: what is read there is then trusted."""
-    results: Mapping[str, JsonValue] = field(factory=dict)
-    """Results of steps of an earlier plan that steps of this one depend on, by their ids."""
 
 
 def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
@@ -116,7 +80,7 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
     if form.is_trusted:
         folder["reads"] = "trusted"
     tools: list[JsonValue] = [{"files": {**folder, "create": True, "undo": True}}]
-    system = f"{SYSTEM}\n\n{_literal(form.context)}" if form.context.strip() else SYSTEM
+    system = f"{SYSTEM}\n\n{literal(form.context)}" if form.context.strip() else SYSTEM
     return {
         "id": plan.id,
         **({"name": plan.name} if plan.name and plan.name != plan.id else {}),
@@ -149,15 +113,6 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
 
 
 @frozen
-class _Group:
-    """Files of one step that a repair may see."""
-
-    files: Sequence[str]
-    names: Sequence[str]
-    """Paths in a failure for which it sees them: the files, and tests that another step made."""
-
-
-@frozen
 class _Steps:
     """The steps of the recipe of one plan."""
 
@@ -172,7 +127,7 @@ class _Steps:
         )
         for each in wanted:
             text = str(self.form.results.get(each, ""))
-            yield {"id": each, "set": {"result": _literal(text)}}
+            yield {"id": each, "set": {"result": literal(text)}}
 
     def of(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
         """The recipe's steps for one step of the plan."""
@@ -203,7 +158,7 @@ class _Steps:
                 **({"depends_on": self._waits(step)} if step.dependencies else {}),
                 "tool": "files__read_many",
                 "params": {
-                    "files": [str(each) for each in files],
+                    "files": literals(files),
                     "max_characters": self.form.max_file_characters,
                 },
             }
@@ -230,15 +185,15 @@ class _Steps:
             parts.append(f"{{{{ {step.id}__files.text }}}}")
         for each in step.dependencies:
             parts += self._result(each)
-        parts.append(_literal(step.goal))
+        parts.append(literal(step.goal))
         if step.description:
-            parts.append(_literal(step.description))
+            parts.append(literal(step.description))
         names = [each for each in step.artifacts if each not in step.made_files]
         if step.made_files:
             verb = "Write" if step.type is PlanStepType.GENERATE else "Change"
-            parts.append(f"{verb}: {_literal(', '.join(step.made_files))}")
+            parts.append(f"{verb}: {literal(', '.join(step.made_files))}")
         if names:
-            parts.append(f"Give: {_literal(', '.join(names))}")
+            parts.append(f"Give: {literal(', '.join(names))}")
         return parts
 
     def _result(self, dependency: str) -> list[str]:
@@ -289,10 +244,10 @@ class _Steps:
         if step.command is None:
             yield from self._judgement(step)
             return
-        repaired = self._repaired_files(step)
-        has_repair = bool(repaired) and self.form.max_repairs > 0
+        repair = RepairFiles(step=step, earlier=self._earlier(step), form=self.form)
+        has_repair = bool(repair.files) and self.form.max_repairs > 0
         if has_repair:
-            yield from self._repair(step, repaired)
+            yield from self._repair(step, repair)
         waits = self._waits(step)
         run, written = f"{step.id}__run", f"steps.{step.id}__written"
         yield {
@@ -300,9 +255,9 @@ class _Steps:
             **({"depends_on": waits} if waits else {}),
             **({"when": f"{{{{ {written}.status != 'failed' }}}}"} if has_repair else {}),
             "tool": "shell__run",
-            "params": {"command": _literal(step.command)},
+            "params": {"command": literal(step.command)},
         }
-        first = "named" if len(self._repaired_groups(repaired, step)) > 1 else "files"
+        first = "named" if repair.is_chosen else "files"
         back: JsonValue = {"goto": f"{step.id}__{first}", "max": self.form.max_repairs}
         yield {
             "id": step.id,
@@ -310,34 +265,31 @@ class _Steps:
             "description": step.name or _first_line(step.goal),
             "assert": f"{{{{ {run}.exit_code == 0 }}}}",
             "message": (
-                f"{_literal(step.command)} ended with {{{{ {run}.exit_code }}}}:\n"
+                f"{literal(step.command)} ended with {{{{ {run}.exit_code }}}}:\n"
                 f"{{{{ {run}.output | truncate({_MOST_OUTPUT}) }}}}"
             ),
             **({"on_error": back} if has_repair else {}),
         }
 
-    def _repair(self, step: PlanStep, files: Sequence[FileUse]) -> Iterator[dict[str, JsonValue]]:
-        """Steps that run only when the command has failed: read, change, write."""
+    def _repair(self, step: PlanStep, files: RepairFiles) -> Iterator[dict[str, JsonValue]]:
+        """Steps that run only when the command has failed: choose, read, change, write."""
+        chosen, repair = f"{step.id}__named", f"{step.id}__repair"
         waits = self._waits(step)
-        shown: JsonValue = [str(each) for each in files]
-        groups = self._repaired_groups(files, step)
-        if len(groups) > 1:
-            yield from self._chosen(step, groups)
-            chosen = f"{step.id}__named"
-            parts = " + ".join(f"{chosen}.files_{at}" for at in range(1, len(groups) + 1))
-            shown = f"{{{{ {parts} if {chosen}.is_named else {_listed(map(str, files))} }}}}"
-            waits = [chosen]
+        yield from files.chosen(chosen, waits)
+        waits = [chosen] if files.is_chosen else waits
         yield {
             "id": f"{step.id}__files",
             **({"depends_on": waits} if waits else {}),
             "when": "{{ feedback }}",
             "tool": "files__read_many",
-            "params": {"files": shown, "max_characters": self.form.max_file_characters},
+            "params": {
+                "files": files.shown(chosen),
+                "max_characters": self.form.max_file_characters,
+            },
         }
-        repair = f"{step.id}__repair"
         texts = [
             f"{{{{ {step.id}__files.text }}}}",
-            f"{_literal(step.goal)}\n\nIt failed:\n{{{{ feedback.message }}}}",
+            f"{literal(step.goal)}\n\nIt failed:\n{{{{ feedback.message }}}}",
             _REPAIR,
         ]
         yield {
@@ -347,59 +299,7 @@ class _Steps:
             "system_prompt": INSTRUCTIONS[PlanStepType.MODIFY],
             "goal": "\n\n".join(texts),
         }
-        yield from _written(step, repair, [each.path for each in files])
-
-    def _repaired_groups(self, files: Sequence[FileUse], step: PlanStep) -> list[_Group]:
-        """The files by the step that made them; those that none made first.
-
-        Fewer than two where a repair sees all files from the start.
-        """
-        few = self.form.max_repairs < 2 or len(files) > _MOST_CHOSEN
-        if few or self.form.share is Sharing.WHOLE:
-            return []
-        left = [each.path for each in files]
-        earlier = self._earlier(step)
-        groups: list[_Group] = []
-        for each in earlier:
-            own = [path for path in left if path in each.made_files]
-            left = [path for path in left if path not in each.made_files]
-            tests = [
-                path
-                for tester in earlier
-                if each.id in tester.dependencies and all(map(_is_test, tester.made_files))
-                for path in tester.made_files
-            ]
-            groups.append(_Group(own, [*own, *tests]))
-        return [each for each in (_Group(left, left), *groups) if each.files]
-
-    def _chosen(self, step: PlanStep, groups: Sequence[_Group]) -> Iterator[dict[str, JsonValue]]:
-        """Chooses what the first of several repairs sees: the files of those steps that the failure
-        names, as a traceback or a compiler does, and of the others what steps share.
-
-        `is_named` is false where it names none, and in later repairs: they see all.
-        """
-        waits = self._waits(step)
-        everything = [path for group in groups for path in group.files]
-        named = f"{_listed(everything)} | select('in', {_output(step)})"
-        yield {
-            "id": f"{step.id}__named",
-            **({"depends_on": waits} if waits else {}),
-            "when": "{{ feedback }}",
-            "set": {
-                "is_named": f"{{{{ feedback.attempt == 1 and ({named} | length) > 0 }}}}",
-                **{
-                    f"files_{number}": self._choice(group, _output(step))
-                    for number, group in enumerate(groups, start=1)
-                },
-            },
-        }
-
-    def _choice(self, group: _Group, output: str) -> JsonValue:
-        passing: list[str] = []
-        if self.form.share is Sharing.OUTLINE:
-            passing = [str(FileUse(path=path, form=FileForm.OUTLINE)) for path in group.files]
-        is_named = f"({_listed(group.names)} | select('in', {output}) | length) > 0"
-        return f"{{{{ {_listed(group.files)} if {is_named} else {_listed(passing)} }}}}"
+        yield from _written(step, repair, [each.path for each in files.files])
 
     def _judgement(self, step: PlanStep) -> Iterator[dict[str, JsonValue]]:
         """A validation without a command: the model's verdict."""
@@ -415,12 +315,6 @@ class _Steps:
             "message": f"{{{{ {verdict} | truncate({_MOST_RESULT}) }}}}",
             **({"on_error": back} if changed and self.form.max_repairs else {}),
         }
-
-    def _repaired_files(self, step: PlanStep) -> list[FileUse]:
-        """What a repair may change: the step's own files, and what earlier steps made."""
-        made = [path for each in self._earlier(step) for path in each.made_files]
-        paths = dict.fromkeys((*(each.path for each in step.files), *made))
-        return [FileUse(path=path) for path in paths]
 
     # --- order ----------------------------------------------------------------------------------
 
@@ -452,7 +346,7 @@ def _written(
         "params": {
             "files": f"{{{{ steps.{answered}.artifacts.files }}}}",
             "edits": f"{{{{ steps.{answered}.artifacts.edits }}}}",
-            "allowed": list(allowed),
+            "allowed": literals(allowed),
         },
         "on_error": {"goto": answered},
     }
@@ -473,30 +367,6 @@ def _allowed(step: PlanStep) -> list[str]:
 def _shared(path: str, share: Sharing) -> FileUse:
     form = FileForm.OUTLINE if share is Sharing.OUTLINE else FileForm.WHOLE
     return FileUse(path=path, form=form)
-
-
-def _literal(text: str) -> str:
-    """The text for a template that gives just this text: a planner's words are no templates."""
-    return _SIGNS.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)
-
-
-def _quoted(text: str) -> str:
-    """A text of an expression."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _listed(texts: Iterable[str]) -> str:
-    """A list of texts of an expression."""
-    return f"[{', '.join(map(_quoted, texts))}]"
-
-
-def _output(step: PlanStep) -> str:
-    """An expression for what the command of a validation printed: the command may name files."""
-    return f"feedback.message | replace({_quoted(step.command or '')}, '')"
-
-
-def _is_test(path: str) -> bool:
-    return _TEST.search(path) is not None
 
 
 def _first_line(text: str) -> str:

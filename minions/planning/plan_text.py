@@ -8,14 +8,15 @@ without a key continue the value before them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from attrs import evolve, frozen
 
+from minions.contracts.artifact_names import is_path
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 
-__all__ = ["listed", "read_plan_text", "step_type", "tidy_id"]
+__all__ = ["listed", "plain_artifacts", "read_plan_text", "step_type", "tidy_id"]
 
 _KEYS: Final = (
     "PLAN",
@@ -153,7 +154,7 @@ def _with(step: PlanStep, entry: _Entry) -> PlanStep:
             ids = tuple(tidy_id(each) for each in listed(value))
             return evolve(step, dependencies=step.dependencies or ids)
         case "ARTIFACTS":
-            return evolve(step, artifacts=step.artifacts or listed(value))
+            return evolve(step, artifacts=step.artifacts or plain_artifacts(listed(value)))
         case "TOOLS":
             return evolve(step, tools=step.tools or listed(value))
         case "COMMAND":
@@ -181,6 +182,13 @@ def listed(value: str) -> tuple[str, ...]:
         if bare.casefold() not in _NOTHING and bare not in items:
             items.append(bare)
     return tuple(items)
+
+
+def plain_artifacts(artifacts: Iterable[str]) -> tuple[str, ...]:
+    """The artifacts, each once; of a file its plain path, without what a list of FILES may say."""
+    bare = (each.strip(_QUOTES) for each in artifacts)
+    uses = ((each, FileUse.of(each).path) for each in bare)
+    return tuple(dict.fromkeys(path if is_path(path) else each for each, path in uses))
 
 
 def tidy_id(text: str) -> str:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 import yaml
 from attrs import evolve, field, frozen
+from yaml.reader import Reader
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
-from minions.planning.plan_checks import CheckedPlan, check_plan
+from minions.planning.plan_checks import (
+    MOST_NAMED,
+    MOST_STEPS,
+    READING_TOOLS,
+    CheckedPlan,
+    check_plan,
+    refusal_of,
+)
+from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.plan_json import read_plan
-from minions.planning.plan_recipe import PlanForm, Sharing, recipe_document
+from minions.planning.plan_recipe import recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 
 __all__ = ["plans_toolset"]
 
+_MOST_BESIDE: Final = 500
 _TEXT: Final[JsonValue] = {"type": "string"}
 _PARAMETERS: Final[Mapping[str, JsonValue]] = {
     "type": "object",
@@ -27,7 +42,7 @@ _PARAMETERS: Final[Mapping[str, JsonValue]] = {
         "task": {"type": "string", "description": "The requirements."},
         "files": {
             "anyOf": [{"type": "array", "items": _TEXT}, {"type": "null"}],
-            "description": "All files of the workspace; null: not all are known.",
+            "description": "All files of the workspace; null: they are looked up.",
         },
         "workspace": {"type": "string", "description": "The recipe's folder."},
         "context": {"type": "string", "description": "What every step is told."},
@@ -83,36 +98,37 @@ class _CheckPlan(Tool):
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
         """Returns `{ok, plan, text, recipe, faults, notes, is_fallback}`."""
         task = str(arguments["task"])
-        plan = read_plan(arguments["answer"], _name_of(task))
+        plan = read_plan(_printable(arguments["answer"]), _name_of(task))
         is_fallback = plan is None
-        plan = plan if plan is not None else _fallback(task)
+        plan = plan if plan is not None else _fallback(_readable(task))
         form = _form(arguments)
         plan = _with_command(plan, arguments.get("command"))
-        files = arguments.get("files")
         checked = check_plan(
             plan,
-            files=[str(each) for each in files] if isinstance(files, list | tuple) else None,
+            files=await _files(plan, arguments),
             done=form.results,
-            tools=_tools(arguments),
+            tools=[*_tools(arguments), *READING_TOOLS],
         )
         text, faults = "", list(checked.faults)
         if not faults:
             text = _recipe_text(checked, form)
             specs = {name: ToolSpec(name=name) for name in _tools(arguments)}
-            known = evolve(self.catalog(), tools=specs)
-            loaded = check_recipe_text(text, "plan.yaml", known)
-            faults = [f"{fault.where}: {fault.message}" for fault in loaded.errors]
+            faults = _faults_of_recipe(text, evolve(self.catalog(), tools=specs))
         return {
             "ok": not faults,
             "plan": checked.plan.to_json(),
             "text": checked.plan.to_text(),
-            "recipe": text,
+            "recipe": text if not faults else "",
             "faults": faults,
             "notes": [*checked.notes, *([_FALLBACK_NOTE] if is_fallback else [])],
             "is_fallback": is_fallback,
         }
 
 
+_LONGEST_RECIPE: Final = 500_000
+"""Characters of a recipe, so that the tool's result can be recorded."""
+_TURNING: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Characters that change the order in which text is shown."""
 _FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
 
 
@@ -122,8 +138,59 @@ def _recipe_text(checked: CheckedPlan, form: PlanForm) -> str:
     return head + yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
 
 
+def _faults_of_recipe(text: str, catalog: Catalog) -> list[str]:
+    """What keeps the recipe of a plan from being run."""
+    if len(text) > _LONGEST_RECIPE:
+        size = f"{len(text)} characters; at most {_LONGEST_RECIPE}"
+        return [f"The plan's recipe has {size}. Name fewer files and dependencies."]
+    loaded = check_recipe_text(text, "plan.yaml", catalog)
+    return [f"{fault.where}: {fault.message}" for fault in loaded.errors]
+
+
+def _printable(answer: JsonValue) -> JsonValue:
+    """The answer without characters that no recipe holds, or that hide what is approved."""
+    if isinstance(answer, str):
+        return _readable(answer)
+    if isinstance(answer, Mapping):
+        return {key: _printable(each) for key, each in answer.items()}
+    return [_printable(each) for each in answer] if isinstance(answer, list | tuple) else answer
+
+
+def _readable(text: str) -> str:
+    return _TURNING.sub("", Reader.NON_PRINTABLE.sub("", text))
+
+
 def _commented(text: str) -> str:
-    return "".join(f"# {line}".rstrip() + "\n" for line in text.strip().splitlines())
+    return "".join(f"# {_readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
+
+
+async def _files(plan: Plan, arguments: Mapping[str, JsonValue]) -> Collection[str]:
+    """The files of the workspace; where not all are listed, those of the plan that exist, and
+    files beside those that do not, whose names may be meant.
+    """
+    files = arguments.get("files")
+    if isinstance(files, list | tuple):
+        return [str(each) for each in files]
+    workspace = Path(str(arguments.get("workspace", ".")))
+    named = {each.path for step in plan.steps[:MOST_STEPS] for each in step.files[:MOST_NAMED]}
+    return await asyncio.to_thread(_existing, workspace, sorted(named))
+
+
+def _existing(workspace: Path, paths: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for path in paths:
+        if refusal_of(path) is None and (workspace / path).is_file():
+            found.append(path)
+        elif refusal_of(path) is None:
+            found += _beside(workspace, path.rpartition("/")[0])
+    return found
+
+
+def _beside(workspace: Path, folder: str) -> Iterator[str]:
+    """Files of a folder, if it has no more than a few hundred."""
+    with contextlib.suppress(OSError):
+        names = [each.name for each in islice((workspace / folder).iterdir(), _MOST_BESIDE)]
+        yield from (f"{folder}/{name}".lstrip("/") for name in names)
 
 
 def _tools(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

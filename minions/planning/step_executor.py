@@ -9,7 +9,7 @@ import yaml
 from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.planning.plan_recipe import Sharing
+from minions.planning.plan_form import Sharing
 
 __all__ = ["STEP_EXECUTOR", "PlanChoices", "step_executor_document"]
 

@@ -7,15 +7,14 @@ first to the last; no pattern goes back over the text.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, field
 
+from minions.contracts.artifact_names import FILES_BY_NAME, is_path
 from minions.contracts.errors import RecipeError
 from minions.contracts.json_values import JsonValue, parse_json
-from minions.contracts.plans import is_path
 from minions.contracts.schema import JsonSchema
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
@@ -240,6 +239,8 @@ def _info(info: str) -> tuple[str, str | None]:
             path = path or as_path(value)
         elif number == 0 and ":" in word and as_path(word.partition(":")[2]) is not None:
             language, path = word.partition(":")[0], as_path(word.partition(":")[2])
+        elif number == 0 and word in FILES_BY_NAME:
+            language = word  # as in `Dockerfile`
         elif (found := as_path(word)) is not None:
             path = path or found
         elif number == 0:
@@ -416,6 +417,7 @@ def _parsed(block: _Block) -> JsonValue:
 
 def _json_of_toml(text: str) -> str:
     import json
+    import tomllib
 
     return json.dumps(tomllib.loads(text), default=str)
 

@@ -74,6 +74,7 @@ def test_the_toolset_names_its_tools_and_effects() -> None:
         "search": Effect.PURE,
         "write": Effect.IDEMPOTENT,
         "edit": Effect.ONCE,
+        "overview": Effect.PURE,
         "read_many": Effect.PURE,
         "prepare_changes": Effect.PURE,
         "write_many": Effect.IDEMPOTENT,

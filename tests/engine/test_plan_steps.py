@@ -219,6 +219,11 @@ async def test_the_head_of_a_step_is_small(work: Work) -> None:
         assert not each.tools
 
 
+WORDS: Final = (
+    'Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}, {% block x %}, {# no #}, {"a": {}}{{{'
+)
+
+
 async def test_a_planners_words_are_no_templates(work: Work) -> None:
     plan: JsonValue = {
         "name": "{{ inputs.workspace }}",
@@ -226,14 +231,14 @@ async def test_a_planners_words_are_no_templates(work: Work) -> None:
             {
                 "id": "a",
                 "type": "generate",
-                "goal": "Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}",
+                "goal": WORDS,
                 "artifacts": ["a.py"],
             }
         ],
     }
     result = await work.run(worker(plan, AnyFile()))
     assert result.error is None
-    assert "Use {{ inputs.workspace }} and }} and {{ 1 // 0 }}" in text_of(work.prompts[1])
+    assert WORDS in text_of(work.prompts[1])
 
 
 async def test_the_task_is_no_data_for_the_planner(work: Work) -> None:
@@ -373,6 +378,47 @@ async def test_a_plan_whose_faults_stay_is_refused(work: Work) -> None:
     assert "- Step 'a': '../../evil.py' leads out of the workspace" in result.error.message
     assert len(work.prompts) == 2
     assert work.files() == {}
+
+
+async def test_a_task_that_is_empty_is_refused_before_a_model_is_asked(work: Work) -> None:
+    result = await work.run(worker(), plan="{{ '  ' }}")
+    assert result.error is not None
+    assert (result.error.code, work.prompts) == ("empty", [])
+
+
+async def test_a_workspace_that_is_empty_is_not_the_current_folder(work: Work) -> None:
+    result = await work.run(worker(), workspace="{{ '' }}")
+    assert result.error is not None
+    assert (result.error.code, work.prompts) == ("empty", [])
+
+
+async def test_a_task_of_megabytes_is_refused_before_a_model_is_asked(work: Work) -> None:
+    result = await work.run(worker(), plan="x" * 200_001)
+    assert result.error is not None
+    assert (result.error.code, work.prompts) == ("too-long", [])
+    assert "The task has 200001 characters; at most 200000 are planned." in result.error.message
+
+
+async def test_a_model_that_gives_no_structure_is_told_of_with_what_may_help(work: Work) -> None:
+    result = await work.run(lambda _prompt: "just words")
+    assert result.error is not None
+    assert result.error.code == "invalid-output"
+    assert result.error.message.endswith("as text: form: text, or --form text.")
+
+
+async def test_a_file_that_is_too_large_is_planned_again_by_its_lines(work: Work) -> None:
+    (work.folder / "log.txt").write_text("line\n" * 60_000)
+
+    def answer(prompt: Prompt) -> Answer:
+        use = "log.txt" if "earlier plan" not in text_of(prompt) else "log.txt:1-2"
+        read: JsonValue = {"id": "a", "type": "analyze", "goal": "Read", "files": [use]}
+        is_planner = "You plan work" in text_of(prompt)
+        return json.dumps({"name": "P", "steps": [read]}) if is_planner else "Lines."
+
+    result = await work.run(answer)
+    assert result.error is None
+    told = text_of(work.prompts[1])
+    assert "'log.txt' has 300000 bytes; at most 262144 can be shown at once. Name lines" in told
 
 
 async def test_without_a_plan_the_task_is_one_step(work: Work) -> None:

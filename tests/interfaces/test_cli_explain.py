@@ -67,7 +67,7 @@ def test_a_bounded_recipe_is_told_whole(cli: Cli, write: Write) -> None:
         "  send (once, writes), used by post, log",
         "permissions: may not write; refused: send",
         "models:",
-        "  ollama/small: asked by greet; fills in what is missing in post",
+        "  ollama/small: asked by greet; may fill in arguments of post",
         "  ollama/large: asked by best",
         "limits of the run:",
         "  max_tool_call_retries: 1",

@@ -114,14 +114,22 @@ def test_a_task_may_be_a_file(cli: Cli, write: Write, here: Path) -> None:
         (("do", " ", "--yes"), "The task is empty"),
         (("do", "x", "-w", "model.py"), "--workspace model.py is a file"),
         (("plan", "x", "-o", "nowhere/a.yaml"), "There is no folder nowhere"),
+        (("plan", "x", "-o", ".", "--force"), ". is a folder. Name a file."),
+        (("plan", "x", "-o", "dangling.yaml"), "dangling.yaml exists already"),
         (("do", "x", "-w", "no/such/folder"), "there is no folder"),
-        (("do", "@gone.md", "--yes"), "gone.md"),
+        (("do", "@gone.md", "--yes"), "TASK @gone.md: No such file or directory."),
+        (("do", "@gone.md", "--yes"), "write @@gone.md for the text itself"),
+        (("do", "@empty.md", "--yes"), "TASK @empty.md: there is no text in it"),
+        (("do", "x", "--context", "@gone.md"), "--context @gone.md: No such file"),
+        (("do", "x", "-w", ""), "--workspace is empty"),
         (("do", "x", "--share", "all"), "'all' is not one of"),
     ],
 )
 def test_a_command_line_that_means_nothing_is_refused(
-    cli: Cli, arguments: tuple[str, ...], words: str
+    cli: Cli, write: Write, arguments: tuple[str, ...], words: str
 ) -> None:
+    write("empty.md", " \n")
+    Path("dangling.yaml").symlink_to("gone.yaml")
     done = cli(*arguments, *OPTIONS)
     assert (done.code, words in done.err) == (2, True), done.err
 
@@ -151,6 +159,17 @@ REPLACED: Final = diff_plans(
     Plan(id="Rest", steps=(PlanStep(id="use", type=PlanStepType.GENERATE, goal="Use it"),)),
     {"model": "completed", "use": "failed"},
 )
+
+
+def test_a_folder_that_cannot_be_listed_is_refused(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look like an empty one."""
+    (here / "closed").mkdir()
+    monkeypatch.setattr("os.access", lambda *_arguments, **_more: False)
+    done = cli("do", "x", "-w", "closed", *OPTIONS)
+    assert (done.code, "--workspace closed cannot be listed" in done.err) == (2, True), done.err
+
 
 # --- at the terminal ----------------------------------------------------------------------------
 
@@ -263,6 +282,18 @@ def test_a_failed_plan_names_its_step_and_the_cause(cli: Cli, write: Write) -> N
     assert "work/write" in done.err
 
 
+@pytest.mark.parametrize("editor", ["false", "/nowhere/editor"])
+async def test_an_editor_that_fails_asks_again(
+    editor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor)
+    lines, told = iter(["edit\n", "yes\n"]), list[str]()
+    decider = TerminalDecider(told.append, lambda: next(lines))
+    assert await decider.answer(QUESTION) == "yes"
+    assert any(each.startswith(f"The editor failed: {editor}: ") for each in told)
+
+
 def test_what_a_plan_will_cost_is_not_known_before(cli: Cli, write: Write) -> None:
     write(
         "planned.yaml",
@@ -288,3 +319,48 @@ def test_a_plan_is_reported_as_junit(cli: Cli, here: Path) -> None:
     done = cli("do", "Write notes", "-w", "work", "--yes", "--junit", "report.xml", *OPTIONS)
     assert done.code == 0
     assert 'name="work/write__written"' in (here / "report.xml").read_text()
+
+
+# --- a folder with many files ---------------------------------------------------------------------
+
+LARGE: Final = """\
+import json
+from pathlib import Path
+from minions import ScriptedModel
+
+FIRST = {"name": "Mend", "steps": [
+    {"id": "look", "type": "analyze", "goal": "Find who calls f.", "tools": ["files__search"]},
+    {"id": "mend", "type": "modify", "goal": "Mend.", "files": ["src/order.py"],
+     "dependencies": ["look"], "artifacts": ["src/orders.py"]},
+]}
+SECOND = json.loads(json.dumps(FIRST).replace("order.py", "orders.py"))
+
+
+def answer(prompt):
+    text = "\\n".join(message.content or "" for message in prompt.messages)
+    with Path("prompts.txt").open("a") as file:
+        file.write(text + "\\n=====\\n")
+    return json.dumps(SECOND if "This plan has faults" in text else FIRST)
+
+
+model = ScriptedModel(answer, name="scripted/planner")
+"""
+
+
+def test_of_many_files_the_planner_sees_folders_and_those_that_the_task_names(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    write("model.py", LARGE)
+    for at in range(400):
+        write(f"work/data/{at}.csv", "")
+    for name in ("orders", "users"):
+        write(f"work/src/{name}.py", "")
+    done = cli("plan", "Mend data/7.csv and what is in orders", "-w", "work", *OPTIONS)
+    assert done.code == 0, done.err
+    first, second, _ = (here / "prompts.txt").read_text().split("=====")
+    assert "data/ (400 files: 400 .csv), src/orders.py, src/users.py\n" in first
+    assert "Files whose names are in the task: data/7.csv, src/orders.py\n" in first
+    assert "may be given the tools files__glob, files__search, files__read." in first
+    assert "'src/order.py', which is not in the workspace" in second
+    assert "Did you mean 'src/orders.py'?" in second
+    assert "- files__search" in done.out

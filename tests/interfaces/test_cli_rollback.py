@@ -100,6 +100,16 @@ def test_a_rolled_back_run_is_retried_from_its_start(cli: Cli, failed: str, work
     assert files(work) == {**BEFORE, "a": "new", "made/b": "b"}
 
 
+@pytest.mark.usefixtures("failed")
+def test_an_id_that_is_empty_is_refused(cli: Cli, work: Path) -> None:
+    """As of a variable of a shell that is not set: the newest run is not meant."""
+    before = sorted(work.rglob("*"))
+    for command in ("rollback", "resume", "cancel"):
+        done = cli(command, "", *DB)
+        assert (done.code, "The id is empty." in done.err) == (2, True), done.err
+    assert sorted(work.rglob("*")) == before
+
+
 def test_what_cannot_be_rolled_back_is_refused(cli: Cli, write: Write) -> None:
     write("plain.yaml", "id: plain\nsteps:\n  - {id: a, set: {x: 1}}\n")
     run_id = cli("run", "plain.yaml", "--json", *DB).json["run_id"]

@@ -18,7 +18,8 @@ from minions.contracts.errors import FailureInfo, JournalError
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.cli.console.junit import junit_xml
-from minions.interfaces.cli.console.run_reports import run_annotations, run_suite
+from minions.interfaces.cli.console.run_annotations import run_annotations
+from minions.interfaces.cli.console.run_junit import run_suite
 from minions.recipe.model import AgentRecipe
 from patience import HANG_S
 

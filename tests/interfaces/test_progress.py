@@ -81,6 +81,18 @@ def test_it_stands_still_while_somebody_else_has_the_screen() -> None:
     assert "✓ a" in drawn(progress, stream)
 
 
+def test_it_does_not_draw_over_what_somebody_else_showed_meanwhile() -> None:
+    progress, stream = on_screen()
+    progress.on_event(started("a"))
+    progress.on_event(started("b"))
+    with progress.paused():
+        stream.write("Carry out this plan?\n")
+    shown = drawn(progress, stream).partition("Carry out this plan?\n")[2]
+    up = "\x1b[1A"
+    assert up not in shown.partition("▸ a")[0]
+    assert "▸ b" in shown
+
+
 USED: Mapping[str, JsonValue] = {"input_tokens": 400, "output_tokens": 150, "cost_usd": 0.01}
 
 

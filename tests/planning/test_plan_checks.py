@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.plans import FileUse, Plan, PlanStep, steps_before
+from minions.adapters.tools.text_files import FileOptions
+from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType, steps_before
 from minions.planning.plan_checks import check_plan
 
 
@@ -102,6 +103,57 @@ def test_a_plan_that_is_too_large() -> None:
     assert fault == "Step 'a': GOAL has 9000 characters; at most 8000."
     [fault] = faults(step("a", makes=" ".join(f"{number}.py" for number in range(101))))
     assert fault == "Step 'a': ARTIFACTS has 101 items; at most 100."
+
+
+def test_a_plan_that_is_far_too_large_is_told_and_shown_in_short() -> None:
+    listed = tuple(f"f{number}.py" for number in range(90))
+    ghosts = tuple(f"ghost{number}" for number in range(5_000))
+    large = PlanStep(id="s", goal="x" * 50_000, artifacts=listed, dependencies=ghosts)
+    checked = check_plan(Plan(id="p", steps=(large,) * 10_000))
+    assert checked.faults[0] == "The plan has 10000 steps; 50 are the most."
+    assert checked.faults[-1] == "There are more faults."
+    assert len(checked.faults) == 21
+    assert len(checked.plan.to_text()) < 50_000
+
+
+def test_faults_are_told_up_to_twenty() -> None:
+    found = faults(
+        *(step(f"s{number}", reads="gone.py") for number in range(40)), files=frozenset()
+    )
+    assert (len(found), found[-1]) == (21, "There are more faults.")
+
+
+@pytest.mark.parametrize("path", ["my file.py", "a*.py", "a,b.py", "C:\\x", "sub/"])
+def test_a_file_that_no_answer_can_give_is_told_before(path: str) -> None:
+    made = PlanStep(id="a", type=PlanStepType.GENERATE, goal="x", artifacts=(path,))
+    [fault] = faults(made)
+    assert fault.startswith(f"Step 'a': '{path}' ")
+
+
+def test_a_path_in_a_folder_that_tools_leave_out_is_told_before() -> None:
+    for folder in FileOptions().exclude:
+        [fault] = faults(step("a", makes=f"{folder}/x.py"))
+        assert "is in a folder that is left out: .git, .venv, node_modules" in fault
+
+
+@pytest.mark.parametrize("lines", ["9-2", "0-0"])
+def test_lines_that_are_none_are_told_before(lines: str) -> None:
+    [fault] = faults(step("a", reads=f"a.py:{lines}"))
+    assert "'a.py' has no lines" in fault
+
+
+def test_a_file_without_an_extension_is_known_by_its_name() -> None:
+    """A step may read what a step before it has made."""
+    assert (
+        faults(
+            step("a", makes="Makefile"), step("b", needs="a", reads="Makefile"), files=frozenset()
+        )
+        == ()
+    )
+
+
+def test_a_name_that_is_no_file_is_an_artifact() -> None:
+    assert faults(PlanStep(id="a", goal="x", artifacts=("User model: fields",))) == ()
 
 
 def test_a_command_belongs_to_a_validation() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.contracts.tools import ToolSpec
 from minions.interfaces.wiring.extensions import built_in_toolsets
 from minions.planning.plan_checks import check_plan
-from minions.planning.plan_recipe import INSTRUCTIONS, SYSTEM, PlanForm, Sharing, recipe_document
+from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_recipe import INSTRUCTIONS, SYSTEM, recipe_document
 from minions.recipe.catalog import Catalog
+from minions.recipe.expressions.template import compile_template
 from minions.recipe.reading.load import LoadedRecipe, check_recipe_text
 
 CATALOG: Final = Catalog(
@@ -63,6 +66,45 @@ def test_a_plan_without_a_command_opens_no_shell() -> None:
 def test_the_instructions_of_a_step_are_short() -> None:
     """They are paid on every call: four characters are about a token."""
     assert all(len(SYSTEM) + len(text) < 4 * 250 for text in INSTRUCTIONS.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "a page with {% block x %}{{ title }}{% endblock %} {# note #}",
+        'answer with {"a": {}}, {{"a": {}}} and {{{ x }}}',
+        "{ {% }} %} {",
+        "{}}{{}",
+    ],
+)
+def test_no_words_of_a_plan_are_a_template(words: str) -> None:
+    form = PlanForm(context=words)
+    assert loaded(saying(words), form).errors == ()
+    assert references(saying(words), form) == references(saying("x"), form)
+
+
+def references(plan: Plan, form: PlanForm) -> list[object]:
+    """What the templates of the recipe of a plan read."""
+    document = recipe_document(plan, form)
+    steps = cast("list[dict[str, JsonValue]]", document["steps"])
+    texts = [{**each, "description": ""} for each in steps]  # descriptions are no templates
+    found = compile_template([document["system_prompt"], *texts]).references
+    return [each.path for each in found]
+
+
+def saying(words: str) -> Plan:
+    """A plan that says the words wherever a plan has words."""
+    use = FileUse(path=f"{words}.txt")
+    change = PlanStep(id="a", type=PlanStepType.MODIFY, goal=words, description=words, files=(use,))
+    test = PlanStep(
+        id="t",
+        type=PlanStepType.VALIDATE,
+        goal=words,
+        dependencies=("a",),
+        files=(use,),
+        command=words,
+    )
+    return Plan(id="p", name=words, description=words, steps=(change, test))
 
 
 ids = st.sampled_from(["a", "b", "c", "d", "e"])

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import FileForm, FileUse, Plan, PlanStep, PlanStepType
+from minions.planning.plan_json import read_plan
 from minions.planning.plan_text import read_plan_text
 
 DOCUMENTED: Final = """\
@@ -236,3 +238,12 @@ def test_what_a_plan_says_of_itself_is_read_as_the_same_plan(
 ) -> None:
     plan = Plan(id=name, name=name, description=description, steps=tuple(made))
     assert read(plan.to_text()) == plan
+
+
+@pytest.mark.parametrize("path", ["./a//b.py", "a/./b.py", "`a/b.py`", "a/b.py:outline"])
+def test_a_path_is_read_in_its_plain_form(path: str) -> None:
+    text = f"PLAN: p\nSTEP: s\nGOAL: g\nFILES: {path}\nARTIFACTS: {path}\n"
+    answer: JsonValue = {"steps": [{"id": "s", "goal": "g", "artifacts": [path]}]}
+    for plan in (read_plan(text), read_plan(answer)):
+        assert plan is not None
+        assert plan.steps[0].artifacts == ("a/b.py",)

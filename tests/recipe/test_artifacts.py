@@ -104,6 +104,23 @@ def test_a_block_that_no_path_is_given_with_is_no_file(text: str) -> None:
     assert artifacts_of(text)["files"] == []
 
 
+def test_a_file_without_an_extension_is_known_by_its_name() -> None:
+    assert files_of("Makefile\n```make\nall:\n```") == {"Makefile": "all:\n"}
+    assert files_of(".dockerignore\n```\nout\n```") == {".dockerignore": "out\n"}
+
+
+def test_a_name_behind_a_fence_may_be_a_language() -> None:
+    assert files_of("deploy/Dockerfile\n```Dockerfile\nFROM a\n```") == {
+        "deploy/Dockerfile": "FROM a\n"
+    }
+
+
+def files_of(text: str) -> dict[str, str]:
+    files = artifacts_of(text)["files"]
+    assert isinstance(files, list)
+    return {each["path"]: each["text"] for each in files}
+
+
 def test_a_path_announces_one_block_only() -> None:
     found = artifacts_of("a/b.py\n```\nx\n```\n```\ny\n```\n")
     assert found["files"] == [{"path": "a/b.py", "text": "x\n"}]

@@ -397,3 +397,14 @@ def test_a_long_path_shows_its_start_and_its_end() -> None:
     assert flows[-1].words.startswith("s0 (inbox) -> s1 (mail)")
     assert "… (990 more)" in flows[-1].words
     assert flows[-1].words.endswith("s999 (mail)")
+
+
+def test_steps_that_reach_the_same_tool_are_one_warning() -> None:
+    posts = "".join(
+        f"  - {{id: p{at}, tool: http__post, params: {{url: 'https://a.example', "
+        "json: '{{ page }}'}}\n"
+        for at in range(8)
+    )
+    get = "  - {id: page, tool: http__get, params: {url: 'https://a.example'}}\n"
+    (path,) = paths(f"{get}{posts}")
+    assert path.endswith("; the same in p1, p2, p3, p4, p5 and 2 more")

@@ -11,6 +11,7 @@ import attrs
 from attrs import frozen
 
 from minions.adapters.tools.confined_folder import ConfinedFolder, FolderEntry, Place
+from minions.adapters.tools.folder_overview import named_files, overview_lines
 from minions.adapters.tools.function_tool import tool
 from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.adapters.tools.line_matcher import LineMatcher
@@ -40,7 +41,7 @@ def built_in(_now: Callable[[], datetime]) -> Toolset:
 
 def files_toolset() -> Toolset:
     """The tools `read`, `list`, `glob`, `search` (pure), `write` (idempotent), `edit` (once), and
-    for several files `read_many`, `prepare_changes` (pure), `write_many` (idempotent).
+    for several files `overview`, `read_many`, `prepare_changes` (pure), `write_many` (idempotent).
     """
     return Toolset(
         name="files",
@@ -79,6 +80,7 @@ def _tools(text_files: TextFiles, *, prefix: str) -> Sequence[Tool]:
         ("edit", files.edit, Effect.ONCE),
     )
     by_name: tuple[tuple[str, Callable[..., object], Effect], ...] = (
+        ("overview", files.overview, Effect.PURE),
         ("read_many", many.read_many, Effect.PURE),
         ("prepare_changes", many.prepare_changes, Effect.PURE),
         ("write_many", many.write_many, Effect.IDEMPOTENT),
@@ -121,6 +123,20 @@ class FolderListing:
 
     path: str
     entries: list[FolderEntry]
+
+
+@frozen
+class FilesOverview:
+    """The result of `overview`."""
+
+    entries: list[str]
+    """Paths; of folders with too many files what is in them, as `src/ (812 files: 812 .py)`."""
+    named: list[str]
+    """The files that the text in `about` names, if not all files are among the entries."""
+    total: int
+    """Number of files."""
+    truncated: bool
+    """Whether folders are shown as counts."""
 
 
 @frozen
@@ -211,6 +227,17 @@ class _FileTools:
         """Find files by their path, sorted; links are left out."""
         found = [place.relative for place in self._files(pattern)]
         return FilesFound(found[:limit], len(found), len(found) > limit)
+
+    def overview(
+        self,
+        limit: Annotated[int, "About how many entries are given.", _AT_LEAST_ONE] = 300,
+        about: Annotated[str, "A text; files that it names are given, too."] = "",
+    ) -> FilesOverview:
+        """List all files, and of many the folders with the number of files in them."""
+        paths = [place.relative for place in self._files("**/*")]
+        truncated = len(paths) > limit
+        named = named_files(paths, about) if truncated else []
+        return FilesOverview(overview_lines(paths, limit), named, len(paths), truncated)
 
     def search(
         self,

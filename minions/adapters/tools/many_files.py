@@ -171,7 +171,7 @@ class ManyFileTools:
                 data = self.files.lines(place, file, max(use.first, 1), use.last)
             yield _piece(place, f"lines {use.first}-{use.last}", as_text(place, data))
             return
-        text = self.files.text(place)
+        text = self.files.text(place, "shown")
         if use.form is FileForm.WHOLE:
             yield _piece(place, "whole", text)
         outline = outline_of(use.path, text)
@@ -269,7 +269,7 @@ class _Drafts:
 
     def _present(self, place: Place) -> str | None:
         try:
-            return self.files.text(place)
+            return self.files.text(place, "changed")
         except ToolError as error:
             if error.error_code != "no-such-file":
                 self.faults.append(f"{place.relative}: {error}")

@@ -56,6 +56,8 @@ class FileOptions:
 _OF_TOO_LARGE: Final = {
     "read": "Read a part of it with start_line and end_line, or use search.",
     "edited": "The operator can raise the toolset's option `max_write_bytes`.",
+    "shown": "Name lines of it, such as `:1-200` behind the path.",
+    "changed": "The operator can raise the toolset's option `max_read_bytes`.",
 }
 _PIECE: Final = 64 * 1024
 
@@ -91,21 +93,23 @@ class TextFiles:
             )
         return scope.changes.record
 
-    def text(self, place: Place) -> str:
+    def text(self, place: Place, what: str = "read") -> str:
         """The whole text of a file.
 
+        Args:
+            what: What is done with it; see `whole`.
         Raises:
             ToolError: There is none, or it is no text, or too large.
         """
         with self.folder.opened(place) as file:
-            return as_text(place, self.whole(place, file, self.options.max_read_bytes, "read"))
+            return as_text(place, self.whole(place, file, self.options.max_read_bytes, what))
 
     def whole(self, place: Place, file: BinaryIO, most: int, what: str) -> bytes:
         """The bytes of a file.
 
         Args:
             most: The most bytes that are taken.
-            what: `read` or `edited`, for the message.
+            what: `read`, `edited`, `shown` or `changed`, for the message.
         Raises:
             ToolError: It is larger.
         """

@@ -152,8 +152,8 @@ def rollback_words(report: RollbackReport) -> str:
     if left:
         words += f" Left as they are: {', '.join(left)}."
     if report.not_reversible:
-        calls = ", ".join(f"{each.tool} in {each.address}" for each in report.not_reversible)
-        words += f" Not reversible: {calls}."
+        calls = (f"{each.tool} in {each.address}" for each in report.not_reversible)
+        words += f" Not reversible: {', '.join(dict.fromkeys(calls))}."
     return words
 
 

@@ -45,7 +45,13 @@ class Meaning(NamedTuple):
 
 
 async def meaning_of(journal: Journal, name: str) -> Meaning:
-    """The runs and sessions that a name may mean; a whole id wins over longer ids."""
+    """The runs and sessions that a name may mean; a whole id wins over longer ids.
+
+    Raises:
+        UsageError: The name is empty; every id would start with it.
+    """
+    if not name.strip():
+        raise UsageError("The id is empty. `minions sessions list` shows all ids.")
     run = next(iter(await journal.runs(RunFilter(run_ids=[name]))), None)
     known = await journal.sessions(SessionFilter(session_ids=[name]))
     is_session = bool(known or await journal.entries(name, limit=1, with_damaged=True))

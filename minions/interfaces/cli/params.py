@@ -16,7 +16,7 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
 _STANDARD_INPUT: Final = "-"
-__all__ = ["common_inputs", "given_inputs", "some_inputs"]
+__all__ = ["common_inputs", "given_inputs", "some_inputs", "text_argument"]
 
 
 def given_inputs(
@@ -73,7 +73,10 @@ def some_inputs(
 
 def _texts(pairs: tuple[str, ...], stdin: StandardInput) -> dict[str, str]:
     """The values by name; `@file` is the text of a file, `@-` standard input, `@@…` is `@…`."""
-    return {name: _text(name, value, stdin) for name, value in map(_pair, pairs)}
+    return {
+        name: text_argument(value, stdin, f"-p {name}=", plain=f"{name}=")
+        for name, value in map(_pair, pairs)
+    }
 
 
 def _pair(pair: str) -> tuple[str, str]:
@@ -83,12 +86,21 @@ def _pair(pair: str) -> tuple[str, str]:
     return name, value
 
 
-def _text(name: str, value: str, stdin: StandardInput) -> str:
+def text_argument(value: str, stdin: StandardInput, before: str, *, plain: str = "") -> str:
+    """The text that an argument names: `@file` is that of a file, `@-` of standard input, `@@…` is
+    `@…` itself, and any other is the text.
+
+    Args:
+        before: What stands before the value on the command line, for messages.
+        plain: What stands before it where a message says how to give the text itself.
+    Raises:
+        UsageError: `bad-input`: no such file, or no UTF-8 text.
+    """
+    argument = f"{before}{value:.200}"
     if not value.startswith("@"):
-        return _whole(value, name)
+        return _whole(value, before)
     if value.startswith("@@"):
         return value[1:]
-    argument = f"-p {name}={value}"
     if value == "@-":
         return _decoded(stdin.read(argument), argument)
     try:
@@ -97,19 +109,19 @@ def _text(name: str, value: str, stdin: StandardInput) -> str:
         why = getattr(error, "strerror", None) or error
         raise UsageError(
             f"{argument}: {why}. A value that begins with @ names a file; write "
-            f"{name}=@{value:.40} for the text itself.",
+            f"{plain}@{value:.40} for the text itself.",
             code="bad-input",
         ) from error
     return _decoded(content, argument)
 
 
-def _whole(value: str, name: str) -> str:
+def _whole(value: str, before: str) -> str:
     """The value, unless the shell gave bytes that are no text; a path may have them."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
         if not os.path.lexists(value):
-            raise UsageError(f"-p {name}=…: the value is not UTF-8.", code="bad-input") from error
+            raise UsageError(f"{before}…: the value is not UTF-8.", code="bad-input") from error
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar, cast
@@ -12,9 +13,9 @@ from attrs import frozen
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.options import CommandContext
-from minions.interfaces.cli.params import given_inputs
+from minions.interfaces.cli.params import given_inputs, text_argument
 from minions.interfaces.cli.run_follower import bounded
-from minions.planning.plan_recipe import Sharing
+from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -93,6 +94,8 @@ class PlanTask:
             UsageError: The workspace is no folder, or the task is empty.
         """
         workspace = str(flags["workspace"])
+        if not workspace:
+            raise UsageError("--workspace is empty. Name the folder to work in.", code="empty")
         if Path(workspace).exists() and not Path(workspace).is_dir():
             raise UsageError(
                 f"--workspace {workspace} is a file. Name the folder to work in.",
@@ -102,6 +105,11 @@ class PlanTask:
             raise UsageError(
                 f"--workspace {workspace}: there is no folder {Path(workspace).absolute().parent}. "
                 "A missing workspace is made, the folder that it is in is not.",
+                code="bad-workspace",
+            )
+        if Path(workspace).is_dir() and not os.access(workspace, os.R_OK | os.X_OK):
+            raise UsageError(
+                f"--workspace {workspace} cannot be listed: you have no right to read it.",
                 code="bad-workspace",
             )
         if not task.strip():
@@ -128,7 +136,18 @@ class PlanTask:
 
     def inputs(self, recipe: AgentRecipe, context: CommandContext) -> Mapping[str, JsonValue]:
         """The inputs of that recipe."""
-        pairs = [f"requirements={self.task}", f"workspace={Path(self.workspace).resolve()}"]
+        texts: dict[str, JsonValue] = {
+            "requirements": self._requirements(context),
+            "workspace": str(Path(self.workspace).resolve()),
+        }
         if self.context:
-            pairs.append(f"context={self.context}")
-        return given_inputs(recipe, tuple(pairs), context)
+            texts["context"] = text_argument(self.context, context.stdin, "--context ")
+        return given_inputs(recipe, (), context, before=texts)
+
+    def _requirements(self, context: CommandContext) -> str:
+        text = text_argument(self.task, context.stdin, "TASK ")
+        if not text.strip():
+            raise UsageError(
+                f"TASK {self.task}: there is no text in it. Say what is to be done.", code="empty"
+            )
+        return text

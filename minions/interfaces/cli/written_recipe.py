@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from minions.contracts.errors import UsageError
@@ -13,11 +14,13 @@ def refuse_target(target: Path | None, *, force: bool) -> None:
     """Check the target before a model is paid for a recipe that cannot be written.
 
     Raises:
-        UsageError: The file exists, or its folder does not.
+        UsageError: The file exists, or its folder does not, or cannot be written into.
     """
     if target is None:
         return
-    if target.is_dir() or (target.exists() and not force):
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder. Name a file.", code="already-there")
+    if os.path.lexists(target) and not force:
         raise UsageError(
             f"{target} exists already and was not changed. Name another file, or overwrite it "
             "with --force.",
@@ -25,6 +28,11 @@ def refuse_target(target: Path | None, *, force: bool) -> None:
         )
     if not target.parent.is_dir():
         raise UsageError(f"There is no folder {target.parent}.", code="not-writable")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"{target} cannot be written: you have no right to write into its folder.",
+            code="not-writable",
+        )
 
 
 def write_recipe(target: Path, text: str, *, force: bool) -> None:

@@ -5,6 +5,7 @@ that writes, sends or spends without an approval.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
@@ -21,7 +22,7 @@ __all__ = ["check_untrusted_flows"]
 def check_untrusted_flows(
     draft: RecipeDraft, recipe: AgentRecipe, catalog: Catalog, report: Report
 ) -> None:
-    """Report each step in which untrusted text can reach such a tool, with one path to it.
+    """Report each tool that untrusted text can reach, with one path to it, where it first does.
 
     Args:
         recipe: The recipe that was made of the draft.
@@ -41,8 +42,12 @@ def check_untrusted_flows(
         by_step.setdefault(flow.path[-1].step, []).append(flow)
     # A stored run's recipe, which is plain data, has to stay runnable.
     is_error = (recipe.strict or catalog.strict) and draft.is_text
+    by_tool: dict[tuple[str, ...], list[str]] = {}
     for path, flows in by_step.items():
-        _report(steps[path.partition("/")[0]], flows, report, is_warning=not is_error)
+        by_tool.setdefault((flows[0].tool, *_private(flows)), []).append(path)
+    for first, *others in by_tool.values():
+        step = steps[first.partition("/")[0]]
+        _report(step, by_step[first], others, report, is_warning=not is_error)
 
 
 def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report) -> None:
@@ -61,20 +66,37 @@ def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report
             )
 
 
-def _report(step: StepDraft, flows: list[Flow], report: Report, *, is_warning: bool) -> None:
+def _private(flows: list[Flow]) -> list[str]:
+    """Names of what the tools could send."""
+    return list(dict.fromkeys(name for flow in flows for name in flow.private))
+
+
+def _report(
+    step: StepDraft, flows: list[Flow], others_too: list[str], report: Report, *, is_warning: bool
+) -> None:
     first, *others = flows
     more = [flow.tool for flow in others if flow.tool != first.tool]
     also = f", and so to {', '.join(more)}" if more else ""
-    private = list(dict.fromkeys(name for flow in flows for name in flow.private))
+    same = f"; the same in {_some(others_too)}" if others_too else ""
+    private = _private(flows)
     within = f"; it could send what {', '.join(private)} holds" if private else ""
     place = step.section.place_of(step.kind or "id")
     report(
         place.fault(
             "untrusted-flow",
             f"untrusted text can reach '{first.tool}' without an approval: "
-            f"{first.words}{also}{within}",
+            f"{first.words}{also}{within}{same}",
             help=f"set permissions: {{requires_approval: [{first.tool}]}}, let an ask step show "
             "the text and 'when' read its answer, or declare the source 'reads: trusted'",
             is_warning=is_warning,
         )
     )
+
+
+_MOST_NAMED: Final = 5
+
+
+def _some(paths: list[str]) -> str:
+    more = len(paths) - _MOST_NAMED
+    named = ", ".join(paths[:_MOST_NAMED])
+    return f"{named} and {more} more" if more > 0 else named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.errors import FailureInfo, StepFailedError, UsageError
 from minions.contracts.failure_categories import FailureCategory
@@ -33,6 +33,8 @@ __all__ = ["COMPILER", "PlanningStep"]
 
 _YES: Final = ("yes", "y", "ok", "run", "true")
 _NO: Final = ("no", "n", "stop", "false", "")
+_LONGEST_TASK: Final = 200_000
+"""Characters of a task; it stands in prompts, and may be the goal of a step."""
 _MOST_CHANGES: Final = 20
 """How often a person may have one plan changed."""
 _HOPELESS: Final = frozenset(
@@ -45,6 +47,8 @@ _HOPELESS: Final = frozenset(
     }
 )
 """Failures that another plan would meet as well."""
+_BY_ANOTHER_PLAN: Final = ("file-too-large",)
+"""Codes of such categories that another plan may avoid: it can name lines of a file."""
 
 
 @frozen(kw_only=True)
@@ -68,15 +72,16 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
 
         Raises:
             MissingValueError: A template reads a value that does not exist.
-            StepFailedError: `bad-plan`: the plan has faults that the planner did not mend;
-                `plan-rejected`: a person rejected it; `plan-failed`: steps of it failed.
+            StepFailedError: `empty`: the task or the workspace is; `too-long`: the task is;
+                `bad-plan`: the plan has faults that the planner did not mend; `plan-rejected`: a
+                person rejected it; `plan-failed`: steps of it failed.
         """
         values = scope.context.values
         given = {name: template.render(values) for name, template in self.texts.items()}
         spec = self.spec
         inputs: dict[str, JsonValue] = {
-            "task": as_text(given["task"]),
-            "workspace": as_text(given["workspace"]),
+            "task": _task(as_text(given["task"])),
+            "workspace": _workspace(as_text(given["workspace"])),
             "context": as_text(given["context"]),
             "command": as_text(given["command"]) if given["command"] is not None else None,
             "form": spec.form,
@@ -86,6 +91,26 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
             "tools": {name: tool.description for name, tool in self.tools.items()},
         }
         return await _Planning(self, cast(EngineScope, scope), inputs).run()
+
+
+def _task(text: str) -> str:
+    if not text.strip():
+        message = "The task is empty. Say what is to be done."
+        raise StepFailedError(FailureInfo(code="empty", message=message))
+    if len(text) > _LONGEST_TASK:
+        message = (
+            f"The task has {len(text)} characters; at most {_LONGEST_TASK} are planned. Put long "
+            "texts into files of the workspace, and name them."
+        )
+        raise StepFailedError(FailureInfo(code="too-long", message=message))
+    return text
+
+
+def _workspace(text: str) -> str:
+    if not text.strip():  # the current folder is not meant by a value that was forgotten
+        message = "The workspace is empty. Name the folder to work in; `.` is the current one."
+        raise StepFailedError(FailureInfo(code="empty", message=message))
+    return text
 
 
 class _Planning:
@@ -114,7 +139,7 @@ class _Planning:
             self._keep(steps, outcome)
             if outcome.error is None:
                 return {"plan": plan["plan"], "steps": self._report, "replans": number}
-            if number == spec.max_replans or outcome.error.category in _HOPELESS:
+            if number == spec.max_replans or _is_hopeless(outcome.error):
                 undone = await self._rolled_back(number)
                 raise StepFailedError(plan_failure(outcome.error, self._report, undone))
             self._before = Plan.from_json(json_object(plan["plan"]))
@@ -205,7 +230,7 @@ class _Planning:
             model=self._step.spec.model,
         )
         if outcome.error is not None:
-            raise StepFailedError(outcome.error)
+            raise StepFailedError(_with_form(outcome.error, str(self._inputs["form"])))
         return cast("Mapping[str, JsonValue]", outcome.output)
 
     def _keep(self, steps: Sequence[dict[str, JsonValue]], outcome: NestedOutcome) -> None:
@@ -225,6 +250,18 @@ class _Planning:
                 self._done[step_id] = bounded(output) if isinstance(output, str) else "done"
 
 
+def _with_form(error: FailureInfo, form: str) -> FailureInfo:
+    """The failure of a draft; of a model that gives no structure with what may help."""
+    if error.code != "invalid-output" or form == "text":
+        return error
+    advice = "A weak model writes the plan as text: form: text, or --form text."
+    return evolve(error, message=f"{error.message} {advice}")
+
+
+def _is_hopeless(error: FailureInfo) -> bool:
+    return error.category in _HOPELESS and error.code not in _BY_ANOTHER_PLAN
+
+
 def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """The plan.
 
@@ -236,7 +273,8 @@ def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     message = (
         "The planner's plan has faults, also after it was told them:\n"
         f"{_faults_of(plan)}\nTry a larger "
-        "model, say more exactly what is to be done, or write the plan yourself."
+        "model, say more exactly what is to be done, or write the plan yourself where you are "
+        "asked to approve it."
     )
     raise StepFailedError(FailureInfo(code="bad-plan", message=message))
 

@@ -153,7 +153,7 @@ def _tool_words(one: ToolUse) -> str:
 def _model_words(one: ModelUse) -> str:
     uses = [f"asked by {', '.join(one.steps)}"] if one.steps else []
     if one.fills_in:
-        uses.append(f"fills in what is missing in {', '.join(one.fills_in)}")
+        uses.append(f"may fill in arguments of {', '.join(one.fills_in)}")
     return f"{one.name or 'the configured one'}: {'; '.join(uses)}"
 
 

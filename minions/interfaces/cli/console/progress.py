@@ -187,15 +187,18 @@ class LiveProgress(Progress):
     """A list that is drawn again four times a second; steps that do not fit are counted."""
 
     def __init__(self, console: Console) -> None:
-        from rich.live import Live
-
         self._console = console
         self._rows: dict[str, _Row] = {}
         self._items = ItemCounter()
-        self._live: Live = Live(
-            get_renderable=self._table, console=console, refresh_per_second=4, transient=False
-        )
+        self._live = self._list()
         self._is_started = False
+
+    def _list(self) -> Live:
+        from rich.live import Live
+
+        return Live(
+            get_renderable=self._table, console=self._console, refresh_per_second=4, transient=False
+        )
 
     def recall(self, recorded: Iterable[StepBegun | StepOutcome]) -> None:
         """Count what earlier executions of the run recorded of its loops."""
@@ -251,6 +254,8 @@ class LiveProgress(Progress):
             yield
         finally:
             if self._is_started:
+                # A new one: the old would draw over what was printed since.
+                self._live = self._list()
                 self._live.start()
 
     def _table(self) -> Text:

@@ -20,7 +20,7 @@ from minions.interfaces.server.endpoints import (
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.routes.runs import accepted
-from minions.planning.plan_recipe import Sharing
+from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.reading.load import recipe_from_document
 
