@@ -80,7 +80,7 @@ async def run_step_executor(
         services: Journal, clock and others; None: real ones, with a journal in memory.
     Raises:
         AgentExecutionError: The plan failed; the message has the ids of the failed steps.
-        UsageError: The requirements are empty.
+        UsageError: The requirements are empty, or a tool is none.
         EnvironmentRefusedError: No model is configured.
     """
     if not requirements.strip():
@@ -96,6 +96,12 @@ async def run_step_executor(
     given = model_factory
     model = given() if callable(given) and not isinstance(given, ChatModel) else given
     own = tuple(tools)
+    given_tools: tuple[object, ...] = own
+    if wrong := [each for each in given_tools if not isinstance(each, Tool)]:
+        raise UsageError(
+            f"run_step_executor(tools=…) takes tools, such as functions with @tool, not {wrong[0]!r}. "
+            "Files are read and written, and tests are run, without naming a tool."
+        )
     document = step_executor_document(evolve(choices, tools=tuple(each.spec.name for each in own)))
     inputs: dict[str, InputValue] = {
         "requirements": requirements,

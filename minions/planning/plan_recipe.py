@@ -346,7 +346,7 @@ def _written(
         "params": {
             "files": f"{{{{ steps.{answered}.artifacts.files }}}}",
             "edits": f"{{{{ steps.{answered}.artifacts.edits }}}}",
-            "allowed": literals(allowed),
+            "allowed": literals(each.replace("[", "[[]") for each in allowed),  # globs
         },
         "on_error": {"goto": answered},
     }

@@ -115,6 +115,15 @@ async def test_empty_requirements_are_refused(tmp_path: Path) -> None:
         await run_step_executor(requirements=" ", workspace=tmp_path)
 
 
+async def test_a_name_is_no_tool(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="takes tools, such as functions with @tool, not 'files'"):
+        await run_step_executor(
+            requirements="Write",
+            tools=["files"],  # type: ignore[list-item]  # what is wrong
+            workspace=tmp_path,
+        )
+
+
 async def test_the_agent_is_listed_and_run_by_name(tmp_path: Path) -> None:
     """A-99."""
     agent = StepExecutorAgent(model_factory=ScriptedModel(answer), workspace=tmp_path)

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.contracts.tools import ToolSpec
@@ -138,3 +139,13 @@ def test_whatever_plan_has_no_fault_makes_a_recipe_without_one(
     form = PlanForm(share=share, context=context, is_trusted=is_trusted)
     found = loaded(checked.plan, form)
     assert found.errors == ()
+
+
+def test_a_path_with_brackets_is_the_only_file_that_may_be_changed() -> None:
+    plan = Plan(id="p", steps=(step("a", artifacts=("app/[id]/page.tsx",)),))
+    steps = cast("list[dict[str, JsonValue]]", recipe_document(plan, PlanForm())["steps"])
+    changes = next(each["params"] for each in steps if each["id"] == "a__changes")
+    (allowed,) = cast("dict[str, list[str]]", changes)["allowed"]
+    glob = GlobPattern(allowed)
+    assert glob.matches(("app", "[id]", "page.tsx"))
+    assert not glob.matches(("app", "i", "page.tsx"))
