@@ -99,8 +99,8 @@ async def run_step_executor(
     given_tools: tuple[object, ...] = own
     if wrong := [each for each in given_tools if not isinstance(each, Tool)]:
         raise UsageError(
-            f"run_step_executor(tools=…) takes tools, such as functions with @tool, not {wrong[0]!r}. "
-            "Files are read and written, and tests are run, without naming a tool."
+            f"run_step_executor(tools=…) takes tools, such as functions with @tool, not "
+            f"{wrong[0]!r}. Files are read and written, and tests are run, without naming a tool."
         )
     document = step_executor_document(evolve(choices, tools=tuple(each.spec.name for each in own)))
     inputs: dict[str, InputValue] = {
