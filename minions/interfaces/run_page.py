@@ -19,6 +19,7 @@ from minions.analysis.pictures.svg import svg
 from minions.contracts.durations import spoken
 from minions.contracts.errors import MinionsError
 from minions.contracts.executions import RunState
+from minions.contracts.hidden_characters import shown_text
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
@@ -178,8 +179,8 @@ class RunPage:
         yield f"<h{level}>{name}</h{level}><pre>{self._text(_laid_out(value))}</pre>"
 
     def _text(self, text: str) -> str:
-        """As text of the page: without secrets, and never markup."""
-        shown = self.mask(text).encode("utf-8", "backslashreplace").decode()
+        """As text of the page: without secrets and hidden characters, and never markup."""
+        shown = shown_text(self.mask(text)).encode("utf-8", "backslashreplace").decode()
         return escape(shown, quote=True)
 
     def _text_of_svg(self) -> str:

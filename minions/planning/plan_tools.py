@@ -14,6 +14,7 @@ import yaml
 from attrs import evolve, field, frozen
 from yaml.reader import Reader
 
+from minions.contracts.hidden_characters import HIDDEN
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
@@ -127,8 +128,7 @@ class _CheckPlan(Tool):
 
 _LONGEST_RECIPE: Final = 500_000
 """Characters of a recipe, so that the tool's result can be recorded."""
-_TURNING: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
-"""Characters that change the order in which text is shown."""
+_HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
 
 
@@ -157,7 +157,7 @@ def _printable(answer: JsonValue) -> JsonValue:
 
 
 def _readable(text: str) -> str:
-    return _TURNING.sub("", Reader.NON_PRINTABLE.sub("", text))
+    return _HIDDEN.sub("", Reader.NON_PRINTABLE.sub("", text))
 
 
 def _commented(text: str) -> str:

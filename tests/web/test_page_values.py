@@ -142,3 +142,20 @@ def test_a_run_is_downloaded_as_a_page_that_shows_what_it_was(
     expect(alone.get_by_text("window.hacked").first).to_be_visible()
     assert alone.evaluate("window.hacked") is None
     assert len(requests) == 1
+
+
+def test_hidden_characters_are_shown_as_escapes(window: BrowserContext, served: Served) -> None:
+    """What a person approves is what they see."""
+    page = window.new_page()
+    page.goto(served.url)
+    source = page.locator("script[src$='app.js']").first.evaluate("each => each.src")
+    shown = page.evaluate(
+        """async (source) => {
+            const { h, plain } = await import(source.replace("app.js", "dom.js"));
+            const text = "rm \\u202egnp.sh\\u200b";
+            const titled = h("p", { text, title: text });
+            return [h("p", text).textContent, titled.title, plain("\\u{e0041}")];
+        }""",
+        source,
+    )
+    assert shown == [*[r"rm \u202egnp.sh\u200b"] * 2, r"\U000e0041"]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TextIO
 
 from minions.contracts.errors import Fault, MinionsError, RecipeError
+from minions.contracts.hidden_characters import escaped, shown_text
 from minions.contracts.json_values import JsonValue
 
 __all__ = ["error_lines", "error_to_json", "fault_lines", "painter", "plain", "wants_color"]
@@ -29,22 +30,18 @@ _OTHER_CONTROL: Final = re.compile(f"({_PAINT})|{_CONTROL.pattern}")
 
 
 def plain(text: str, *, is_painted: bool = False) -> str:
-    r"""The text with control characters escaped, as `\x1b`.
+    r"""The text with control characters escaped, as `\x1b`, and those that are not seen or turn
+    the direction, as `\u202e`.
 
-    Else the author of a text could clear the screen, rename the window, or hide other output.
+    Else the author of a text could clear the screen, rename the window, hide other output, or show
+    another command than the one that is approved.
 
     Args:
         is_painted: Whether a painter's colours are let through.
     """
     if not is_painted:
-        return _CONTROL.sub(lambda found: _shown(found[0]), text)
-    return _OTHER_CONTROL.sub(lambda found: found[1] or _shown(found[0]), text)
-
-
-def _shown(character: str) -> str:
-    """The escape of a character; from 127 on in the form that JSON also allows."""
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x7F else f"\\u{code:04x}"
+        return _CONTROL.sub(lambda found: escaped(found[0]), shown_text(text))
+    return _OTHER_CONTROL.sub(lambda found: found[1] or escaped(found[0]), shown_text(text))
 
 
 def wants_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:

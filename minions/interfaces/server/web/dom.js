@@ -2,6 +2,17 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// Characters that are not seen or turn the direction, as contracts/hidden_characters.py has them; and control characters.
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}]|(?<![\u0300-\u{10ffff}])[\u200c\u200d]|[\u200c\u200d](?![\u0300-\u{10ffff}])/gu;
+
+/** The text with hidden characters as escapes: what a person approves is what they see. */
+export function plain(text) {
+	return text.replace(HIDDEN, (found) => {
+		const code = found.codePointAt(0);
+		return code > 0xffff ? `\\U${code.toString(16).padStart(8, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
+	});
+}
+
 /** An element: `h("p.muted", {id: "x"}, …children)`. Props are listeners `on*`, `data`, properties or attributes. */
 export function h(name, ...children) {
 	const [tag, ...classes] = name.split("."), el = document.createElement(tag);
@@ -11,11 +22,11 @@ export function h(name, ...children) {
 	for (const [key, value] of Object.entries(props)) {
 		if (isNothing(value)) continue;
 		if (key === "class") el.className = value;
-		else if (key === "text") el.textContent = value;
+		else if (key === "text") el.textContent = plain(String(value));
 		else if (key === "data") Object.assign(el.dataset, value);
 		else if (key.startsWith("on")) el.addEventListener(key.slice(2), value);
 		else if (key in el && typeof value !== "string") el[key] = value;
-		else el.setAttribute(key, value === true ? "" : value);
+		else el.setAttribute(key, value === true ? "" : key === "title" || key === "aria-label" ? plain(String(value)) : value);
 	}
 	add(el, children);
 	return el;
@@ -26,7 +37,7 @@ const isNothing = (value) => value === null || value === undefined || value === 
 function add(el, children) {
 	for (const child of children.flat(3)) {
 		if (isNothing(child)) continue;
-		el.append(child instanceof Node ? child : String(child));
+		el.append(child instanceof Node ? child : plain(String(child)));
 	}
 }
 

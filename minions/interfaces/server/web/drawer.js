@@ -1,6 +1,6 @@
 // What one step did: prompt, response, tool calls, output, attempts, cost.
 
-import { action, callout, chip, cost, count, duration, fill, h, loading, plural, shape, time, tag } from "./dom.js";
+import { action, callout, chip, cost, count, duration, fill, h, loading, plain, plural, shape, time, tag } from "./dom.js";
 import { itemOf } from "./fold.js";
 import { ItemTable } from "./items.js";
 import { code, said, tail } from "./text.js";
@@ -110,7 +110,7 @@ export class Drawer {
 	/** Text that comes; the reader stays at the end if they were there. */
 	stream(text) {
 		const isAtEnd = this.body.scrollHeight - this.body.scrollTop - this.body.clientHeight < 48;
-		const shown = tail(text);
+		const shown = plain(tail(text));
 		if (this.live.data !== shown) this.live.data = shown;
 		if (isAtEnd) this.body.scrollTop = this.body.scrollHeight;
 	}
@@ -124,7 +124,7 @@ export class Drawer {
 	tab_response({ messages, step }) {
 		const parts = messages.filter((each) => each.role === "assistant").map(message);
 		if (step.live || step.liveTools.length || (step.hasGap && step.status === "running")) {
-			this.live = document.createTextNode(tail(step.live));
+			this.live = document.createTextNode(plain(tail(step.live)));
 			parts.push(writing("said", this.live, step.hasGap, step.liveTools.filter(Boolean).map((call) => call.name)));
 		}
 		return parts.length ? parts : none(step.status === "running" ? "Nothing has come yet." : "No model answered in this step.");

@@ -1,7 +1,7 @@
 // The picture of a recipe, drawn by the server, with the states of a run on it.
 
 import { get } from "./api.js";
-import { s, shape, statusOf } from "./dom.js";
+import { plain, s, shape, statusOf } from "./dom.js";
 
 const ELEMENTS = new Set(["svg", "title", "defs", "marker", "rect", "path", "circle", "text", "g"]);
 const SVG = "http://www.w3.org/2000/svg";
@@ -16,7 +16,7 @@ function copied(node) {
 		if (!name.startsWith("on") && !name.includes("href") && name !== "style" && name !== "xmlns") el.setAttribute(name, value);
 	}
 	for (const child of node.childNodes) {
-		if (child.nodeType === Node.TEXT_NODE) el.append(child.data);
+		if (child.nodeType === Node.TEXT_NODE) el.append(plain(child.data));
 		else if (child.namespaceURI === SVG && ELEMENTS.has(child.localName)) el.append(copied(child));
 	}
 	return el;

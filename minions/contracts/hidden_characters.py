@@ -1,0 +1,38 @@
+"""Characters that are not seen, or that change how others are seen: people are shown their escapes.
+
+A text with them reads otherwise than it acts: `rm U+202E gnp.exe` looks like a picture, and two
+names with a zero-width space between them look like one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["HIDDEN", "escaped", "shown_text"]
+
+HIDDEN: Final = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028\u2029"
+    "\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+)
+"""The class of these characters, for a pattern: soft hyphens, marks of direction (Unicode's
+Bidi_Control), zero-width and invisible characters, separators of lines, tags. The joiners U+200C
+and U+200D are not among them: see `_JOINERS`."""
+_JOINERS: Final = "(?<![\u0300-\U0010ffff])[\u200c\u200d]|[\u200c\u200d](?![\u0300-\U0010ffff])"
+"""Joiners that join nothing: in Persian, Indic scripts and emoji they stand between characters that
+are not of the Latin script."""
+_HIDDEN: Final = re.compile(f"[{HIDDEN}]|{_JOINERS}")
+
+
+def shown_text(text: str) -> str:
+    r"""The text with such characters as escapes: `\u202e`, beyond U+FFFF `\U000e0041`."""
+    return text if text.isascii() else _HIDDEN.sub(lambda found: escaped(found[0]), text)
+
+
+def escaped(character: str) -> str:
+    r"""The escape of a character as Python and JSON have it: `\x1b`, `\u202e`, `\U000e0041`."""
+    code = ord(character)
+    if code < 0x7F:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
