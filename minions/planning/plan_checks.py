@@ -21,6 +21,8 @@ from minions.contracts.plans import (
     PlanStepType,
     steps_before,
 )
+from minions.contracts.protected_files import matches_any
+from minions.planning.plan_form import PROTECTED_IN_PLANS
 from minions.recipe.artifacts import as_path
 
 __all__ = ["MOST_NAMED", "MOST_STEPS", "READING_TOOLS", "CheckedPlan", "check_plan", "refusal_of"]
@@ -196,8 +198,12 @@ def _unusable(step: PlanStep, artifact: str) -> str | None:
     if not is_path(artifact) and _FILE_NAME.fullmatch(artifact) is None:
         return None if artifact.isprintable() and len(artifact) <= _LONGEST_NAME else "is no name"
     refusal = refusal_of(artifact)
-    if refusal is not None or not step.type.changes_files or as_path(artifact) == artifact:
+    if refusal is not None or not step.type.changes_files:
         return refusal
+    if matches_any(artifact.split("/"), PROTECTED_IN_PLANS):
+        return f"configures what runs outside of the plan: {', '.join(PROTECTED_IN_PLANS)}"
+    if as_path(artifact) == artifact:
+        return None
     return "cannot be written: a path has letters, digits and . _ - + @ ~ $ ( ) [ ] / only"
 
 

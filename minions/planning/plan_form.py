@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
+from minions.contracts.protected_files import PROTECTED_FILES
 
-__all__ = ["PlanForm", "Sharing"]
+__all__ = ["PROTECTED_IN_PLANS", "PlanForm", "Sharing"]
+
+_OF_PACKAGES: Final = "pyproject.toml"
+"""What a plan may write where it names it: a person sees it in the plan, and packages need it."""
+PROTECTED_IN_PLANS: Final = tuple(each for each in PROTECTED_FILES if each != _OF_PACKAGES)
+"""What no plan may write."""
 
 
 class Sharing(StrEnum):

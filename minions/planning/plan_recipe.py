@@ -20,7 +20,7 @@ from minions.contracts.plans import (
     PlanStepType,
     steps_before,
 )
-from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_form import PROTECTED_IN_PLANS, PlanForm, Sharing
 from minions.planning.plan_repair import RepairFiles
 from minions.planning.template_text import literal, literals
 
@@ -79,7 +79,10 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
     folder: dict[str, JsonValue] = {"root": "{{ inputs.workspace }}"}
     if form.is_trusted:
         folder["reads"] = "trusted"
-    tools: list[JsonValue] = [{"files": {**folder, "create": True, "undo": True}}]
+    files: dict[str, JsonValue] = {**folder, "create": True, "undo": True}
+    if any(_configures_package(each) for each in plan.steps):
+        files["protect"] = [*PROTECTED_IN_PLANS]
+    tools: list[JsonValue] = [{"files": files}]
     system = f"{SYSTEM}\n\n{literal(form.context)}" if form.context.strip() else SYSTEM
     return {
         "id": plan.id,
@@ -362,6 +365,13 @@ def _allowed(step: PlanStep) -> list[str]:
     if step.type is PlanStepType.GENERATE:
         return list(step.made_files)
     return list(dict.fromkeys((*step.made_files, *(each.path for each in step.files))))
+
+
+def _configures_package(step: PlanStep) -> bool:
+    """Whether it names the configuration of a package as a file that it changes."""
+    named = (*step.made_files, *(each.path for each in step.files))
+    is_named = any(path.rpartition("/")[2].casefold() == "pyproject.toml" for path in named)
+    return is_named and step.type.changes_files
 
 
 def _shared(path: str, share: Sharing) -> FileUse:

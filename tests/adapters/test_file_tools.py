@@ -22,6 +22,7 @@ from minions.adapters.tools.line_matcher import LineMatcher
 from minions.contracts.codec import encode
 from minions.contracts.errors import ToolError, UsageError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.protected_files import PROTECTED_FILES
 from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
 
@@ -102,6 +103,7 @@ def test_the_options_have_their_defaults_and_refuse_others() -> None:
         "create": False,
         "undo": False,
         "exclude": [".git", "node_modules", "__pycache__", ".venv"],
+        "protect": list(PROTECTED_FILES),
     }
     assert validator.errors(defaults) == ()
     assert len(validator.errors({"max_read_bytes": 0, "rot": "x"})) == 2
@@ -609,3 +611,52 @@ def test_importing_the_tools_loads_no_heavy_library() -> None:
         check=True,
     )
     assert done.stdout == "[]\n"
+
+
+# --- what configures ------------------------------------------------------------------------------
+
+CONFIGURING = [
+    "minions.toml",
+    "below/minions.toml",
+    "pyproject.toml",
+    ".env",
+    ".env.local",
+    "PyProject.TOML",
+    ".husky/pre-commit",
+    ".venv/bin/activate",
+    ".git/hooks/pre-commit",
+]
+
+
+@pytest.mark.parametrize("path", CONFIGURING)
+async def test_what_configures_us_is_not_written(root: Path, path: str) -> None:
+    files = Files(root, exclude=[])
+    assert (await files.refusal("write", path=path, text="x")).error_code == "protected-path"
+    many = await files.refusal("write_many", files=[{"path": path, "text": "x"}])
+    assert many.error_code == "protected-path"
+    drafted = await files.refusal("prepare_changes", files=[{"path": path, "text": "x"}])
+    assert "`protect` decides" in drafted.message
+    assert not (root / path).exists()
+
+
+async def test_what_configures_us_is_read_and_not_edited(root: Path, files: Files) -> None:
+    (root / "pyproject.toml").write_text("[tool]\n")
+    assert (await files("read", path="pyproject.toml"))["text"] == "[tool]\n"  # type: ignore[call-overload, index]  # a mapping
+    refused = await files.refusal("edit", path="pyproject.toml", old="tool", new="x")
+    assert refused.error_code == "protected-path"
+    assert (root / "pyproject.toml").read_text() == "[tool]\n"
+
+
+async def test_a_link_to_what_configures_us_is_not_written_through(root: Path) -> None:
+    (root / "minions.toml").write_text("")
+    (root / "notes.md").symlink_to("minions.toml")
+    refused = await Files(root).refusal("write", path="notes.md", text="approve = 'all'")
+    assert refused.error_code == "protected-path"
+    assert (root / "minions.toml").read_text() == ""
+
+
+async def test_a_recipe_may_protect_other_files_or_none(root: Path) -> None:
+    await Files(root, protect=[])("write", path="pyproject.toml", text="x")
+    assert (root / "pyproject.toml").read_text() == "x"
+    refused = await Files(root, protect=["*.lock"]).refusal("write", path="a.lock", text="x")
+    assert refused.error_code == "protected-path"

@@ -15,7 +15,7 @@ from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.contracts.tools import ToolSpec
 from minions.interfaces.wiring.extensions import built_in_toolsets
 from minions.planning.plan_checks import check_plan
-from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_form import PROTECTED_IN_PLANS, PlanForm, Sharing
 from minions.planning.plan_recipe import INSTRUCTIONS, SYSTEM, recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.template import compile_template
@@ -149,3 +149,23 @@ def test_a_path_with_brackets_is_the_only_file_that_may_be_changed() -> None:
     glob = GlobPattern(allowed)
     assert glob.matches(("app", "[id]", "page.tsx"))
     assert not glob.matches(("app", "i", "page.tsx"))
+
+
+def _files_option(plan: Plan) -> object:
+    tools = cast(
+        "list[dict[str, dict[str, JsonValue]]]", recipe_document(plan, PlanForm())["tools"]
+    )
+    return tools[0]["files"].get("protect")
+
+
+def test_a_plan_writes_the_configuration_of_a_package_only_where_it_names_it() -> None:
+    assert _files_option(WHOLE) is None
+    package = Plan(id="p", steps=(step("a", artifacts=("shop/pyproject.toml",)),))
+    assert _files_option(package) == list(PROTECTED_IN_PLANS)
+    assert "pyproject.toml" not in PROTECTED_IN_PLANS
+
+
+@pytest.mark.parametrize("path", ["minions.toml", ".env", "a/.venv/x.py", ".husky/pre-push"])
+def test_no_plan_writes_what_configures_us(path: str) -> None:
+    (fault,) = check_plan(Plan(id="p", steps=(step("a", artifacts=(path,)),))).faults
+    assert path in fault

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from minions.adapters.tools.folder_descriptors import (
 )
 from minions.contracts.errors import ToolError, UsageError, near_hint, near_names
 from minions.contracts.file_changes import FileChange, digest_of
+from minions.contracts.protected_files import matches_any
 
 __all__ = ["MOST_RECORDED", "ConfinedFolder", "FolderEntry", "Place", "RecordChange"]
 
@@ -88,6 +88,8 @@ class ConfinedFolder:
     """Glob patterns of names, or of paths below the root; the content of
     an excluded folder is excluded too.
     """
+    protect: tuple[str, ...] = ()
+    """Glob patterns as in `exclude`, of what can be read and not written."""
 
     def place(self, path: str) -> Place:
         """Resolve `path`: relative to the root, or absolute inside it.
@@ -139,13 +141,21 @@ class ConfinedFolder:
 
     def is_excluded(self, parts: Sequence[str]) -> bool:
         """Whether a pattern matches the path or a folder above it; case is ignored."""
-        for end in range(1, len(parts) + 1):
-            # On some file systems `.GIT` is `.git`.
-            names = (parts[end - 1].casefold(), "/".join(parts[:end]).casefold())
-            for pattern in self.exclude:
-                if any(fnmatch.fnmatchcase(name, pattern.casefold()) for name in names):
-                    return True
-        return False
+        return matches_any(parts, self.exclude)
+
+    def check_writable(self, place: Place) -> None:
+        """Refuse what is protected, also below a protected folder.
+
+        Raises:
+            ToolError: `protected-path`.
+        """
+        if matches_any(place.parts, self.protect):
+            raise ToolError(
+                f"'{place.relative}' configures tools that run outside of this work, so it is not "
+                f"written; the toolset's option `protect` decides. Protected below '{self.root}' "
+                f"are: {', '.join(self.protect)}.",
+                code="protected-path",
+            )
 
     @contextlib.contextmanager
     def opened(self, place: Place) -> Iterator[BinaryIO]:
@@ -194,6 +204,7 @@ class ConfinedFolder:
         """
         if not place.parts:
             raise ToolError(f"'.' is the folder '{self.root}' itself; a file name is needed.")
+        self.check_writable(place)
         name, temporary = place.parts[-1], None
         with (
             self._failures_told(place),
@@ -267,6 +278,7 @@ class ConfinedFolder:
             ToolError: It does not exist, cannot be recorded, or another program changed it
                 meanwhile.
         """
+        self.check_writable(place)
         with (
             self._failures_told(place),
             opened_folder(place.root, place.parts[:-1]) as folder,

@@ -157,6 +157,8 @@ class ManyFileTools:
             for each in files
             for place in [self.files.folder.place(each.path)]
         ]
+        for place, _ in made:
+            self.files.folder.check_writable(place)
         for place, data in made:
             self.files.folder.replace(place, data, overwrite=True, record=record)
         return FilesWritten(
@@ -258,6 +260,7 @@ class _Drafts:
     def _place(self, path: str) -> Place | None:
         try:
             place = self.files.folder.place(path)
+            self.files.folder.check_writable(place)
         except ToolError as error:
             self.faults.append(f"{path}: {error}")
             return None

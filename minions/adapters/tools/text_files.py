@@ -8,6 +8,7 @@ from attrs import Factory, field, frozen
 
 from minions.adapters.tools.confined_folder import ConfinedFolder, Place, RecordChange
 from minions.contracts.errors import EnvironmentRefusedError, ToolError
+from minions.contracts.protected_files import PROTECTED_FILES
 from minions.contracts.tools import ToolScope
 
 __all__ = ["FileOptions", "TextFiles", "as_text", "line_count", "no_unique_match"]
@@ -51,6 +52,13 @@ class FileOptions:
             "description": "Glob patterns of names or paths that cannot be used.",
         },
     )
+    protect: list[str] = field(
+        default=Factory(lambda: list(PROTECTED_FILES)),
+        metadata={
+            "schema": {"type": "array", "items": {"type": "string", "maxLength": 1_000}},
+            "description": "Glob patterns of names or paths that can be read and not written.",
+        },
+    )
 
 
 _OF_TOO_LARGE: Final = {
@@ -72,8 +80,12 @@ class TextFiles:
     def folder(self) -> ConfinedFolder:
         """The folder; nothing outside of it can be used."""
         options = self.options
-        exclude = tuple(options.exclude)
-        return ConfinedFolder(root=options.root, create=options.create, exclude=exclude)
+        return ConfinedFolder(
+            root=options.root,
+            create=options.create,
+            exclude=tuple(options.exclude),
+            protect=tuple(options.protect),
+        )
 
     def recorder(self, scope: ToolScope) -> RecordChange | None:
         """Records the changes of one call; None: nothing is recorded.
