@@ -19,6 +19,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.sessions.rollback import roll_back_run
 from minions.interfaces.application_runs import ApplicationRuns, RecipeLike
+from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.run_stream import RunStream
 from minions.recipe.model import AgentRecipe
 
@@ -293,8 +294,7 @@ class RecordedRuns(ApplicationRuns):
 
     def _model_of(self, recorded: RecordedRun) -> ChatModel | str | None:
         """The application's model, else the one of the run's start; None: the recipe's own."""
-        noted = recorded.note.get("model")
-        return self._model or (noted if isinstance(noted, str) else None)
+        return self._model or RunPolicy.recorded(recorded.note).model
 
 
 def _word(verdict: str) -> str:

@@ -145,6 +145,10 @@ class Permissions:
     """
     requires_approval: tuple[str, ...] = ()
     """Full names of tools of which every call needs approval."""
+    is_strangers: bool = False
+    """Whether a stranger granted them, as in a run that was imported: then each call that reads or
+    changes anything outside of the run needs approval. No recipe can say so.
+    """
 
 
 @frozen(kw_only=True)

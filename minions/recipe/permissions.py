@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.tools import ToolSpec
+from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse
 
 __all__ = ["ALLOW_WRITE", "Rights", "missing_permission"]
@@ -45,6 +45,8 @@ class _OwnRights(Struct, frozen=True):
 
     def asks(self, tool: ToolSpec, *, is_own: bool) -> bool:
         """Whether each call of the tool needs approval: the tool is named, or its toolset."""
+        if self.permissions.is_strangers and _reaches_out(tool):
+            return True
         return any(
             self._is_about(written, tool, is_own=is_own, with_toolset=True)
             for written in self.permissions.requires_approval
@@ -84,6 +86,12 @@ class _OwnRights(Struct, frozen=True):
             return None
         longest = max(prefixes, key=len)
         return f"{self.toolsets[longest]}{written[len(longest) :]}"
+
+
+def _reaches_out(tool: ToolSpec) -> bool:
+    """Whether it reads or changes anything that is not the run's own."""
+    is_own = tool.effect is Effect.PURE and tool.reads is Reads.TRUSTED
+    return not (is_own or tool.is_contained)
 
 
 def missing_permission(

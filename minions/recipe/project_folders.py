@@ -11,7 +11,14 @@ from attrs import frozen
 
 from minions.contracts.errors import UsageError
 
-__all__ = ["USUAL_FOLDER", "NamedFiles", "project_file", "project_root", "read_toml"]
+__all__ = [
+    "USUAL_FOLDER",
+    "NamedFiles",
+    "project_file",
+    "project_root",
+    "read_bytes",
+    "toml_tables",
+]
 
 USUAL_FOLDER: Final = Path("recipes")
 """The folder below the current one in which recipes are found by their id."""
@@ -49,21 +56,35 @@ def project_root(folder: Path) -> Path | None:
 
 
 def _has_section(pyproject: Path) -> bool:
-    tools: object = read_toml(pyproject).get("tool")
+    tools: object = toml_tables(pyproject, read_bytes(pyproject)).get("tool")
     return isinstance(tools, dict) and isinstance(tools.get("minions"), dict)
 
 
-def read_toml(path: Path) -> dict[str, dict[str, object]]:
-    """The tables of a TOML file.
+def read_bytes(path: Path) -> bytes:
+    """The content of a configuration file.
 
     Raises:
         UsageError: `bad-configuration`: the file cannot be read.
     """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror}.", code="bad-configuration", where=str(path)
+        ) from error
+
+
+def toml_tables(path: Path, content: bytes) -> dict[str, dict[str, object]]:
+    """The tables of a TOML file with that content.
+
+    Raises:
+        UsageError: `bad-configuration`: it is no TOML.
+    """
     import tomllib
 
     try:
-        return cast("dict[str, dict[str, object]]", tomllib.loads(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return cast("dict[str, dict[str, object]]", tomllib.loads(content.decode("utf-8")))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             f"{path}: not readable as TOML: {error}.", code="bad-configuration", where=str(path)
         ) from error

@@ -154,5 +154,45 @@ def test_what_an_imported_file_grants_is_not_stored(
         json.loads(line)["row"] for line in exported.splitlines() if '"row"' in line
     ]
     start = next(row["body"] for row in rows if row["kind"] == "run")
-    assert set(start["note"]) <= {"command", "extensions", "imported"}
+    assert set(start["note"]) <= {"command", "extensions", "imported", "strangers_recipe"}
     assert "directory" not in start
+
+
+WITHOUT_APPROVAL = """
+id: mail
+permissions: {allow_write: true}
+steps:
+  - {id: first, ask: "Go on?"}
+  - {id: mail, tool: send, params: {to: Ada}, depends_on: [first]}
+  - {id: again, tool: send, params: {to: Bob}, depends_on: [mail]}
+"""
+
+
+def test_the_rights_of_an_imported_recipe_do_not_count(cli: Cli, write: Write, here: Path) -> None:
+    """A-120: each call is asked about, also after the run was resumed here."""
+    write("own.py", TOOLS)
+    write("mail.yaml", WITHOUT_APPROVAL)
+    assert cli("run", "mail.yaml", *DB).code == 3
+    exported = cli("sessions", "export", "ses_", "--db", "j.db").out
+    write("s.jsonl", exported)
+    assert cli("sessions", "import", "s.jsonl", "--db", "elsewhere.db").code == 0
+    waits = cli("answer", "run_", "yes", "--approve", "wait", *ELSEWHERE)
+    assert (waits.code, "needs approval" in waits.err) == (3, True), waits.err
+    waits = cli("approve", "run_", "--approve", "wait", *ELSEWHERE)
+    assert (waits.code, (here / "sent.txt").read_text()) == (3, "Ada")
+    assert cli("approve", "run_", "--approve", "wait", *ELSEWHERE).code == 0
+    assert (here / "sent.txt").read_text() == "AdaBob"
+    # Where it began, the recipe's own rights count.
+    assert cli("answer", "run_", "yes", *DB).code == 0
+
+
+def test_who_resumes_an_imported_run_may_consent_to_all_of_it(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    write("own.py", TOOLS)
+    write("mail.yaml", WITHOUT_APPROVAL)
+    assert cli("run", "mail.yaml", *DB).code == 3
+    write("s.jsonl", cli("sessions", "export", "ses_", "--db", "j.db").out)
+    cli("sessions", "import", "s.jsonl", "--db", "elsewhere.db")
+    assert cli("answer", "run_", "yes", "--approve", "all", *ELSEWHERE).code == 0
+    assert (here / "sent.txt").read_text() == "AdaBob"

@@ -22,12 +22,15 @@ from minions.contracts.facts import (
 )
 from minions.contracts.journal import JournalEntry
 
-__all__ = ["imported_entry"]
+__all__ = ["STRANGERS_RECIPE", "imported_entry"]
 
 _KEPT_IN_NOTES: Final = frozenset({"command", "extensions"})
 """What a note says of the command that began the run and that grants nothing; all else, such as
 `approve`, `cwd`, `max_cost_usd` or `model` (which may name a file), is dropped. `imported` is
 added: no server resumes the run unasked."""
+STRANGERS_RECIPE: Final = "strangers_recipe"
+"""The mark in the note of a run whose recipe came with an import: what the recipe may do is asked,
+also after the run was resumed here."""
 
 R = TypeVar("R", bound=RunBeginning)
 
@@ -53,5 +56,5 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
 
 def _without_grants(fact: R) -> R:
     allowed = {name: value for name, value in (fact.note or {}).items() if name in _KEPT_IN_NOTES}
-    note = {**allowed, "imported": True}
+    note = {**allowed, "imported": True, STRANGERS_RECIPE: True}
     return replace(fact, note=note, user=None, directory=UNSET)

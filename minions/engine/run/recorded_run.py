@@ -17,6 +17,7 @@ from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.selection import ChosenSteps
+from minions.engine.history.imported_entries import STRANGERS_RECIPE
 from minions.engine.history.lookup import REJECTED, find_run
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.run.recipe_changes import (
@@ -88,6 +89,8 @@ class RecordedRun:
     def recipe(self, catalog: Catalog) -> AgentRecipe:
         """The recipe that travels with the run; no file is read.
 
+        What the recipe of an imported run may do is decided here, so its tools need approval.
+
         Raises:
             UsageError: It was made by code.
             RecipeError: What it names is not registered any more.
@@ -99,12 +102,16 @@ class RecordedRun:
                 code="recipe-needed",
             )
         catalog = attrs.evolve(catalog, find_recipe=BundledRecipes(self.bundle))
-        return recipe_from_document(
+        recipe = recipe_from_document(
             self.document,
             catalog,
             file=f"<recipe of {self.run_id}>",
             directory=given(self.start.directory),
         )
+        if not self.note.get(STRANGERS_RECIPE):
+            return recipe
+        permissions = attrs.evolve(recipe.permissions, is_strangers=True)
+        return attrs.evolve(recipe, permissions=permissions)
 
     def check_id(self, recipe: AgentRecipe) -> None:
         """Refuse a recipe of another id.

@@ -23,6 +23,7 @@ from minions.interfaces.cli.lease_holders import refuse_if_active
 from minions.interfaces.cli.options import CommandContext, naming_the_journal
 from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
 from minions.interfaces.deciders import decider_for
+from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import ServiceChanges
@@ -110,6 +111,11 @@ class RecordedRunOpener:
         """The note that the command of the run stored at its start."""
         return self._recorded.note if self._recorded is not None else {}
 
+    @property
+    def _began_with(self) -> RunPolicy:
+        """The policy with which the run began."""
+        return RunPolicy.recorded(self._noted)
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -145,8 +151,8 @@ class RecordedRunOpener:
     @property
     def settings(self) -> Settings:
         """The command's settings, with the `--max-cost` of the run's start unless one is given."""
-        settings, began_with = self.context.settings, self._noted.get("max_cost_usd")
-        if "max_cost_usd" in self.context.flags or not isinstance(began_with, int | float):
+        settings, began_with = self.context.settings, self._began_with.max_cost_usd
+        if "max_cost_usd" in self.context.flags or began_with is None:
             return settings
         return evolve(settings, max_cost_usd=began_with)
 
@@ -174,29 +180,27 @@ class RecordedRunOpener:
         """
         self._go_home()
         services: ServiceChanges = {"decider": decider_for(self._policy(), tell)}
-        if self._noted.get("no_cache"):
+        if self._began_with.no_cache:
             services["cache"] = NoStepCache()
         return self.runtime.evolve(**services).executor(recipe, self._model_choice(recipe))
 
     def _model_choice(self, recipe: AgentRecipe) -> ModelChoice:
         """The model named now; else the one with which the run began, from its folder."""
-        began_with = cast("str | None", self._noted.get("model"))
-        folder = Path(cast(str, self._noted.get("folder", ".")))
+        began_with = self._began_with
         return ModelChoice(
-            override=self._model or began_with,
-            folder=folder if self._model is None else None,
+            override=self._model or began_with.model,
+            folder=began_with.folder if self._model is None else None,
             asked_as=recipe.id if self._asked_as is None else self._asked_as,
             command=self._command,
         )
 
     def _policy(self) -> str | None:
         """The approval policy given now; else the one of the run's start."""
-        began_with = cast("str | None", self._noted.get("approve"))
-        return self.context.settings.approve or began_with
+        return self.context.settings.approve or self._began_with.approve
 
     def _go_home(self) -> None:
         """Enter the folder where the run began: relative paths of its tools start there."""
-        home = cast("str | None", self._noted.get("cwd"))
+        home = self._began_with.cwd
         if home is None:
             return
         try:

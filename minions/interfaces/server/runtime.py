@@ -6,8 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve
 
@@ -29,6 +28,7 @@ from minions.engine.services.services import Services
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.deciders import named_policy
 from minions.interfaces.operator_limits import bounded
+from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.server.http.caller_secrets import CallerSecrets
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.settings import Settings
@@ -155,21 +155,17 @@ class ServerRuntime:
             RefusedError: `secret-refused`.
         """
         self.check_secrets(recipe, inputs, is_stored=is_stored)
-        note = note or {}
-        policy = self.settings.approve or cast("str | None", note.get("approve")) or "wait"
+        began_with = RunPolicy.recorded(note or {})
         changes: ServiceChanges = {
             "worker_id": worker_name(f"{self._name}.{next(self._numbers)}"),
             "is_worker_gone": self.is_worker_gone,
-            "decider": named_policy(policy, _VERDICTS),
+            "decider": named_policy(self.settings.approve or "wait", _VERDICTS),
         }
         if ids is not None:
             changes["ids"] = ids
-        if note.get("no_cache"):
+        if began_with.no_cache:
             changes["cache"] = NoStepCache()
-        choice = ModelChoice(
-            override=cast("str | None", note.get("model")),
-            folder=Path(cast("str", note.get("folder", "."))),
-        )
+        choice = ModelChoice(override=began_with.model, folder=began_with.folder)
         return self._runtime.evolve(**changes).executor(recipe, choice)
 
     # --- recorded runs --------------------------------------------------------------------------
@@ -183,7 +179,7 @@ class ServerRuntime:
             EnvironmentRefusedError: It began in another folder.
         """
         recorded = await load_recorded_run(self.services.journal, run_id)
-        command, home = recorded.note.get("command"), recorded.note.get("cwd")
+        command, home = recorded.note.get("command"), RunPolicy.recorded(recorded.note).cwd
         if command is not None:
             raise UsageError(
                 f"Run '{recorded.run_id}' was made by `minions {command}`, which cannot be "
@@ -225,8 +221,8 @@ class ServerRuntime:
             recipe = made
         else:
             recipe = recorded.recipe(self.catalog)
-        began_with = recorded.note.get("max_cost_usd")
-        if isinstance(began_with, int | float):
+        began_with = RunPolicy.recorded(recorded.note).max_cost_usd
+        if began_with is not None:
             return bounded(recipe, evolve(self.settings, max_cost_usd=began_with))
         return self.bounded(recipe)
 
