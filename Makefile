@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test check bench tokens crash mutants update-expected lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
-	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store -m scripted/quickstart
+	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
 
 test: $(READY)  ## Run the whole test suite; no network, no key.
 	$(BIN)/python -m pytest -q -n $(WORKERS)

@@ -7,8 +7,9 @@ What most applications need is here; the rest is in `minions.guide`, `sessions`,
 Each name is imported when it is first used.
 """
 
-from __future__ import annotations
+from minions import _working_folder as _working_folder  # comes before every other import
 
+# isort: split
 from typing import TYPE_CHECKING, Final
 
 from minions._lazy import home_of, lazy_names

@@ -15,6 +15,14 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _trust() -> Iterator[None]:
+    """Folders of tests are their own, also those of servers that several tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINIONS_TRUST", "1")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "OLLAMA_HOST"):

@@ -72,7 +72,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         secret-refused secret-shown model-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
         open-token-file not-permitted not-writable read-only real-model not-faked
-        secret-in-file
+        secret-in-file protected-path
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
@@ -84,7 +84,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         token-file bad-configuration unknown-extension agent-execution run-failed run-rejected
         run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store
         no-output junit-file unwritable-file unreadable file-not-found no-file recipe-unreadable
-        database-gone undo-unavailable
+        database-gone undo-unavailable trust-store no-configuration
     """,
     FailureCategory.INTERNAL: """
         sandbox-failed internal run-raised step-raised model-raised scripted-error minions-error

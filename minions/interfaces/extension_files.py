@@ -51,6 +51,8 @@ def _import(name: str, folder: Path) -> ModuleType:
     try:
         if name.endswith(".py"):
             return _import_file((folder / name).resolve())
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))  # last, so that nothing in it hides another module
         return importlib.import_module(name)
     except (UsageError, KeyboardInterrupt):
         raise

@@ -1,14 +1,15 @@
 """The sources of settings, and how they are merged.
 
 Flags win over `MINIONS_*`, then `minions.toml` or `[tool.minions]` upwards to the repository's
-root, then the user's own file, then defaults.
+root, then the user's own file, then defaults. Of a project's file that nobody trusted only harmless
+keys are read.
 """
 
 from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -16,6 +17,7 @@ from attrs import evolve, frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
+from minions.interfaces.folder_trust import FolderTrust, UnreadKeys, harmless_keys
 from minions.interfaces.setting_faults import (
     SettingFault,
     bad_configuration,
@@ -27,9 +29,9 @@ from minions.interfaces.setting_faults import (
 from minions.interfaces.setting_types import SettingType, setting_types
 from minions.interfaces.settings import Settings
 from minions.interfaces.user_folders import user_config_folder
-from minions.recipe.project_folders import project_file, read_toml
+from minions.recipe.project_folders import project_file, read_bytes, toml_tables
 
-__all__ = ["Origin", "environment", "load_settings", "user_settings_file"]
+__all__ = ["Origin", "ProjectFile", "environment", "load_settings", "user_settings_file"]
 
 
 @frozen(kw_only=True)
@@ -40,6 +42,8 @@ class Origin:
     origins: Mapping[str, str]
     folder: Path
     """The current folder: relative paths of flags and environment start here."""
+    unread: UnreadKeys | None = None
+    """What was not read of the project's file; None: nothing."""
 
     def folder_of(self, key: str) -> Path:
         """The folder where a relative path under that key starts: of its file, or the current
@@ -65,6 +69,7 @@ def load_settings(
     *,
     folder: Path,
     user_file: Path | None,
+    trust: FolderTrust,
 ) -> Origin:
     """Read all sources; a later one replaces values of the earlier ones.
 
@@ -72,32 +77,78 @@ def load_settings(
         flags: Only those that were given.
         folder: Where the search for `minions.toml` starts.
         user_file: The user's own configuration; None: there is none.
+        trust: Which files of projects count.
     Raises:
         UsageError: A file that cannot be read, an unknown key, a value of the wrong type.
     """
     settings, origins = Settings(), dict.fromkeys(setting_types(), "default")
-    project = project_file(folder)
-    for name, values in _sources(flags, environ, project, user_file):
+    found = project_file(folder)
+    project = None if found is None else ProjectFile.read(found)
+    own = _from_file(user_file) if user_file is not None and user_file.is_file() else {}
+    read = {} if project is None else project.counting(trust, own)
+    sources = (
+        (str(user_file), own),
+        (str(found), {} if project is None else project.values(read)),
+        ("environment", _checked("environment", _from_environment(environ))),
+        ("flag", _checked("flag", flags)),
+    )
+    for name, values in sources:
         settings = evolve(settings, **values)  # type: ignore[arg-type]  # of the keys' types
         origins.update(dict.fromkeys(values, name))
-    return Origin(settings=settings, origins=origins, folder=folder)
-
-
-def _sources(
-    flags: Mapping[str, object],
-    environ: Mapping[str, str],
-    project: Path | None,
-    user_file: Path | None,
-) -> Iterator[tuple[str, Mapping[str, object]]]:
-    if user_file is not None and user_file.is_file():
-        yield str(user_file), _from_file(user_file)
-    if project is not None:
-        yield str(project), _from_file(project)
-    yield "environment", _checked("environment", _from_environment(environ))
-    yield "flag", _checked("flag", flags)
+    unread = None if project is None else project.unread(read, trust)
+    return Origin(settings=settings, origins=origins, folder=folder, unread=unread)
 
 
 # --- files --------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ProjectFile:
+    """The configuration of a project, read once: what is trusted is what counts."""
+
+    path: Path
+    content: bytes
+    """What is trusted: of a `pyproject.toml` its section alone."""
+    keys: Mapping[str, object]
+
+    @classmethod
+    def read(cls, path: Path) -> ProjectFile:
+        """Read the file.
+
+        Raises:
+            UsageError: `bad-configuration`: it cannot be read.
+        """
+        content = read_bytes(path)
+        keys = _section(path, content)
+        if path.name == "pyproject.toml":
+            import json
+
+            content = json.dumps(keys, sort_keys=True, default=str).encode()
+        return cls(path=path, content=content, keys=keys)
+
+    def counting(self, trust: FolderTrust, user: Mapping[str, object]) -> Collection[str]:
+        """The keys that are read: all if it is trusted, else the harmless ones.
+
+        Args:
+            user: Values of the user's own file.
+        """
+        is_trusted = trust.holds(self.path, self.content)
+        return frozenset(self.keys) if is_trusted else harmless_keys(self.keys, user)
+
+    def unread(self, counting: Collection[str], trust: FolderTrust) -> UnreadKeys | None:
+        """What is not read, where these keys are; None: nothing."""
+        keys = tuple(key for key in self.keys if key not in counting)
+        if not keys:
+            return None
+        return UnreadKeys(file=self.path, keys=keys, is_changed=trust.knows(self.path))
+
+    def values(self, counting: Collection[str]) -> Mapping[str, object]:
+        """The values of these keys; faults of the others wait until it is trusted.
+
+        Raises:
+            UsageError: Has every fault of these keys.
+        """
+        return _values(self.path, {key: self.keys[key] for key in self.keys if key in counting})
 
 
 def _from_file(path: Path) -> Mapping[str, object]:
@@ -106,18 +157,21 @@ def _from_file(path: Path) -> Mapping[str, object]:
     Raises:
         UsageError: Has every fault that was found.
     """
-    content = _content(path)
+    return _values(path, _section(path, read_bytes(path)))
+
+
+def _values(path: Path, content: Mapping[str, object]) -> Mapping[str, object]:
     if not content:  # the codec takes its time to load
         return {}
     decoded = _decoded(path, content)
     return {key: getattr(decoded, key) for key in content}
 
 
-def _content(path: Path) -> Mapping[str, object]:
-    content: Mapping[str, object] = read_toml(path)
+def _section(path: Path, content: bytes) -> Mapping[str, object]:
+    tables: Mapping[str, object] = toml_tables(path, content)
     if path.name != "pyproject.toml":
-        return content
-    tools = cast("Mapping[str, Mapping[str, object]]", content.get("tool", {}))
+        return tables
+    tools = cast("Mapping[str, Mapping[str, object]]", tables.get("tool", {}))
     return tools.get("minions", {})
 
 

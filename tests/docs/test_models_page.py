@@ -12,12 +12,15 @@ import pytest
 from docs.markdown_blocks import Block, blocks_of
 from minions.adapters.models.openai import OpenAIModel
 from minions.engine.compile.extensions import Extensions
+from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.setting_sources import load_settings
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import Models
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
+
+TRUSTED = FolderTrust(is_given=True)
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "models.md"
 BUILT_IN: Final = {
@@ -38,7 +41,7 @@ def _line(block: Block) -> str:
 
 def _settings(text: str, folder: Path) -> Settings:
     (folder / "minions.toml").write_text(text, "utf-8")
-    return load_settings({}, {}, folder=folder, user_file=None).settings
+    return load_settings({}, {}, folder=folder, user_file=None, trust=TRUSTED).settings
 
 
 def _environ(settings: Settings) -> Mapping[str, str]:

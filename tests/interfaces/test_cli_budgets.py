@@ -19,7 +19,10 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.run_rows import RunFilter
 from minions.engine.batches.result import NOT_STARTED
 from minions.interfaces.application import Minions
+from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.setting_sources import load_settings
+
+TRUSTED = FolderTrust(is_given=True)
 
 ASKS = "id: asks\nsteps:\n  - {id: one, analyze: 'One?', input: 1}\n"
 ANSWERS = "answers:\n" + "  - {text: fine, usage: {input_tokens: 100, output_tokens: 50}}\n" * 9
@@ -122,13 +125,19 @@ async def test_a_label_that_is_no_text_is_refused() -> None:
 def test_a_wrong_budget_is_told_by_its_place(tmp_path: Path, line: str, expected: str) -> None:
     (tmp_path / "minions.toml").write_text(f"[budgets]\n{line}\n")
     with pytest.raises(UsageError) as refused:
-        load_settings({}, {}, folder=tmp_path, user_file=None)
+        load_settings({}, {}, folder=tmp_path, user_file=None, trust=TRUSTED)
     assert f"[budgets]: {expected}" in refused.value.message
 
 
 def test_budgets_are_set_in_files_only(tmp_path: Path) -> None:
     (tmp_path / "minions.toml").write_text("[budgets]\nusd_per_day = 5\nsession_tokens = 7\n")
-    found = load_settings({}, {"MINIONS_BUDGETS": "x"}, folder=tmp_path, user_file=None)
+    found = load_settings(
+        {},
+        {"MINIONS_BUDGETS": "x"},
+        folder=tmp_path,
+        user_file=None,
+        trust=TRUSTED,
+    )
     assert found.settings.budgets == Budgets(usd_per_day=5, session_tokens=7)
 
 

@@ -14,8 +14,11 @@ import pytest
 from command_line import Cli, Write
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.money import dollars
+from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.setting_sources import load_settings
 from minions.interfaces.settings import PriceSettings
+
+TRUSTED = FolderTrust(is_given=True)
 
 TWO = """
 id: two
@@ -123,14 +126,14 @@ def test_a_limit_that_is_no_amount_is_a_usage_error(cli: Cli, amount: str) -> No
 
 def settings_of(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> object:
     (folder / "minions.toml").write_text(text, "utf-8")
-    origin = load_settings({}, environ or {}, folder=folder, user_file=None)
+    origin = load_settings({}, environ or {}, folder=folder, user_file=None, trust=TRUSTED)
     return origin.settings
 
 
 def test_prices_and_the_limit_are_read(here: Path) -> None:
     (here / "minions.toml").write_text(PRICES + "cached_input_per_mtok = 0\n", "utf-8")
     environ = {"MINIONS_MAX_COST_USD": "2.5"}
-    settings = load_settings({}, environ, folder=here, user_file=None).settings
+    settings = load_settings({}, environ, folder=here, user_file=None, trust=TRUSTED).settings
     assert settings.max_cost_usd == 2.5
     assert settings.prices == {
         "scripted/answers.yaml": PriceSettings(
@@ -170,7 +173,13 @@ def test_wrong_prices_and_limits_are_told(here: Path, text: str, words: str) -> 
 
 def test_an_amount_in_the_environment_that_is_none_is_told(here: Path) -> None:
     with pytest.raises(UsageError, match="MINIONS_MAX_COST_USD='x': expected a number"):
-        load_settings({}, {"MINIONS_MAX_COST_USD": "x"}, folder=here, user_file=None)
+        load_settings(
+            {},
+            {"MINIONS_MAX_COST_USD": "x"},
+            folder=here,
+            user_file=None,
+            trust=TRUSTED,
+        )
 
 
 # --- what is loaded -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from minions.adapters.models import endpoints
 from minions.contracts.budgets import Budgets
 from minions.contracts.calls import OutputMode
 from minions.contracts.errors import UsageError
+from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.setting_sources import Origin, load_settings
 from minions.interfaces.setting_types import setting_types
@@ -25,6 +26,8 @@ from minions.interfaces.settings import (
     Settings,
 )
 from minions.recipe.model import AgentRecipe
+
+TRUSTED = FolderTrust(is_given=True)
 
 WHOLE = """
 model = "openai/gpt"
@@ -132,7 +135,13 @@ def origin_of(
 ) -> Origin:
     if text is not None:
         (folder / "minions.toml").write_text(text, "utf-8")
-    return load_settings(flags or {}, environ or {}, folder=folder, user_file=user_file)
+    return load_settings(
+        flags or {},
+        environ or {},
+        folder=folder,
+        user_file=user_file,
+        trust=TRUSTED,
+    )
 
 
 def refused(folder: Path, text: str) -> UsageError:

@@ -175,12 +175,20 @@ def _rows(ctx: click.Context, question: str, start: str) -> list[tuple[object, .
 
 
 def _database(ctx: click.Context) -> Path | None:
+    from minions.interfaces.folder_trust import FolderTrust
     from minions.interfaces.setting_sources import environment, load_settings, user_settings_file
     from minions.interfaces.wiring.databases import database_of, postgres_of
 
     db = ctx.params.get("db")
     flags = {"db": db} if db else {}
-    origin = load_settings(flags, environment(), folder=Path.cwd(), user_file=user_settings_file())
+    environ = environment()
+    origin = load_settings(
+        flags,
+        environ,
+        folder=Path.cwd(),
+        user_file=user_settings_file(),
+        trust=FolderTrust.of(environ),
+    )
     if postgres_of(origin.settings) is not None:
         return None
     return database_of(origin.settings, origin.folder_of("db"))

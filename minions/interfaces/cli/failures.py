@@ -22,6 +22,7 @@ from minions.contracts.executions import RunStatus
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES
+from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.setting_sources import load_settings, user_settings_file
 from minions.interfaces.settings import Settings
 
@@ -55,7 +56,9 @@ def _settings(arguments: Sequence[str]) -> Settings:
     environ = dict(os.environ)
     with contextlib.suppress(MinionsError, OSError):
         user_file = user_settings_file()
-        return load_settings(flags, environ, folder=Path.cwd(), user_file=user_file).settings
+        trust = FolderTrust.of(environ, is_given="--trust" in arguments)
+        origin = load_settings(flags, environ, folder=Path.cwd(), user_file=user_file, trust=trust)
+        return origin.settings
     return Settings(
         json="json" in flags or environ.get("MINIONS_JSON", "").lower() in _TRUE,
         debug="debug" in flags or environ.get("MINIONS_DEBUG", "").lower() in _TRUE,

@@ -43,6 +43,7 @@ _COMMANDS: Final = {
     "init": "Make a project whose recipe runs without a key.",
     "completion": "Print the script for completion in bash, zsh or fish.",
     "doctor": "Check this machine: Python, database, keys, disk, clock.",
+    "trust": "Make the configuration of a folder count, until it changes.",
     "config": "Show the configuration and where it comes from.",
 }
 

@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.budgets import checked_user
 from minions.interfaces.cli.standard_input import StandardInput
+from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.setting_sources import (
     Origin,
     environment,
@@ -182,12 +183,21 @@ def command_context(flags: Mapping[str, object]) -> CommandContext:
         if value is not None and value is not False and value != ()  # a 0 was given
     }
     environ = environment()
-    origin = load_settings(given, environ, folder=Path.cwd(), user_file=user_settings_file())
+    trust = FolderTrust.of(environ, is_given=given.pop("trust", False) is True)
+    origin = load_settings(
+        given, environ, folder=Path.cwd(), user_file=user_settings_file(), trust=trust
+    )
+    if origin.unread is not None:
+        from minions.interfaces.cli.console.console import tell
+
+        tell(f"note: {origin.unread.words}")
     return CommandContext(origin=origin, environ=environ, flags=given)
 
 
 def output_options(function: F) -> F:
-    """Add `--json`, `--debug` and `--log-format`."""
+    """Add `--json`, `--debug`, `--log-format` and `--trust`."""
+    text = "Read all of this folder's configuration in this command."
+    function = click.option("--trust", is_flag=True, help=text)(function)
     function = click.option(
         "--log-format",
         type=click.Choice([each.value for each in LogFormat]),

@@ -73,6 +73,9 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
     yield Finding(
         name="python", ok=sys.version_info >= (3, 11), detail=f"{version}, 3.11 or newer is needed"
     )
+    unread = context.origin.unread
+    if unread is not None:
+        yield Finding(name="configuration", ok=False, detail=unread.words, is_needed=False)
     yield _tried("extensions", lambda: _extensions(context))
     yield _tried("database", lambda: _database(context))
     yield from _sandboxes()

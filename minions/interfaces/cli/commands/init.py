@@ -11,8 +11,10 @@ from typing import Final
 
 import click
 
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import say, tell
+from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.setting_sources import ProjectFile
 from minions.recipe.editor_schema import recipe_schema
 
 __all__ = ["command"]
@@ -43,10 +45,20 @@ def command(directory: str) -> int:
             (target / path).write_bytes(source)
     except OSError as error:
         raise UsageError(f"{target}: {error.strerror}.", code="not-writable") from error
+    _trust(target)
     say(f"Made {len(wanted)} files in {target.resolve()}.")
     go_there = f"cd {directory} && " if directory != "." else ""
     tell(f"Try it: {go_there}minions run hello")
     return 0
+
+
+def _trust(target: Path) -> None:
+    """Trust what was written; without a list of trusted files the user says so later."""
+    file = ProjectFile.read(target.resolve() / "minions.toml")
+    try:
+        FolderTrust().add(file.path, file.content)
+    except EnvironmentRefusedError as error:
+        tell(f"note: its minions.toml does not count yet: {error.message}")
 
 
 def _starter_files(folder: Traversable, path: Path) -> Iterator[tuple[Path, Traversable]]:

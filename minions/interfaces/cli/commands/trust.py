@@ -1,0 +1,81 @@
+"""`minions trust`: makes a folder's configuration count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import click
+
+from minions.contracts.errors import UsageError, did_you_mean
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.setting_sources import ProjectFile
+from minions.recipe.project_folders import project_file
+
+__all__ = ["command"]
+
+_LONGEST_VALUE: Final = 200
+"""Characters of a line about a key."""
+
+
+@click.command("trust")
+@click.argument("directory", default=".", metavar="[DIR]")
+@click.option("--remove", is_flag=True, help="Trust it no longer.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+def command(directory: str, *, remove: bool, as_json: bool) -> int:
+    """Make the minions.toml or pyproject.toml of DIR (default: here) count until it changes.
+
+    Such a file names code that is loaded, servers that get your keys, and who approves. Of one that
+    you have not trusted, only harmless keys are read. Look at it before.
+    """
+    path = _file(Path(directory))
+    trust = FolderTrust()
+    if remove:
+        was_trusted = trust.remove(path)
+        tell(f"{path} is not trusted{' any more' if was_trusted else ', and was not before'}.")
+        if as_json:
+            say(json_text({"file": str(path), "trusted": False}))
+        return 0
+    file = ProjectFile.read(path)
+    file.values(file.keys)  # what is wrong is found now
+    trust.add(path, file.content)
+    if as_json:
+        say(json_text({"file": str(path), "trusted": True, "keys": list(file.keys)}))
+        return 0
+    say(f"Trusted {path}, until it changes. What counts now:")
+    for line in _shown(file.keys):
+        say(f"  {line}")
+    return 0
+
+
+def _file(folder: Path) -> Path:
+    if not folder.is_dir():
+        near = did_you_mean(folder.name, [each.name for each in folder.parent.glob("*/")])
+        raise UsageError(f"There is no folder {folder}.{near}", code="no-configuration")
+    found = project_file(folder.resolve())
+    if found is None:
+        raise UsageError(
+            f"{folder.resolve()} has no configuration to trust: there is no minions.toml and no "
+            "pyproject.toml with [tool.minions], neither there nor above it in its repository.",
+            code="no-configuration",
+        )
+    return found
+
+
+def _shown(keys: Mapping[str, object]) -> Iterator[str]:
+    """The keys with their values; of tables their names."""
+    for key, value in keys.items():
+        if not isinstance(value, Mapping):
+            yield f"{key} = {value!r}"[:_LONGEST_VALUE]
+            continue
+        for name, inner in value.items():
+            yield f"[{key}.{name}] {_inner(inner)}"[:_LONGEST_VALUE]
+
+
+def _inner(value: object) -> str:
+    if not isinstance(value, Mapping):
+        return repr(value)
+    shown = (f"{key} = {'…' if key == 'headers' else repr(each)}" for key, each in value.items())
+    return ", ".join(shown)

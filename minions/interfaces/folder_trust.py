@@ -1,0 +1,187 @@
+"""Which configuration files count: those whose content the user has trusted.
+
+A folder may come from a stranger, and its `minions.toml` can name code to load, servers that get
+keys, and who approves. The user trusts a file once, by its path and the hash of its content; a file
+that changed has to be trusted again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from attrs import field, frozen
+
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.interfaces.user_folders import user_data_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["TRUST_VARIABLE", "FolderTrust", "UnreadKeys", "harmless_keys", "trusted_files"]
+
+TRUST_VARIABLE: Final = "MINIONS_TRUST"
+_TRUE: Final = ("1", "true", "yes")
+_PRINTING: Final = frozenset({"json", "events", "debug", "log_format"})
+"""Keys that change what is printed."""
+_TIGHTENING: Final = frozenset({"strict", "dry_run", "no_cache"})
+"""Keys that allow less when they are true."""
+_AS_A_RECIPE: Final = frozenset({"model", "max_parallel", "timeout", "max_cost_usd"})
+"""Keys that a recipe may say as well; what the user says in a file of their own stands."""
+
+
+def harmless_keys(content: Mapping[str, object], user: Mapping[str, object]) -> frozenset[str]:
+    """The keys that are read of a file that nobody trusted.
+
+    Args:
+        content: The keys of that file.
+        user: Those of the user's own file.
+    """
+    return frozenset(
+        key
+        for key, value in content.items()
+        if key in _PRINTING
+        or (key in _TIGHTENING and value is True)
+        or (key in _AS_A_RECIPE and key not in user)
+    )
+
+
+@frozen(kw_only=True)
+class UnreadKeys:
+    """What was not read of a configuration file, since nobody trusted it."""
+
+    file: Path
+    keys: tuple[str, ...]
+    """Keys at the top level of the configuration, in the order of the file."""
+    is_changed: bool = False
+    """Whether the file was trusted with another content."""
+
+    @property
+    def words(self) -> str:
+        """What was not read, why, and what to do, in one line for people."""
+        reason = "changed since it was trusted" if self.is_changed else "is not trusted"
+        return (
+            f"{self.file} {reason}, so these keys of it were not read: {', '.join(self.keys)}. "
+            f"Look at the file; `minions trust` makes it count, `--trust` for one command."
+        )
+
+
+def trusted_files() -> Path:
+    """The path of the user's list of trusted files, which need not exist."""
+    return user_data_folder() / "trusted.json"
+
+
+@frozen(kw_only=True)
+class FolderTrust:
+    """The configuration files that count, by their absolute paths and hashes."""
+
+    store: Path = field(factory=trusted_files)
+    is_given: bool = False
+    """Whether every file counts: `--trust`, or `MINIONS_TRUST=1`."""
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str], *, is_given: bool = False) -> FolderTrust:
+        """The trust of a process: by flag, by environment, and by the user's list.
+
+        Raises:
+            UsageError: `MINIONS_TRUST` is neither true nor false.
+        """
+        said = environ.get(TRUST_VARIABLE, "").lower()
+        if said not in (*_TRUE, "0", "false", "no", ""):
+            raise UsageError(f"{TRUST_VARIABLE}={said[:40]!r}: expected true or false.")
+        return cls(is_given=is_given or said in _TRUE)
+
+    def holds(self, file: Path, content: bytes) -> bool:
+        """Whether the file counts with this content."""
+        return self.is_given or self._known().get(_name(file)) == _hash(content)
+
+    def knows(self, file: Path) -> bool:
+        """Whether the file was trusted once, with this or another content."""
+        return _name(file) in self._known()
+
+    def add(self, file: Path, content: bytes) -> None:
+        """Trust the file with this content.
+
+        Raises:
+            EnvironmentRefusedError: `trust-store`: the list cannot be read or written.
+        """
+        with self._changing() as files:
+            files[_name(file)] = _hash(content)
+
+    def remove(self, file: Path) -> bool:
+        """Trust the file no longer; whether it was trusted.
+
+        Raises:
+            EnvironmentRefusedError: `trust-store`: the list cannot be read or written.
+        """
+        with self._changing() as files:
+            return files.pop(_name(file), None) is not None
+
+    def _known(self) -> Mapping[str, str]:
+        """The list; a damaged one trusts nothing."""
+        try:
+            return self._read()
+        except (OSError, ValueError):
+            return {}
+
+    def _read(self) -> dict[str, str]:
+        try:
+            found: object = json.loads(self.store.read_bytes())
+        except FileNotFoundError:
+            return {}
+        files = found.get("files") if isinstance(found, dict) else None
+        if not isinstance(files, dict):
+            raise ValueError("it has no mapping `files`")  # of the file's content
+        return {str(name): str(value) for name, value in files.items()}
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[dict[str, str]]:
+        """The list, written when the block ends; one process at a time."""
+        import fcntl
+
+        try:
+            self.store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with (self.store.parent / f".{self.store.name}.lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                files = self._read()
+                yield files
+                _replace(self.store, json.dumps({"version": 1, "files": files}, indent=2))
+        except ValueError as error:
+            raise EnvironmentRefusedError(
+                f"{self.store}: not readable as the list of trusted files: {error}. Remove it, "
+                "and trust your folders again.",
+                code="trust-store",
+            ) from error
+        except OSError as error:
+            raise EnvironmentRefusedError(
+                f"{self.store}: {error.strerror}. There the list of trusted files is kept; "
+                "--trust or MINIONS_TRUST=1 trusts without it.",
+                code="trust-store",
+            ) from error
+
+
+def _name(file: Path) -> str:
+    return os.path.realpath(file)
+
+
+def _hash(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
