@@ -12,12 +12,12 @@ from typing import Final
 __all__ = ["HIDDEN", "escaped", "shown_text"]
 
 HIDDEN: Final = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028\u2029"
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e007f"
 )
 """The class of these characters, for a pattern: soft hyphens, marks of direction (Unicode's
-Bidi_Control), zero-width and invisible characters, separators of lines, tags. The joiners U+200C
+Bidi_Control), zero-width and invisible characters, tags. The joiners U+200C
 and U+200D are not among them: see `_JOINERS`."""
 _JOINERS: Final = "(?<![\u0300-\U0010ffff])[\u200c\u200d]|[\u200c\u200d](?![\u0300-\U0010ffff])"
 """Joiners that join nothing: in Persian, Indic scripts and emoji they stand between characters that

@@ -1,7 +1,7 @@
 """What whoever acts decided about a run, apart from its recipe and inputs: the policy of the run.
 
 It comes from flags and configuration alone, and is stored as the note of the run's start so that a
-resume goes on with it. This module is the only place where a stored note is read as a policy.
+resume continues with it. This module is the only place where a stored note is read as a policy.
 """
 
 from __future__ import annotations

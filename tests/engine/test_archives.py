@@ -84,7 +84,9 @@ async def test_a_session_comes_over_whole(journal: MemoryJournal) -> None:
     assert await store_archive(other, read) == ("ses_1",)
     start, *rest = await journal.entries()
     assert isinstance(start.fact, RunStarted)
-    taken = replace(start, fact=replace(start.fact, note={"imported": True}))
+    taken = replace(
+        start, fact=replace(start.fact, note={"imported": True, "strangers_recipe": True})
+    )
     assert await other.entries() == [taken, *rest]
     assert {*archive.blobs.values()} == {await other.get_blob(digest) for digest in archive.blobs}
     again = await load_archive(other, "ses_1")

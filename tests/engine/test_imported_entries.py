@@ -10,6 +10,8 @@ from minions.engine.history.imported_entries import imported_entry
 
 DECIDED: dict[str, JsonValue] = {"step_id": "a", "what": "approval", "word": "approve:1"}
 
+MARKS = {"imported": True, "strangers_recipe": True}
+
 
 def test_a_recorded_decision_is_shown_and_decides_nothing() -> None:
     given = entry_of("decision", "recorded", DECIDED)
@@ -50,11 +52,11 @@ def test_of_a_runs_start_only_what_grants_nothing_is_taken(state: str) -> None:
     assert imported_entry(entry_of("run", state, body)).body == {
         "recipe": "r",
         "inputs": {"x": 1},
-        "note": {"command": "run", "extensions": ["x.py"], "imported": True},
+        "note": {"command": "run", "extensions": ["x.py"], **MARKS},
         "document": "d",
     }
 
 
 def test_a_run_without_a_note_says_only_that_it_was_imported() -> None:
     taken = imported_entry(entry_of("run", "started", {"recipe": "r", "note": None}))
-    assert taken.body == {"recipe": "r", "note": {"imported": True}, "steps": {}}
+    assert taken.body == {"recipe": "r", "note": MARKS, "steps": {}}
