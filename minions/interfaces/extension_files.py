@@ -12,7 +12,7 @@ from types import ModuleType
 
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionLink
-from minions.contracts.errors import UsageError, words_of
+from minions.contracts.errors import MinionsError, UsageError, words_of
 from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.compile.extensions import Extensions
@@ -35,7 +35,7 @@ def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Ext
     own = Extensions()
     for name in names:
         module = _import(name, folder)
-        found = list(_extensions_in(module))
+        found = _found(name, module)
         if not found:
             raise UsageError(
                 f"{name}: nothing to use at its top level. Define `extensions = Extensions(…)`, "
@@ -45,6 +45,18 @@ def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Ext
         for extensions in found:
             own = _merged(own, extensions)
     return extended(base, own)
+
+
+def _found(name: str, module: ModuleType) -> list[Extensions]:
+    try:
+        return list(_extensions_in(module))
+    except MinionsError:
+        raise
+    except Exception as error:  # a tool or link of the operator may raise anything
+        raise UsageError(
+            f"The extension '{name}' defines something that cannot be used: {words_of(error)}.",
+            code="broken-extension",
+        ) from error
 
 
 def _import(name: str, folder: Path) -> ModuleType:

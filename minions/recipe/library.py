@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,7 @@ __all__ = [
 SUFFIXES: Final = (".yaml", ".yml")
 _HEAD_BYTES: Final = 65_536
 _ID_LINE: Final = re.compile(
-    rb"^id:[ \t]*[\"']?([A-Za-z0-9_.-]+)[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE
+    rb"^id:[ \t]+[\"']?([A-Za-z0-9_.-]+)[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE
 )
 _NAME_LINE: Final = re.compile(
     rb"^name:[ \t]*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\"'#\n][^\n]*?))[ \t]*(?:[ \t]#[^\n]*)?\r?$",
@@ -70,29 +70,40 @@ def _always(_: Path) -> bool:
 def recipe_ids(
     folders: Sequence[Path], may_read: Callable[[Path], bool] = _always
 ) -> dict[str, Path]:
-    """Paths of all recipes under `folders` by id; the first folder wins, then the first path.
+    """Paths of all recipes under `folders` by id.
+
+    Of several with one id the first folder wins, then the one that is named like it, then the first
+    path: no file takes the place of another by what it says. The others are found by their names.
 
     Args:
         may_read: Whether a file may be read for its id; if not, its stem is taken as its id.
     """
-    found: dict[str, Path] = {}
-    for folder in folders:
-        for path in _files(folder):
-            found.setdefault(_id_of(path, may_read), path)
-    return found
+    return _by_id([list(_files(folder)) for folder in folders], may_read)
 
 
 def recipe_ids_beside(folder: Path, may_read: Callable[[Path], bool] = _always) -> dict[str, Path]:
-    """Paths of the recipes directly in that folder by id; the first path wins.
+    """Paths of the recipes directly in that folder by id; of several with one id as `recipe_ids`.
 
     Args:
         may_read: Whether a file may be read for its id; if not, its stem is taken as its id.
     """
-    found: dict[str, Path] = {}
+    paths: list[Path] = []
     with contextlib.suppress(OSError):
         names = (path for path in folder.iterdir() if path.suffix in SUFFIXES)
-        for path in sorted(path for path in names if path.is_file()):
-            found.setdefault(_id_of(path, may_read), path)
+        paths = sorted(path for path in names if path.is_file())
+    return _by_id([paths], may_read)
+
+
+def _by_id(folders: Iterable[Sequence[Path]], may_read: Callable[[Path], bool]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    others: list[Path] = []
+    for paths in folders:
+        ids = [(_id_of(path, may_read), path) for path in paths]
+        for recipe_id, path in sorted(ids, key=lambda each: each[0] != each[1].stem):
+            if found.setdefault(recipe_id, path) is not path:
+                others.append(path)
+    for path in others:
+        found.setdefault(path.stem, path)
     return found
 
 

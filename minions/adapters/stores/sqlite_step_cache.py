@@ -194,9 +194,12 @@ def _entry(output: object, run_id: object, at: object) -> CachedStep:
         raise _damage("a value in its step cache is of another type")
     try:
         value = json.loads(output)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damage("an output in its step cache is no JSON") from error
-    created_at = _EPOCH + at * _MICROSECOND
+    try:
+        created_at = _EPOCH + at * _MICROSECOND
+    except OverflowError as error:
+        raise _damage("a time in its step cache is none") from error
     return CachedStep(output=value, run_id=run_id, created_at=created_at)
 
 

@@ -9,7 +9,14 @@ from typing import cast
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_hint, near_names
+from minions.contracts.errors import (
+    Fault,
+    MinionsError,
+    NotFoundError,
+    UsageError,
+    near_hint,
+    near_names,
+)
 from minions.contracts.runtime import Log
 from minions.interfaces.built_in_recipes import BUILT_IN_RECIPES
 from minions.recipe.catalog import Catalog
@@ -144,12 +151,22 @@ class RecipeStore:
             self._named_files(path).check(path, path.name)  # a link may lead anywhere
             checked = check_recipe(path, self._catalog)
             recipe = self._bound(checked.unwrap())
+            if recipe.id != recipe_id:
+                raise _taken(recipe.id, path)
             return StoredRecipe(id=recipe_id, recipe=recipe, warnings=checked.faults)
         except MinionsError as error:
             return StoredRecipe(id=recipe_id, error=error)
         except Exception as error:  # noqa: BLE001  # an error in one recipe must not hide the others
             self._log.warning("recipe_not_checked", recipe=recipe_id, error=repr(error)[:500])
             return StoredRecipe(id=recipe_id, error=_not_checked(recipe_id, error))
+
+
+def _taken(recipe_id: str, path: Path) -> UsageError:
+    return UsageError(
+        f"{path.name} says that its id is '{recipe_id}', which is that of another file. Give it an "
+        "id of its own.",
+        code="duplicate-recipe",
+    )
 
 
 def _not_checked(recipe_id: str, error: Exception) -> MinionsError:
