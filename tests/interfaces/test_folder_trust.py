@@ -47,7 +47,7 @@ def test_a_strangers_folder_loads_no_code(cli: Cli, here: Path, command: tuple[s
     assert done.code == 0, done.err
     assert not (here / "loaded").exists()
     assert "minions.toml is not trusted, so these keys of it were not read: " in done.err
-    assert "extensions, approve, db, providers. Look at the file; `minions trust` makes" in done.err
+    assert "extensions, approve, db, providers. `minions trust --show` shows them" in done.err
 
 
 def test_neither_keys_nor_approvals_nor_the_journal_follow_an_untrusted_file(cli: Cli) -> None:
@@ -71,14 +71,23 @@ def test_trust_says_what_counts_and_lasts_until_the_file_changes(
     write("code.py", "from minions import tool\n\n@tool\ndef f() -> int:\n    return 1\n")
     said = cli("trust")
     assert said.code == 0
-    assert "extensions = ['code.py']" in said.out
-    assert "[providers.openai] base_url = 'http://127.0.0.1:9', api_key_env = " in said.out
+    assert "extensions: 'code.py'\n" in said.out
+    assert "[providers] openai: base_url = 'http://127.0.0.1:9', api_key_env = " in said.out
     assert "not trusted" not in cli("validate", "r.yaml").err
     assert cli("run", "r.yaml").code == 0
     assert (here / "theirs.sqlite").exists()
     write("minions.toml", HOSTILE + "# changed\n")
     again = cli("validate", "r.yaml")
     assert "minions.toml changed since it was trusted, so these keys" in again.err
+
+
+def test_what_would_count_is_shown_whole_before_it_is_trusted(cli: Cli, write: Write) -> None:
+    names = [f"tools_{at}.py" for at in range(100)]
+    write("minions.toml", f"extensions = {names}\n")
+    shown = cli("trust", "--show")
+    assert [each for each in names if f"'{each}'" not in shown.out] == []
+    assert cli("trust", "--show", "--json").json["trusted"] is False
+    assert "is not trusted" in cli("config").err
 
 
 def test_trust_is_taken_back(cli: Cli) -> None:

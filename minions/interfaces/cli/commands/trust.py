@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -16,15 +15,13 @@ from minions.recipe.project_folders import project_file
 
 __all__ = ["command"]
 
-_LONGEST_VALUE: Final = 200
-"""Characters of a line about a key."""
-
 
 @click.command("trust")
 @click.argument("directory", default=".", metavar="[DIR]")
+@click.option("--show", is_flag=True, help="Show what would count; trust nothing.")
 @click.option("--remove", is_flag=True, help="Trust it no longer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
-def command(directory: str, *, remove: bool, as_json: bool) -> int:
+def command(directory: str, *, show: bool, remove: bool, as_json: bool) -> int:
     """Make the minions.toml or pyproject.toml of DIR (default: here) count until it changes.
 
     Such a file names code that is loaded, servers that get your keys, and who approves. Of one that
@@ -40,11 +37,13 @@ def command(directory: str, *, remove: bool, as_json: bool) -> int:
         return 0
     file = ProjectFile.read(path)
     file.values(file.keys)  # what is wrong is found now
-    trust.add(path, file.content)
+    if not show:
+        trust.add(path, file.content)
     if as_json:
-        say(json_text({"file": str(path), "trusted": True, "keys": list(file.keys)}))
+        is_trusted = trust.holds(path, file.content)
+        say(json_text({"file": str(path), "trusted": is_trusted, "keys": list(file.keys)}))
         return 0
-    say(f"Trusted {path}, until it changes. What counts now:")
+    say(f"{path} has:" if show else f"Trusted {path}, until it changes. What counts now:")
     for line in _shown(file.keys):
         say(f"  {line}")
     return 0
@@ -65,13 +64,16 @@ def _file(folder: Path) -> Path:
 
 
 def _shown(keys: Mapping[str, object]) -> Iterator[str]:
-    """The keys with their values; of tables their names."""
+    """The keys with all that they hold: what is cut off could be what matters."""
     for key, value in keys.items():
-        if not isinstance(value, Mapping):
-            yield f"{key} = {value!r}"[:_LONGEST_VALUE]
-            continue
-        for name, inner in value.items():
-            yield f"[{key}.{name}] {_inner(inner)}"[:_LONGEST_VALUE]
+        if isinstance(value, Mapping):
+            for name, inner in value.items():
+                yield f"[{key}] {name}: {_inner(inner)}"
+        elif isinstance(value, list):
+            for each in value:
+                yield f"{key}: {each!r}"
+        else:
+            yield f"{key}: {value!r}"
 
 
 def _inner(value: object) -> str:
