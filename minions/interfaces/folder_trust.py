@@ -68,8 +68,8 @@ class UnreadKeys:
         reason = "changed since it was trusted" if self.is_changed else "is not trusted"
         return (
             f"{self.file} {reason}, so these keys of it were not read: {', '.join(self.keys)}. "
-            "`minions trust --show` shows them, `minions trust` makes them count, `--trust` does so "
-            "for one command."
+            "`minions trust --show` shows them, `minions trust` makes them count; for one command "
+            "`--trust` does."
         )
 
 
