@@ -12,6 +12,7 @@ from minions.contracts.json_values import JsonValue
 
 __all__ = [
     "CUT_AT_LIMIT",
+    "EXAMPLE",
     "Message",
     "MessageBundle",
     "MessageRole",
@@ -31,6 +32,10 @@ __all__ = [
 
 CUT_AT_LIMIT: Final = "length"
 """The `finish_reason` of an answer that was cut off at its token limit."""
+
+
+EXAMPLE: Final = "example"
+"""The `name` of the turns of an example that a recipe gives; no server gets it."""
 
 
 class MessageRole(StrEnum):
@@ -93,6 +98,11 @@ class Message:
     tool_call_id: str | None = None
     """Only on tool messages: which call this answers."""
     name: str | None = None
+
+    @property
+    def is_example(self) -> bool:
+        """Whether it is a turn of an example, and was never said."""
+        return self.name == EXAMPLE and self.role in (MessageRole.USER, MessageRole.ASSISTANT)
 
     def to_message_dict(self) -> dict[str, JsonValue]:
         """The provider's form: `role` and the fields that are set;

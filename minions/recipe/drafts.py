@@ -16,6 +16,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
+from minions.recipe.examples import Example
 from minions.recipe.expressions.template import Reference, compile_condition, compile_template
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import TemplateError, nearest
@@ -70,6 +71,7 @@ class GoalParts(Struct, frozen=True, kw_only=True):
     schema: JsonSchema | None = None
     """The declared output as a full JSON Schema."""
     artifacts: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
     completion: CompletionCriteria | None = None
     links: tuple[str, ...] = ()
     model: ModelConfig | None = None

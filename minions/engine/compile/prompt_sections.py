@@ -47,6 +47,7 @@ class PromptSection(StrEnum):
     """Where a part of a prompt comes from."""
 
     SYSTEM = "system"
+    EXAMPLES = "examples"
     GOAL = "goal"
     OUTPUTS = "step_outputs"
     SCHEMA = "schema"
@@ -56,6 +57,7 @@ class PromptSection(StrEnum):
 
 REASONS: Final[Mapping[PromptSection, str]] = {
     PromptSection.SYSTEM: "system texts of the recipe, the step and the engine",
+    PromptSection.EXAMPLES: "examples of the step, as earlier turns",
     PromptSection.GOAL: "goals and messages of the recipe and the step",
     PromptSection.OUTPUTS: "data within a border: outputs under `depends_on`, an analysis' input",
     PromptSection.SCHEMA: "the declared output, in words and as the server binds it",
@@ -179,6 +181,8 @@ def _opening_parts(message: Message, described: tuple[str, ...]) -> Iterator[Pro
     elif message.role is MessageRole.SYSTEM:
         section = PromptSection.SCHEMA if text in described else PromptSection.SYSTEM
         yield PromptPart(section, text)
+    elif message.is_example:
+        yield PromptPart(PromptSection.EXAMPLES, text)
     else:
         data = _DATA.search(text)
         if data is not None:

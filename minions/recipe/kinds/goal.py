@@ -17,6 +17,7 @@ from minions.contracts.verdicts import CompletionMode
 from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft, TemplateUse, read_templates
+from minions.recipe.examples import EXAMPLE, Example, read_examples
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import ExecutionMode, MessageSpec, ModelConfig, StepSpec
 from minions.recipe.text.key_types import (
@@ -53,6 +54,8 @@ class GoalSpec(StepSpec):
     output: JsonSchema | None = None
     artifacts: tuple[str, ...] = ()
     """What the answer has to hold: paths of files, or kinds of `ARTIFACT_KINDS`."""
+    examples: tuple[Example, ...] = ()
+    """Questions with their answers, which its model sees as earlier turns."""
     completion: CompletionCriteria | None = None
     """When the step is complete; None: `structured` where `output` is declared, else `text`."""
     completion_links: tuple[str, ...] = ()
@@ -163,6 +166,13 @@ class _Goal(StepKind):
             ),
             mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
             Key(
+                name="examples",
+                description="Questions with their answers, which the model sees as earlier turns: "
+                "`{input: …, output: …}`. Two to four help small models most.",
+                types=("array",),
+                shape={"items": {"$ref": "#/$defs/example"}},
+            ),
+            Key(
                 name="artifacts",
                 description="What the answer, a text, has to hold: paths of files, each in a "
                 "fenced block with its path, or `code_blocks`, `files`, `edits`, `config`, "
@@ -212,7 +222,12 @@ class _Goal(StepKind):
         ),
     )
     templates = ("goal", "system_prompt")
-    tables: ClassVar = {"message": MESSAGE, "completion": COMPLETION, "history": HISTORY}
+    tables: ClassVar = {
+        "message": MESSAGE,
+        "example": EXAMPLE,
+        "completion": COMPLETION,
+        "history": HISTORY,
+    }
     look = Look(light="#7c3aed", dark="#a78bfa", outline="#7c3aed", brackets=("(", ")"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
@@ -231,6 +246,7 @@ class _Goal(StepKind):
             tools=step.tools,
             output=step.goal.schema,
             artifacts=step.goal.artifacts,
+            examples=step.goal.examples,
             completion=step.goal.completion,
             completion_links=step.goal.links,
             tool_failure=section.text("tool_failure") or _usual_policy(section),
@@ -287,6 +303,7 @@ def _parts(section: Section, reader: KindReader) -> GoalParts:
         # A faulty schema allows everything, so that references to the output are not reported too.
         schema={} if schema is None and is_declared else schema,
         artifacts=_artifacts(section, reader.report, is_declared=is_declared),
+        examples=_examples(section, schema, reader.report, is_declared=is_declared),
         model=reader.read_model(model) if model is not None else None,
     )
     return _with_completion(parts, section, reader.catalog, reader.report)
@@ -309,6 +326,18 @@ def _artifacts(section: Section, report: Report, *, is_declared: bool) -> tuple[
         message = "artifacts are found in an answer of free text, and 'output' declares another"
         report(section.place_of("artifacts").fault("bad-value", message, help="leave one out"))
     return tuple(text.text for text in texts)
+
+
+def _examples(
+    section: Section, schema: JsonSchema | None, report: Report, *, is_declared: bool
+) -> tuple[Example, ...]:
+    nodes = section.items("examples")
+    if nodes and section.text("memory") == "conversation":
+        message = "a conversation has turns of its own, and 'examples' would be among them"
+        help_ = "leave out memory: conversation, or say the examples in system_prompt"
+        report(section.place_of("examples").fault("bad-value", message, help=help_))
+    known = {} if schema is None and is_declared else schema
+    return read_examples(nodes, section.scalar("goal"), known, report)
 
 
 def _history(section: Section, report: Report) -> HistoryWindow | None:

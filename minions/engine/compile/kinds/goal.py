@@ -16,7 +16,7 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.history import HistoryWindow
-from minions.contracts.messages import Message, MessageRole, user
+from minions.contracts.messages import EXAMPLE, Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
@@ -38,6 +38,7 @@ from minions.engine.compile.recipe_step import (
     feedback_messages,
     step_named,
 )
+from minions.recipe.examples import Example
 from minions.recipe.expressions.template import (
     Template,
     compile_template,
@@ -102,7 +103,7 @@ class GoalStep(WrittenStep[object], Step[object]):
         data = [*shown.values(), *told]
         seed = view.border_seed
         texts = MarkedTexts.of(self.texts, view.values, self.is_untrusted, seed, data)
-        messages = _with_outputs(texts, shown, seed, told)
+        messages = self._with_examples(_with_outputs(texts, shown, seed, told))
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
         return [*messages, *feedback_messages(view, self)]
@@ -127,6 +128,19 @@ class GoalStep(WrittenStep[object], Step[object]):
 
     def _rendered(self, view: RunContext) -> list[Message]:
         return plain_texts(self.texts, view.values)
+
+    def _with_examples(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages with the examples as turns behind the system texts."""
+        systems = [each for each in messages if each.role is MessageRole.SYSTEM]
+        others = [each for each in messages if each.role is not MessageRole.SYSTEM]
+        return [*systems, *example_messages(self.spec.examples), *others]
+
+
+def example_messages(examples: Iterable[Example]) -> Iterator[Message]:
+    """Each example as a question of the user and the model's answer; no server gets their names."""
+    for each in examples:
+        yield Message(role=MessageRole.USER, content=each.question, name=EXAMPLE)
+        yield Message(role=MessageRole.ASSISTANT, content=as_text(each.answer), name=EXAMPLE)
 
 
 def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
@@ -228,6 +242,8 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
 
 
 def _own_parts(spec: GoalSpec, planner: Planner) -> Iterator[PromptPart]:
+    for message in example_messages(spec.examples):
+        yield PromptPart(PromptSection.EXAMPLES, message.content or "")
     system = [(MessageRole.SYSTEM.value, spec.system_prompt)] if spec.system_prompt else []
     messages = [(message.role, message.content) for message in spec.messages]
     for role, text in (*system, *messages, (MessageRole.GOAL.value, spec.goal)):

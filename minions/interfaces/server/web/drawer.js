@@ -10,6 +10,9 @@ const MODEL_KINDS = new Set(["goal", "analyze"]);
 
 const none = (text) => h("p.empty.muted", text);
 
+// A turn of an example stands in the prompt and was never said.
+const isExample = (message) => message.name === "example";
+
 export class Drawer {
 	/**
 	 * `leave(tab)`: another tab is wanted; `leave(null)`: it shall close. `retry(id)`: from this step on.
@@ -117,12 +120,12 @@ export class Drawer {
 
 	tab_prompt({ messages, detail }) {
 		if (!detail) return loading("the prompt");
-		const sent = messages.filter((each) => each.role !== "assistant" && each.role !== "tool");
+		const sent = messages.filter((each) => isExample(each) || (each.role !== "assistant" && each.role !== "tool"));
 		return sent.length ? [sections(detail.prompts), sent.map(message)] : none("This step has asked no model.");
 	}
 
 	tab_response({ messages, step }) {
-		const parts = messages.filter((each) => each.role === "assistant").map(message);
+		const parts = messages.filter((each) => each.role === "assistant" && !isExample(each)).map(message);
 		if (step.live || step.liveTools.length || (step.hasGap && step.status === "running")) {
 			this.live = document.createTextNode(plain(tail(step.live)));
 			parts.push(writing("said", this.live, step.hasGap, step.liveTools.filter(Boolean).map((call) => call.name)));
@@ -192,7 +195,7 @@ export const writing = (look, text, hasGap, tools) => h(`article.${look}.assista
 	h("pre.text", text),
 	tools.map((name) => h("p", "asks for ", h("code", name))));
 
-const SECTIONS = { system: "System", goal: "Goal", step_outputs: "Outputs of steps", schema: "Schema", tools: "Tools", history: "History" };
+const SECTIONS = { system: "System", examples: "Examples", goal: "Goal", step_outputs: "Outputs of steps", schema: "Schema", tools: "Tools", history: "History" };
 
 /** What the tokens of all prompts were spent on, the largest part first. */
 function sections(prompts) {

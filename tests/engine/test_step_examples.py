@@ -1,0 +1,166 @@
+"""Examples of a step stand as earlier turns before its question, in one order."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import run_of
+from minions.adapters.models.chat_request import _message_dict
+from minions.contracts.calls import Prompt
+from minions.contracts.errors import RecipeError
+from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import EXAMPLE, Message
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
+
+SCHEMA: JsonValue = {"category": {"type": "string", "enum": ["bill", "other"]}, "urgent": "boolean"}
+EXAMPLES: list[JsonValue] = [
+    {"input": {"text": "Pay me!"}, "output": {"category": "bill", "urgent": True}},
+    {"input": {"text": "Hello."}, "output": {"category": "other", "urgent": False}},
+]
+
+
+def recipe_with(examples: JsonValue, **step: JsonValue) -> AgentRecipe:
+    return recipe_from_document(
+        {
+            "id": "recipe",
+            "inputs": {"text": "string"},
+            "steps": [
+                {
+                    "id": "sort",
+                    "goal": "Sort this message: {{ inputs.text }}",
+                    "output": SCHEMA,
+                    "examples": examples,
+                    **step,
+                }
+            ],
+        },
+        Catalog(),
+    )
+
+
+async def prompts_of(recipe: AgentRecipe, **inputs: JsonValue) -> list[Prompt]:
+    seen: list[Prompt] = []
+
+    def answer(prompt: Prompt) -> dict[str, JsonValue]:
+        seen.append(prompt)
+        return {"category": "other", "urgent": False}
+
+    done = await run_of(recipe, answer, inputs=inputs)
+    assert done.result.status is RunStatus.COMPLETED
+    return seen
+
+
+def turns(prompt: Prompt) -> list[tuple[str, str | None]]:
+    return [
+        (each.role.value, each.content) for each in prompt.messages if each.role.value != "system"
+    ]
+
+
+async def test_examples_stand_as_turns_before_the_question_and_look_like_it() -> None:
+    """A-147."""
+    (prompt,) = await prompts_of(recipe_with(EXAMPLES), text="Where is it?")
+    assert turns(prompt) == [
+        ("user", "Sort this message: Pay me!"),
+        ("assistant", '{"category":"bill","urgent":true}'),
+        ("user", "Sort this message: Hello."),
+        ("assistant", '{"category":"other","urgent":false}'),
+        ("goal", "Sort this message: Where is it?"),
+    ]
+
+
+async def test_the_start_of_the_prompt_is_the_same_from_call_to_call() -> None:
+    """A-147: a server's prefix cache holds."""
+    (first,) = await prompts_of(recipe_with(EXAMPLES), text="One")
+    (second,) = await prompts_of(recipe_with(EXAMPLES), text="Two")
+    assert first.messages[:-1] == second.messages[:-1]
+    assert first.messages[-1] != second.messages[-1]
+
+
+async def test_a_question_may_be_a_text_and_an_answer_too() -> None:
+    recipe = recipe_from_document(
+        {
+            "id": "r",
+            "steps": [
+                {"id": "a", "goal": "Say b", "examples": [{"input": "Say a", "output": "a"}]}
+            ],
+        },
+        Catalog(),
+    )
+    done = await run_of(recipe, lambda prompt: turns(prompt)[-2][1] or "")
+    assert done.result.output == "a"
+
+
+async def test_what_earlier_steps_give_is_named_by_their_ids() -> None:
+    document: JsonValue = {
+        "id": "r",
+        "steps": [
+            {"id": "page", "set": {"text": "today"}},
+            {
+                "id": "a",
+                "goal": "Of {{ page.text }} and {{ steps.page.output.text }}: {{ loop.item }}",
+                "loop": [7],
+                "examples": [{"input": {"page": {"text": "then"}, "item": 3}, "output": "x"}],
+            },
+        ],
+    }
+    assert isinstance(document, dict)
+    asked: list[Prompt] = []
+
+    def answer(prompt: Prompt) -> str:
+        asked.append(prompt)
+        return "y"
+
+    await run_of(recipe_from_document(document, Catalog()), answer)
+    assert [text for role, text in turns(asked[0])] == [
+        "Of then and then: 3",
+        "x",
+        "Of today and today: 7",
+    ]
+
+
+def test_no_server_gets_the_names_of_turns() -> None:
+    for role in ("user", "assistant"):
+        assert _message_dict(Message(role=role, content="x", name=EXAMPLE)) == {
+            "role": role,
+            "content": "x",
+        }
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        ({"input": {"text": "x"}, "output": {"category": "bil", "urgent": True}}, "does not fit"),
+        ({"input": {"text": "x"}, "output": {"category": "bill"}}, "'urgent' is a required"),
+        ({"input": {"txt": "x"}, "output": {"category": "bill", "urgent": True}}, "reads no 'txt'"),
+        ({"input": {}, "output": {"category": "bill", "urgent": True}}, "cannot be rendered"),
+        ({"input": {"text": "x"}}, "needs the key 'output'"),
+        ({"in": "x", "output": 1}, "unknown key 'in'"),
+        ("text", "an example is a mapping"),
+    ],
+)
+def test_an_example_that_does_not_fit_is_a_fault_before_the_run(
+    example: JsonValue, words: str
+) -> None:
+    """A-147: `validate` names it."""
+    with pytest.raises(RecipeError) as refused:
+        recipe_with([example])
+    assert words in str(refused.value), str(refused.value)
+
+
+def test_a_conversation_takes_no_examples() -> None:
+    with pytest.raises(RecipeError, match="a conversation has turns of its own"):
+        recipe_with(EXAMPLES, memory="conversation")
+
+
+def test_a_step_that_answers_with_text_has_examples_of_text() -> None:
+    with pytest.raises(RecipeError, match="answers with a text"):
+        recipe_from_document(
+            {
+                "id": "r",
+                "steps": [{"id": "a", "goal": "b", "examples": [{"input": "c", "output": 1}]}],
+            },
+            Catalog(),
+        )
