@@ -100,7 +100,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text
         bad-model-name bad-header unknown-link invalid-recipe empty-recipe bad-yaml bad-character
         not-utf-8 several-documents unknown-key duplicate-key missing-key wrong-type bad-value
-        bad-example
+        bad-example no-examples
         kind-missing kind-conflict not-supported-yet bad-schema bad-template unknown-template cycle
         bad-metadata bad-graph duplicate-id duplicate-recipe reserved-name name-clash ambiguous-name
         unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped

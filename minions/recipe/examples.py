@@ -25,7 +25,45 @@ from minions.recipe.text.key_types import Key, Table
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, to_plain
 from minions.recipe.text.sections import Report, read_section, suggestion
 
-__all__ = ["EXAMPLE", "Example", "read_examples"]
+__all__ = [
+    "EXAMPLE",
+    "EXAMPLES_FROM",
+    "MOST_EXAMPLES",
+    "MOST_EXAMPLE_TOKENS",
+    "Example",
+    "read_examples",
+]
+
+
+MOST_EXAMPLES: Final = 4
+"""Examples that are taken, unless `max` says otherwise: more than four gain little."""
+MOST_EXAMPLE_TOKENS: Final = 400
+"""Their tokens, unless `max_tokens` says otherwise."""
+EXAMPLES_FROM: Final = Table(
+    "examples from a file",
+    (
+        Key(
+            name="from",
+            description="A file with a JSON object `{input, output}` in each line.",
+            types=("string",),
+            is_required=True,
+        ),
+        Key(
+            name="max",
+            description="Most examples that are taken, in the order of the file; default: "
+            f"{MOST_EXAMPLES}.",
+            types=("integer",),
+            minimum=1,
+        ),
+        Key(
+            name="max_tokens",
+            description="Most tokens of them, estimated at four characters each; one without room "
+            f"is left out. Default: {MOST_EXAMPLE_TOKENS}.",
+            types=("integer",),
+            minimum=1,
+        ),
+    ),
+)
 
 
 @frozen

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import cast
+
 import pytest
 
 from builders import run_of
@@ -12,6 +16,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import EXAMPLE, Message
 from minions.recipe.catalog import Catalog
+from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 
@@ -164,3 +169,77 @@ def test_a_step_that_answers_with_text_has_examples_of_text() -> None:
             },
             Catalog(),
         )
+
+
+# --- from a file ----------------------------------------------------------------------------------
+
+
+def _write(folder: Path, *lines: str) -> None:
+    (folder / "labels.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def _line(text: str) -> str:
+    return json.dumps({"input": {"text": text}, "output": {"category": "bill", "urgent": True}})
+
+
+def _from(folder: Path, **more: JsonValue) -> AgentRecipe:
+    document = recipe_with([]).document or {}
+    (step,) = cast("list[dict[str, JsonValue]]", document["steps"])
+    changed = {**document, "steps": [{**step, "examples": {"from": "labels.jsonl", **more}}]}
+    return recipe_from_document(changed, Catalog(), directory=str(folder))
+
+
+def _questions(recipe: AgentRecipe) -> list[str]:
+    (step,) = recipe.steps
+    assert isinstance(step, GoalSpec)
+    return [each.question.removeprefix("Sort this message: ") for each in step.examples]
+
+
+def test_examples_of_a_file_are_the_first_that_fit(tmp_path: Path) -> None:
+    """A-147: within their limits, in the order of the file."""
+    _write(tmp_path, _line("a"), "", _line("b" * 2_000), *map(_line, "cdef"))
+    assert _questions(_from(tmp_path)) == ["a", "c", "d", "e"]
+    assert _questions(_from(tmp_path, max=1)) == ["a"]
+    assert _questions(_from(tmp_path, max_tokens=20)) == ["a"]
+    assert len(_questions(_from(tmp_path, max=9, max_tokens=9_000))) == 6
+
+
+def test_examples_of_a_file_travel_with_the_recipe(tmp_path: Path) -> None:
+    _write(tmp_path, _line("a"))
+    document = _from(tmp_path).document
+    (tmp_path / "labels.jsonl").unlink()
+    assert document is not None
+    assert _questions(recipe_from_document(document, Catalog())) == ["a"]
+
+
+def test_a_fault_in_the_file_has_its_line(tmp_path: Path) -> None:
+    wrong = json.dumps({"input": {"text": "x"}, "output": {"category": "bil", "urgent": True}})
+    _write(tmp_path, _line("a"), "{", wrong)
+    with pytest.raises(RecipeError) as refused:
+        _from(tmp_path)
+    assert [f"{each.file}:{each.line} {each.code}" for each in refused.value.faults] == [
+        "labels.jsonl:2 bad-example",
+        "labels.jsonl:3 bad-example",
+    ]
+
+
+def test_a_file_that_is_not_there_or_outside_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"there is no file 'labels.jsonl' beside"):
+        _from(tmp_path)
+    (tmp_path / "inner").mkdir()
+    _write(tmp_path, _line("a"))
+    with pytest.raises(RecipeError, match="outside of the project"):
+        _from(tmp_path / "inner", **{"from": "../labels.jsonl"})
+
+
+def test_a_template_of_steps_may_name_a_file(tmp_path: Path) -> None:
+    _write(tmp_path, _line("a"))
+    document: dict[str, JsonValue] = {
+        "id": "r",
+        "inputs": {"text": "string"},
+        "templates": {"sorting": {"output": SCHEMA, "examples": {"from": "labels.jsonl"}}},
+        "steps": [
+            {"id": "s", "extends": "sorting", "goal": "Sort this message: {{ inputs.text }}"}
+        ],
+    }
+    assert _questions(recipe_from_document(document, Catalog(), directory=str(tmp_path))) == ["a"]

@@ -17,7 +17,7 @@ from minions.contracts.verdicts import CompletionMode
 from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft, TemplateUse, read_templates
-from minions.recipe.examples import EXAMPLE, Example, read_examples
+from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, Example, read_examples
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import ExecutionMode, MessageSpec, ModelConfig, StepSpec
 from minions.recipe.text.key_types import (
@@ -168,9 +168,14 @@ class _Goal(StepKind):
             Key(
                 name="examples",
                 description="Questions with their answers, which the model sees as earlier turns: "
-                "`{input: …, output: …}`. Two to four help small models most.",
-                types=("array",),
-                shape={"items": {"$ref": "#/$defs/example"}},
+                "`{input: …, output: …}`, or `{from: FILE}`. Two to four help small models most.",
+                types=("array", "object"),
+                shape={
+                    "anyOf": [
+                        {"type": "array", "items": {"$ref": "#/$defs/example"}},
+                        {"$ref": "#/$defs/examples_from"},
+                    ]
+                },
             ),
             Key(
                 name="artifacts",
@@ -225,6 +230,7 @@ class _Goal(StepKind):
     tables: ClassVar = {
         "message": MESSAGE,
         "example": EXAMPLE,
+        "examples_from": EXAMPLES_FROM,
         "completion": COMPLETION,
         "history": HISTORY,
     }

@@ -36,6 +36,7 @@ from minions.recipe.model import (
     Permissions,
     StepSpec,
 )
+from minions.recipe.reading.example_files import with_example_files
 from minions.recipe.reading.extending import extended, read_step_templates
 from minions.recipe.reading.permissions import read_permissions
 from minions.recipe.reading.recipe_tests import read_tests
@@ -188,6 +189,8 @@ def _check(
     recipes = recipes or _sub_recipes(catalog, file, directory)
     recipe = None
     with contextlib.suppress(_EnoughError):
+        home = Path(directory) if directory is not None else Path.cwd()
+        node = with_example_files(node, home, catalog.recipe_folders, report)
         draft = _checked_draft(node, catalog, recipes, report)
         if not errors:
             recipe = _build(draft, node, file, directory)

@@ -192,17 +192,22 @@ def to_plain(node: Node) -> JsonValue:
     return {entry.key: to_plain(entry.value) for entry in node.entries}
 
 
-def node_of(value: JsonValue, file: str = "<recipe>") -> Node:
+def node_of(
+    value: JsonValue, file: str = "<recipe>", *, source: Source | None = None, span: Span = _TOP
+) -> Node:
     """Plain data as a tree without places, for recipes that were stored or built by a program.
 
+    Args:
+        source: The text that it was read from; None: there is none.
+        span: The place of all its nodes in that text.
     Raises:
         RecipeError: It is nested too deep, or not JSON.
     """
-    return _plain_node(value, Source(file), 0)
+    return _plain_node(value, source or Source(file), span, 0)
 
 
-def _plain_node(value: object, source: Source, depth: int) -> Node:
-    place = Place(source=source)
+def _plain_node(value: object, source: Source, span: Span, depth: int) -> Node:
+    place = place_between(source, span)
     if depth > MAX_DEPTH:
         raise RecipeError([too_deep(place)])
     if isinstance(value, Mapping):
@@ -210,14 +215,14 @@ def _plain_node(value: object, source: Source, depth: int) -> Node:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise RecipeError([bad_key(place, repr(key))])
-            node = _plain_node(item, source, depth + 1)
-            entries.append(Entry(source, _TOP, key, node))
-        return MappingNode(source, _TOP, tuple(entries))
+            node = _plain_node(item, source, span, depth + 1)
+            entries.append(Entry(source, span, key, node))
+        return MappingNode(source, span, tuple(entries))
     if isinstance(value, list | tuple):
-        items = tuple(_plain_node(item, source, depth + 1) for item in value)
-        return SequenceNode(source, _TOP, items)
+        items = tuple(_plain_node(item, source, span, depth + 1) for item in value)
+        return SequenceNode(source, span, items)
     if value is None or isinstance(value, bool | int | float | str):
-        return ScalarNode(source, _TOP, value)
+        return ScalarNode(source, span, value)
     message = f"{type(value).__name__} is not JSON: {value!r:.80}"
     raise RecipeError([place.fault("wrong-type", message)])
 
