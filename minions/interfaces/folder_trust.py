@@ -8,10 +8,8 @@ that changed has to be trusted again.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -172,10 +170,14 @@ def _name(file: Path) -> str:
 
 
 def _hash(content: bytes) -> str:
+    import hashlib  # here, as `tempfile` below: most commands need neither
+
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def _replace(path: Path, text: str) -> None:
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
