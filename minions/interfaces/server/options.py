@@ -46,6 +46,8 @@ class ServerOptions:
     max_body_bytes: int = field(default=1_048_576, validator=ge(1))
     max_connections: int = field(default=2_500, validator=ge(1))
     """The most requests at a time, with streams."""
+    head_timeout_s: float = field(default=5.0, validator=gt(0))
+    """Seconds in which the head of a request has to come, where `minions serve` listens."""
     max_followers: int = field(default=2_000, validator=ge(1))
     """The most streams at a time."""
     max_runs: int = field(default=100, validator=ge(1))
