@@ -39,7 +39,7 @@ class Incidents:
         """Log to `log`.
 
         Args:
-            token: The server's token, which is removed from what is logged.
+            token: The server's token, which is removed from what is logged; empty: there is none.
         """
         self._log = log
         self._ids = ids
@@ -54,7 +54,9 @@ class Incidents:
         number = self._ids("err")
         frames = traceback.extract_tb(error.__traceback__)
         trace = " < ".join(f"{each.filename}:{each.lineno}" for each in reversed(frames))
-        words = words_of(error).replace(self._token, "***")
+        words = words_of(error)
+        if self._token:
+            words = words.replace(self._token, "***")
         self._log.warning("unexpected_error", id=number, error=words, trace=trace)
         return RefusedError(
             HTTPStatus.INTERNAL_SERVER_ERROR,

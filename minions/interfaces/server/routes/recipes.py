@@ -38,6 +38,7 @@ from minions.interfaces.server.http.problems import FaultView, fault_view
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.runs import accepted
+from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, StepSpec
 from minions.recipe.tool_specs import tool_specs
 
@@ -64,7 +65,7 @@ def is_chat(recipe: AgentRecipe) -> bool:
 # --- recipes --------------------------------------------------------------------------------------
 
 
-@get()
+@get(needs=TokenScope.READ)
 async def list_recipes(request: ApiRequest, asked: Asked[Page]) -> Recipes:
     """List the stored recipes; those with faults have no version and no steps."""
     stored = await asyncio.to_thread(request.app_state.recipe_store.all)
@@ -99,7 +100,7 @@ def _faults(error: MinionsError | None) -> tuple[FaultView, ...]:
     )
 
 
-@get("/{recipe_id:str}", responses=refuses(404))
+@get("/{recipe_id:str}", responses=refuses(404), needs=TokenScope.READ)
 async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
     """One recipe: its inputs, its steps, and what its check warns of."""
     stored = await asyncio.to_thread(request.app_state.recipe_store.find, recipe_id)
@@ -145,7 +146,7 @@ def _steps(recipe: AgentRecipe) -> Sequence[StepOfRecipe]:
     ]
 
 
-@get("/{recipe_id:str}/graph", responses=refuses(404), texts=PICTURE_TYPES)
+@get("/{recipe_id:str}/graph", responses=refuses(404), texts=PICTURE_TYPES, needs=TokenScope.READ)
 async def draw_recipe(
     request: ApiRequest, recipe_id: InPath, asked: Asked[PictureForm]
 ) -> ApiResponse[dict[str, object]]:
@@ -170,7 +171,7 @@ def picture_answer(picture: Picture, form: PictureForm) -> ApiResponse[dict[str,
     return answer(picture_to_json(picture))
 
 
-@get("/{recipe_id:str}/schema", responses=refuses(404))
+@get("/{recipe_id:str}/schema", responses=refuses(404), needs=TokenScope.READ)
 async def get_inputs_schema(request: ApiRequest, recipe_id: InPath) -> dict[str, JsonValue]:
     """The JSON Schema of the recipe's inputs."""
     recipe = await _recipe(request, recipe_id)
@@ -195,7 +196,7 @@ async def get_inputs_schema(request: ApiRequest, recipe_id: InPath) -> dict[str,
 # --- agents ---------------------------------------------------------------------------------------
 
 
-@get()
+@get(needs=TokenScope.READ)
 async def list_agents(request: ApiRequest, asked: Asked[Page]) -> Agents:
     """List the recipes as agents: chat agents take a message, others inputs."""
     stored = await asyncio.to_thread(request.app_state.recipe_store.all)
@@ -213,7 +214,7 @@ async def list_agents(request: ApiRequest, asked: Asked[Page]) -> Agents:
     return Agents(agents=views, total=len(able), limit=limit, offset=offset)
 
 
-@post("/{name:str}/run", status_code=202, responses=refuses(404, 409, 429))
+@post("/{name:str}/run", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
 async def run_agent(
     request: ApiRequest,
     name: InPath,
@@ -230,7 +231,7 @@ async def run_agent(
         recipe=name,
         inputs=inputs,
         session=data.session,
-        user=data.user,
+        user=request.caller.user_of(data.user),
         key=idempotency_key,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))
