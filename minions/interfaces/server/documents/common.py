@@ -158,7 +158,9 @@ class RecipeRow:
     steps: int = 0
     is_agent: bool = False
     """Whether the recipe can be used for a conversation in a session."""
-    faults: tuple[FaultView, ...] = ()
+    fault_count: int = 0
+    """How many faults it has. What they are is in the server's log, and `minions validate` says it:
+    a caller does not own the file."""
     warnings: tuple[FaultView, ...] = ()
     """What `minions validate` warns of in a recipe that can be run."""
 

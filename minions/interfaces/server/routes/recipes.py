@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import Picture, picture_of
-from minions.contracts.errors import MinionsError, RecipeError, UsageError
+from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.documents.common import (
     Agents,
@@ -77,7 +78,7 @@ async def list_recipes(request: ApiRequest, asked: Asked[Page]) -> Recipes:
 def _row(stored: StoredRecipe) -> RecipeRow:
     recipe = stored.recipe
     if recipe is None:
-        return RecipeRow(id=stored.id, ok=False, faults=_faults(stored.error))
+        return RecipeRow(id=stored.id, ok=False, fault_count=stored.fault_count)
     return RecipeRow(
         id=stored.id,
         ok=True,
@@ -86,17 +87,14 @@ def _row(stored: StoredRecipe) -> RecipeRow:
         description=recipe.description,
         steps=len(recipe.steps),
         is_agent=is_chat(recipe),
-        warnings=tuple(map(fault_view, stored.warnings)),
+        warnings=_warnings(stored),
     )
 
 
-def _faults(error: MinionsError | None) -> tuple[FaultView, ...]:
-    if isinstance(error, RecipeError):
-        return tuple(map(fault_view, error.faults))
-    if error is None:
-        return ()
-    return (
-        FaultView(code=error.error_code, message=error.message, file="<recipe>", line=1, column=1),
+def _warnings(stored: StoredRecipe) -> tuple[FaultView, ...]:
+    """What the check warned of, with the names of files and without their folders."""
+    return tuple(
+        evolve(fault_view(each), file=PurePath(each.file).name) for each in stored.warnings
     )
 
 
@@ -114,7 +112,7 @@ async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
         is_agent=is_chat(recipe),
         inputs=tuple(_input(name, spec) for name, spec in recipe.inputs.items()),
         steps=tuple(_steps(recipe)),
-        warnings=tuple(map(fault_view, stored.warnings)),
+        warnings=_warnings(stored),
         links={"graph": request.link(f"{path}/graph"), "schema": request.link(f"{path}/schema")},
     )
 
