@@ -79,5 +79,8 @@ class ServerOptions:
     """The address of the page for people, as hooks are told it; None: it is not known."""
     plan_workspaces: tuple[str, ...] = field(default=(), converter=_as_texts)
     """Folders in which requests may have tasks planned and carried out; empty: they may not."""
+    input_folders: tuple[str, ...] = field(default=(), converter=_as_texts)
+    """Folders beneath which requests may choose folders and files, where a recipe takes a path as
+    an input, beside those beneath the working folder and the folders of recipes."""
     allow_recipe_bodies: bool = False
     """Whether a request may contain the text of a recipe, which can call every tool there is."""

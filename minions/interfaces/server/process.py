@@ -70,6 +70,7 @@ async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> i
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here reads where a proxy says that a request came from
         lifespan="on",
         ws="none",
         timeout_keep_alive=int(connections.limits.request_s),

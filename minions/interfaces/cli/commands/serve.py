@@ -69,6 +69,12 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     help="Lets requests have tasks planned and carried out in this folder. Repeatable.",
 )
 @click.option(
+    "--allow-folder",
+    multiple=True,
+    metavar="DIR",
+    help="Requests may choose folders beneath it where a recipe takes a path. Repeatable.",
+)
+@click.option(
     "--on-waiting-url", metavar="URL", help="Posts to it each run that begins to wait for a person."
 )
 @click.option(
@@ -98,6 +104,7 @@ def command(
     allow_host: tuple[str, ...],
     allow_recipe_bodies: bool,
     plan_workspace: tuple[str, ...],
+    allow_folder: tuple[str, ...],
     public_url: str | None,
     resume: bool,
     max_runs: int,
@@ -119,6 +126,7 @@ def command(
         hosts=LOOPBACK_NAMES.union(bound_to, allow_host),
         allow_recipe_bodies=allow_recipe_bodies,
         plan_workspaces=plan_workspace,
+        input_folders=allow_folder,
         max_runs=max_runs,
     )
     folders = [Path(name) for name in recipes or ("recipes",)]

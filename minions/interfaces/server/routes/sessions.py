@@ -90,7 +90,7 @@ async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResp
     app_state = request.app_state
     recipe = await asyncio.to_thread(app_state.recipe_store.get, data.recipe)
     _check_inputs(recipe, data.inputs)
-    app_state.runtime.check_secrets(recipe, data.inputs)
+    app_state.runtime.check_inputs(recipe, data.inputs)
     session = await app_state.repository.create_session(
         data.recipe, name=data.name, inputs=data.inputs
     )
