@@ -291,7 +291,7 @@ async def test_an_input_reaches_no_file_variable_host_or_recipe_that_nobody_list
     known = await _begun(client)
     served.environment.asked.clear()
     _WATCH.reached.clear()
-    _WATCH.marks = (f"'{served.canary.parent}", HOST)
+    _WATCH.marks = (f"'{served.canary.parent}", f"'{HOST}")
     try:
         for text in hostile(served.canary):
             for value in _values(cell, text):
