@@ -48,13 +48,13 @@ def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
 class ServerOptions:
     """Who may send requests, and how much the server does at a time."""
 
+    token: str = field(default="", validator=_check_token, repr=False)
+    """The secret that requests send as `Authorization: Bearer …`, but for health and the page. Who
+    has it may do everything. Empty: there are only `tokens`."""
     tokens: tuple[CallerToken, ...] = field(
         default=(), converter=_as_tokens, validator=_check_tokens
     )
     """Tokens with names, each with its own scopes."""
-    token: str = field(default="", validator=_check_token, repr=False)
-    """The secret that requests send as `Authorization: Bearer …`, but for health and the page. Who
-    has it may do everything. Empty: there are only `tokens`."""
     hosts: frozenset[str] = field(default=LOOPBACK_NAMES, converter=_as_names)
     """Names that the `Host` header may have, without port."""
     origins: frozenset[str] = field(default=frozenset(), converter=frozenset)
