@@ -45,7 +45,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.TRANSIENT: """
         circuit-open model-unreachable model-unavailable empty-response stream-interrupted cut-off
         file-changed fenced lease-held run-active session-went-on run-went-on database-unreachable
-        database-lost database-busy database-slow server-overloaded too-many-connections
+        database-lost database-busy database-slow server-overloaded too-many-connections slow-head
         too-many-followers stopping
     """,
     FailureCategory.RATE_LIMIT: "budget-spent queue-full rate-limited too-many-runs",
@@ -71,6 +71,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
         secret-refused secret-shown model-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
+        missing-scope other-name other-user input-refused
         open-token-file not-permitted not-writable read-only real-model not-faked
         secret-in-file protected-path
     """,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from asgi_client import Client
 from minions.contracts.journal import EntryDraft
-from served import Door, MakeApp
+from served import RECIPES, Door, MakeApp
 
 
 async def test_a_run_is_accepted_and_goes_on_by_itself(client: Client) -> None:
@@ -95,8 +95,14 @@ async def test_a_path_is_no_id_of_a_recipe(client: Client, recipes: Path) -> Non
         assert (await client.post("/runs", {"recipe": name})).status == 404
 
 
-async def test_a_broken_recipe_is_refused_with_its_faults(client: Client) -> None:
+async def test_a_broken_recipe_is_refused(client: Client) -> None:
     reply = await client.post("/runs", {"recipe": "broken"})
+    assert (reply.status, reply.json["code"]) == (422, "invalid-recipe")
+
+
+async def test_the_faults_of_a_recipe_in_the_request_are_told(make_app: MakeApp) -> None:
+    client = Client(make_app(allow_recipe_bodies=True))
+    reply = await client.post("/runs", {"recipe_text": RECIPES["broken"]})
     assert (reply.status, reply.json["code"]) == (422, "invalid-recipe")
     assert [(fault["line"], fault["code"]) for fault in reply.json["faults"]][:1] == [
         (3, "kind-missing")

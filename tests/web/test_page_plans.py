@@ -129,6 +129,9 @@ def test_of_two_people_at_one_plan_the_first_counts_and_the_second_sees_it(
 def test_an_answer_that_comes_too_late_is_refused_with_who_and_when(
     window: BrowserContext, served: Served
 ) -> None:
+    # The page does not learn of the decision before it sends its own: an open stream would tell it.
+    window.route("**/changes", lambda route: route.abort())
+    window.route("**/events", lambda route: route.abort())
     page = _waiting_plan(window, served)
     run = page.url.rpartition("/")[2]
 

@@ -293,12 +293,17 @@ def _free_id(position: int, used: set[str]) -> str:
     return wanted
 
 
+_MOST_QUOTED: Final = 2_000
+"""Characters of a value that an error quotes, before it is cut: more than any key has."""
+
+
 def _is_index(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _shown(value: object) -> str:
-    return "missing" if value is None else json.dumps(value, default=str)[:80]
+    """The value as a text that `ChatPeer.malformed` cuts: first it masks what may not be shown."""
+    return "missing" if value is None else json.dumps(value, default=str)[:_MOST_QUOTED]
 
 
 def _mapping(value: object, place: str) -> Mapping[str, object]:

@@ -57,7 +57,7 @@ class ChatPeer:
         return ModelFailure(
             code="malformed-response",
             message=f"{self.base_url} answered for '{self.name}' without a chat completion: "
-            f"{what}. {begin}",
+            f"{self.clean(what, _HEAD)}. {begin}",
             is_retryable=True,
             suggestions=("check that base_url is an OpenAI-compatible API (often ends in /v1)",),
         )

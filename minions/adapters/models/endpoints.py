@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from minions.adapters.ip_ranges import is_loopback
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
@@ -482,7 +483,7 @@ def is_loopback_url(base_url: str) -> bool:
     """Whether the URL's host is this machine."""
     host = urlsplit(base_url).hostname or ""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return is_loopback(ipaddress.ip_address(host))
     except ValueError:
         return host.rstrip(".") == "localhost" or host.rstrip(".").endswith(".localhost")
 

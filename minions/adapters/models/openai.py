@@ -35,6 +35,7 @@ from minions.adapters.models.http_pool import (
     trusted_certificates,
 )
 from minions.adapters.models.rate_limit_headers import rate_limits_of
+from minions.adapters.models.sent_secrets import MaskedDeltas, SentSecrets
 from minions.adapters.models.server_route import (
     ServerRoute,
     client_base_url,
@@ -149,6 +150,7 @@ class OpenAIModel(ChatModel):
             headers=with_headers(default_headers(self._peer.secret), headers or {}),
         )
         self._peer = evolve(self._peer, other_secrets=secrets_in(headers or {}))
+        self._sent = SentSecrets((self._peer.secret, *self._peer.other_secrets))
         own = EndpointLimits(max_concurrency=max_requests)
         self._limits = own if limits is None else own.tightened(limits)
         self._endpoint = self._endpoint_of_route()
@@ -199,6 +201,7 @@ class OpenAIModel(ChatModel):
         )
         made._route = route_of_client(client, made._peer.base_url)
         made._peer = evolve(made._peer, other_secrets=secrets_in(made._route.headers))
+        made._sent = SentSecrets((made._peer.secret, *made._peer.other_secrets))
         made._endpoint = made._endpoint_of_route()
         return made
 
@@ -342,12 +345,15 @@ class OpenAIModel(ChatModel):
             return Failure(await self._refusal(response))
         kind = response.headers.get("content-type", "")
         is_plain = on_delta is None or "json" in kind or "html" in kind
+        shown = MaskedDeltas(self._sent, on_delta) if on_delta and self._sent else None
         reader: AnswerReader = (
             PlainAnswer(self._peer)
             if is_plain
             else StreamedAnswer(self._peer, self._clock, started)
         )
-        outcome = await self._read(response, reader, options, on_delta)
+        outcome = await self._read(response, reader, options, shown or on_delta)
+        if shown is not None:
+            shown.flush()
         limits = rate_limits_of(response.headers, self._now)
         return outcome if limits is None else _with_limits(outcome, limits)
 
@@ -389,7 +395,7 @@ class OpenAIModel(ChatModel):
             return Failure(self._peer.too_large(_MOST_BYTES))
         except BrokenBodyError as error:
             broken = self._peer.clean(str(error))
-        result = reader.result(broken)
+        result = self._sent.outcome(reader.result(broken))
         if on_delta is not None and isinstance(reader, PlainAnswer) and is_successful(result):
             _show(result.unwrap(), on_delta)
         return result

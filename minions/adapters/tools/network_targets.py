@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from attrs import frozen
 
+from minions.adapters.ip_ranges import is_public
 from minions.contracts.errors import ToolError
 
 __all__ = ["HOST_PATTERN", "AllowedHost", "Resolve", "check_address", "resolve_by_system"]
@@ -71,16 +72,6 @@ async def resolve_by_system(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(item[4][0]) for item in found))
 
 
-_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""Prefix of addresses that stand for the IPv4 address in their last 32 bits (RFC 6052)."""
-_PRIVATE_BESIDES: Final = (
-    ipaddress.ip_network("64:ff9b:1::/48"),  # translation within one network (RFC 8215)
-    ipaddress.ip_network("168.63.129.16/32"),  # the metadata service of a cloud
-    ipaddress.ip_network("192.88.99.0/24"),  # relays to IPv6, given up (RFC 7526)
-    ipaddress.ip_network("fec0::/10"),  # site-local, given up (RFC 3879)
-)
-
-
 def check_address(host: str, address: str) -> None:
     """Refuse an address that is not public.
 
@@ -88,7 +79,7 @@ def check_address(host: str, address: str) -> None:
         ToolError: It is private, loopback, link-local, multicast, reserved, or of a metadata
             service.
     """
-    if _is_public(ipaddress.ip_address(address.partition("%")[0])):
+    if is_public(ipaddress.ip_address(address.partition("%")[0])):
         return
     raise ToolError(
         f"{host} is at {address}, which is not a public address. Requests into private networks, "
@@ -96,15 +87,3 @@ def check_address(host: str, address: str) -> None:
         "the toolset's option `allow_private: true`.",
         code="address-refused",
     )
-
-
-def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    if any(address in network for network in _PRIVATE_BESIDES):
-        return False
-    if isinstance(address, ipaddress.IPv6Address):
-        if address in _TRANSLATED:
-            return _is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-        for inner in (address.ipv4_mapped, address.sixtofour):
-            if inner is not None:
-                return _is_public(inner)
-    return address.is_global and not address.is_multicast and not address.is_reserved

@@ -213,7 +213,9 @@ def create_app(
     ).evolve(models=models)
     runtime = _counting(runtime)
     note = {"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})}
-    served = ServerRuntime(settings, runtime, note=note)
+    offered = (*options.plan_workspaces, *options.input_folders)
+    folders: tuple[str | Path, ...] = (*recipes, *offered)
+    served = ServerRuntime(settings, runtime, note=note, folders=folders)
     place = "in memory" if settings.no_store else place_of_journal(settings, folder_of("db"))
     notices = _waiting_notices(options, settings, runtime.services, log, on_waiting)
     return App(_app_state(options, served, recipes, log, place, notices), log, resumes=resume)

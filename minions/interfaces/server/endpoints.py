@@ -20,10 +20,12 @@ from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.documents.common import MOST_DIGITS
 from minions.interfaces.server.http.access import ROOT
+from minions.interfaces.server.http.callers import CALLER, Caller
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
 from minions.interfaces.server.http.request_parsing import read_body, read_query
 from minions.interfaces.server.http.responses import Receive, Scope, Send, json_bytes
 from minions.interfaces.server.live.run_starter import LONGEST_KEY
+from minions.interfaces.server.tokens import TokenScope
 
 __all__ = [
     "HEADER_SCHEMAS",
@@ -38,6 +40,8 @@ __all__ = [
     "LastEventId",
     "Nothing",
     "answer",
+    "check_request",
+    "check_scope",
     "read_asked",
     "refuse_undeclared",
     "refuses",
@@ -102,6 +106,11 @@ class ApiRequest(Request[None, None, State]):
         """The objects that all endpoints share."""
         return cast("AppState", self.app.state["app_state"])
 
+    @property
+    def caller(self) -> Caller:
+        """Who sends the request."""
+        return _caller(self)
+
     def link(self, path: str) -> str:
         """The address of that path of this app, for a caller."""
         return f"{self.scope.get(ROOT, '')}/api/v1{path}"
@@ -134,6 +143,32 @@ def read_asked(request: ApiRequest) -> object:
         UsageError: It does not fit.
     """
     return read_query(request.scope["query_string"], request.declared("asked"))
+
+
+async def check_scope(request: AnyRequest) -> None:
+    """Refuse a caller whose token lacks the scope that the endpoint needs.
+
+    Raises:
+        RefusedError: `missing-scope`.
+    """
+    handler = request.route_handler
+    needed = cast("TokenScope | None", handler.opt["needs"])
+    if needed is not None:
+        _caller(request).require(needed)
+
+
+def _caller(request: AnyRequest) -> Caller:
+    return cast("Caller", cast("Mapping[str, object]", request.scope)[CALLER])
+
+
+async def check_request(request: AnyRequest) -> None:
+    """Check the caller's scope, then what was sent without being asked for.
+
+    Raises:
+        RefusedError, UsageError: It is refused.
+    """
+    await check_scope(request)
+    await refuse_undeclared(request)
 
 
 async def refuse_undeclared(request: AnyRequest) -> None:

@@ -32,6 +32,7 @@ from minions.interfaces.server.openapi_events import STREAM, event_schemas
 from minions.interfaces.server.openapi_links import TAGS, links_of_operation, tag_of
 from minions.interfaces.server.routes.api import API
 from minions.interfaces.server.routes.runs import follow_run
+from minions.interfaces.server.tokens import SCOPES
 
 __all__ = ["openapi_of"]
 
@@ -91,7 +92,9 @@ def _config() -> OpenAPIConfig:
         type="http",
         scheme="bearer",
         bearer_format="at least 16 printable ASCII characters",
-        description="The server's token: `Authorization: Bearer TOKEN`.",
+        description="The server's token: `Authorization: Bearer TOKEN`. Each operation names the "
+        "scope that it needs; the only token of a server has all of them. "
+        + " ".join(f"`{scope}`: {about}" for scope, about in SCOPES.items()),
     )
     return OpenAPIConfig(
         title="Minions",
@@ -157,6 +160,8 @@ def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) 
     """Add to an operation what Litestar does not know."""
     arguments = handler.parsed_fn_signature.parameters
     operation["summary"] = operation.pop("description")
+    if (scope := handler.opt["needs"]) is not None:
+        operation["security"] = [{"token": [scope.value]}]
     _complete_parameters(operation, arguments.get("asked"))
     if "data" in arguments:
         kind = arguments["data"].annotation

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeAlias
 
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, gt
 
 from minions.contracts.errors import UsageError
+from minions.interfaces.server.tokens import CallerToken, check_token
 
 __all__ = ["LOOPBACK_NAMES", "ServerOptions"]
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-_SHORTEST_TOKEN: Final = 16
 
 
-def _check_token(_options: ServerOptions, _attribute: Attribute[str], token: str) -> None:
-    # The text is not repeated: it is a secret.
-    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
-        raise UsageError(
-            f"The server's token has at least {_SHORTEST_TOKEN} printable ASCII characters.",
-            code="bad-token",
-        )
+def _check_token(options: ServerOptions, _attribute: Attribute[str], token: str) -> None:
+    if token or not options.tokens:
+        check_token(token)
+
+
+def _check_tokens(
+    _options: ServerOptions, _attribute: Attribute[tuple[CallerToken, ...]], tokens: _Tokens
+) -> None:
+    for what in ("name", "sha256"):
+        if len({getattr(each, what) for each in tokens}) < len(tokens):
+            raise UsageError(f"Two tokens have the same {what}.", code="bad-token")
+
+
+_Tokens: TypeAlias = tuple[CallerToken, ...]
 
 
 def _as_names(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.lower().strip("[]") for name in names)
+
+
+def _as_tokens(tokens: Iterable[CallerToken]) -> tuple[CallerToken, ...]:
+    return tuple(tokens)
 
 
 def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
@@ -37,8 +48,13 @@ def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
 class ServerOptions:
     """Who may send requests, and how much the server does at a time."""
 
-    token: str = field(validator=_check_token, repr=False)
-    """The secret that requests send as `Authorization: Bearer …`, but for health and the page."""
+    token: str = field(default="", validator=_check_token, repr=False)
+    """The secret that requests send as `Authorization: Bearer …`, but for health and the page. Who
+    has it may do everything. Empty: there are only `tokens`."""
+    tokens: tuple[CallerToken, ...] = field(
+        default=(), converter=_as_tokens, validator=_check_tokens
+    )
+    """Tokens with names, each with its own scopes."""
     hosts: frozenset[str] = field(default=LOOPBACK_NAMES, converter=_as_names)
     """Names that the `Host` header may have, without port."""
     origins: frozenset[str] = field(default=frozenset(), converter=frozenset)
@@ -46,6 +62,8 @@ class ServerOptions:
     max_body_bytes: int = field(default=1_048_576, validator=ge(1))
     max_connections: int = field(default=2_500, validator=ge(1))
     """The most requests at a time, with streams."""
+    head_timeout_s: float = field(default=5.0, validator=gt(0))
+    """Seconds in which the head of a request has to come, where `minions serve` listens."""
     max_followers: int = field(default=2_000, validator=ge(1))
     """The most streams at a time."""
     max_runs: int = field(default=100, validator=ge(1))
@@ -61,5 +79,8 @@ class ServerOptions:
     """The address of the page for people, as hooks are told it; None: it is not known."""
     plan_workspaces: tuple[str, ...] = field(default=(), converter=_as_texts)
     """Folders in which requests may have tasks planned and carried out; empty: they may not."""
+    input_folders: tuple[str, ...] = field(default=(), converter=_as_texts)
+    """Folders beneath which requests may choose folders and files, where a recipe takes a path as
+    an input, beside those beneath the working folder and the folders of recipes."""
     allow_recipe_bodies: bool = False
     """Whether a request may contain the text of a recipe, which can call every tool there is."""

@@ -16,12 +16,18 @@ import uvicorn
 
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.interfaces.server.app import App
+from minions.interfaces.server.http.connections import ConnectionLimits, Connections
+from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.timed_protocol import dropping_late, protocol_of
 
 __all__ = ["bound_socket", "serve"]
 
 _BEYOND_GRACE_S: Final = 4.0
 """Seconds that the end may take beyond the runs' grace; then the process exits."""
-_HEADER_BYTES: Final = 32_768
+_REFUSALS: Final = 500
+"""Connections beyond the requests at a time: they are told why, or wait for their next request."""
+_OTHER_FILES: Final = 64
+"""Descriptors that stay for the database, recipes, tools and models, at the least."""
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -57,22 +63,44 @@ async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> i
         sock: A listening socket, from `bound_socket` or another one. The server owns it from now
             on: the object is detached from it.
     """
+    connections = Connections(_limits(app.app_state.options))
     config = uvicorn.Config(
         app,
+        http=protocol_of(connections),
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here reads where a proxy says that a request came from
         lifespan="on",
         ws="none",
-        h11_max_incomplete_event_size=_HEADER_BYTES,
-        timeout_keep_alive=30,
+        timeout_keep_alive=int(connections.limits.request_s),
         timeout_graceful_shutdown=2,
         backlog=2_048,
     )
     server = _Server(config)
     with contextlib.closing(_as_tcp(sock)) as listening, _Stopper(app, server, tell) as stopper:
-        await server.serve(sockets=[listening])
+        async with dropping_late(connections):
+            await server.serve(sockets=[listening])
     return 128 + stopper.caught if stopper.caught is not None else 0
+
+
+def _limits(options: ServerOptions) -> ConnectionLimits:
+    """The limits of connections, fewer where the process may not open so many files."""
+    most = options.max_connections + _REFUSALS
+    files = _most_files()
+    if files is not None:
+        most = min(most, max(files - max(_OTHER_FILES, files // 8), 1))
+    return ConnectionLimits(most_open=most, head_s=options.head_timeout_s)
+
+
+def _most_files() -> int | None:
+    """How many files this process may have open; None: there is no such limit."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # not on POSIX
+        return None
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if most == resource.RLIM_INFINITY else most
 
 
 def _as_tcp(sock: socket.socket) -> socket.socket:

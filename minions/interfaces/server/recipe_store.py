@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from attrs import evolve, frozen
 
@@ -13,12 +14,14 @@ from minions.contracts.errors import (
     Fault,
     MinionsError,
     NotFoundError,
+    RecipeError,
     UsageError,
     near_hint,
     near_names,
 )
 from minions.contracts.runtime import Log
 from minions.interfaces.built_in_recipes import BUILT_IN_RECIPES
+from minions.interfaces.server.http.problems import RefusedError
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import recipe_ids
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -26,6 +29,10 @@ from minions.recipe.project_folders import NamedFiles
 from minions.recipe.reading.load import check_recipe, load_recipe_text
 
 __all__ = ["RecipeStore", "StoredRecipe"]
+
+_OF_REQUEST: Final = "<recipe of the request>"
+_NOT_CHECKED: Final = "recipe-not-checked"
+_MOST_LOGGED: Final = 5_000
 
 
 @frozen(kw_only=True)
@@ -38,6 +45,13 @@ class StoredRecipe:
     """Why it cannot run; None: it can."""
     warnings: tuple[Fault, ...] = ()
     """What the check of one that can run found, beside errors."""
+
+    @property
+    def fault_count(self) -> int:
+        """How many faults keep it from running."""
+        if self.error is None:
+            return 0
+        return len(self.error.faults) if isinstance(self.error, RecipeError) else 1
 
 
 @frozen
@@ -97,7 +111,7 @@ class RecipeStore:
 
         Raises:
             NotFoundError: There is none.
-            RecipeError: It has faults.
+            RefusedError: It has faults.
         """
         return cast("AgentRecipe", self.find(recipe_id).recipe)
 
@@ -106,7 +120,8 @@ class RecipeStore:
 
         Raises:
             NotFoundError: There is none.
-            RecipeError: It has faults.
+            RefusedError: It has faults, of which only the number is told: a caller does not own the
+                file. The log has all of it.
         """
         with self._reading:
             paths = recipe_ids(self._folders, self._may_read)
@@ -118,16 +133,20 @@ class RecipeStore:
                 return StoredRecipe(id=recipe_id, recipe=self._bound(made[recipe_id]))
             raise _unknown(recipe_id, (*paths, *made))
         if stored.error is not None:
-            raise stored.error
+            raise _faulty(stored)
         return stored
 
     def read_text(self, text: str) -> AgentRecipe:
         """The checked recipe of a request's text.
 
         Raises:
-            RecipeError: It has faults.
+            RecipeError: It has faults. Those of stored files that it uses are not told.
         """
-        return self._bound(load_recipe_text(text, "<recipe of the request>", self._catalog))
+        try:
+            return self._bound(load_recipe_text(text, _OF_REQUEST, self._catalog))
+        except RecipeError as error:
+            self._log.warning("faults_of_recipe_in_request", faults=str(error)[:_MOST_LOGGED])
+            raise _own_faults(error) from None
 
     def _stored(self, recipe_id: str, path: Path) -> StoredRecipe:
         try:
@@ -137,7 +156,11 @@ class RecipeStore:
             mark = (str(path), 0, 0)
         known = self._loaded.get(recipe_id)
         if known is None or known.mark != mark or not _is_one_file(known.stored):
-            known = self._loaded[recipe_id] = _LoadedFile(mark, self._read(recipe_id, path))
+            read = _LoadedFile(mark, self._read(recipe_id, path))
+            if read.stored.error is not None and _differs(read, known):
+                said = str(read.stored.error)[:_MOST_LOGGED]
+                self._log.warning("recipe_has_faults", recipe=recipe_id, faults=said)
+            known = self._loaded[recipe_id] = read
         return known.stored
 
     def _named_files(self, path: Path) -> NamedFiles:
@@ -173,7 +196,43 @@ def _not_checked(recipe_id: str, error: Exception) -> MinionsError:
     return MinionsError(
         f"The recipe '{recipe_id}' cannot be checked: {type(error).__name__}. That is an error of "
         "this server; its log says more.",
-        code="recipe-not-checked",
+        code=_NOT_CHECKED,
+    )
+
+
+def _differs(read: _LoadedFile, known: _LoadedFile | None) -> bool:
+    return known is None or str(read.stored.error) != str(known.stored.error)
+
+
+def _faulty(stored: StoredRecipe) -> RefusedError:
+    """The refusal of a recipe that cannot run, without what its file says."""
+    error, count = cast("MinionsError", stored.error), stored.fault_count
+    if error.error_code == _NOT_CHECKED:
+        return RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, _NOT_CHECKED, error.message)
+    return RefusedError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        error.error_code,
+        f"The recipe '{stored.id}' of this server has {count} fault{'s' if count > 1 else ''}. The "
+        "server's log has them, and `minions validate` says them to whoever has the file.",
+    )
+
+
+def _own_faults(error: RecipeError) -> RecipeError:
+    """The faults of the request's own text; of recipes that it uses only that they have some."""
+    return RecipeError(map(_own_fault, error.faults))
+
+
+def _own_fault(fault: Fault) -> Fault:
+    if fault.file == _OF_REQUEST and fault.code != "bad-recipe":
+        return fault
+    words = "a recipe of this server that it uses has faults; the server's log has them"
+    is_own = fault.file == _OF_REQUEST
+    return Fault(
+        code="bad-recipe",
+        message=words,
+        file=_OF_REQUEST,
+        line=fault.line if is_own else 1,
+        column=fault.column if is_own else 1,
     )
 
 

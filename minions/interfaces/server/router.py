@@ -18,13 +18,14 @@ from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.adapters.telemetry.series import CONTENT_TYPE
 from minions.contracts.errors import MinionsError
 from minions.interfaces.server.app_state import AppState
-from minions.interfaces.server.endpoints import AnyRequest, ApiResponse
+from minions.interfaces.server.endpoints import AnyRequest, ApiResponse, check_scope
 from minions.interfaces.server.http.access import ROOT
 from minions.interfaces.server.http.allowed_methods import AllowedMethods
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import Answer, AsgiApp, refusal
 from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.routes.api import API
+from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["litestar_app"]
 
@@ -69,13 +70,15 @@ def _methods(app: Litestar) -> Mapping[str, Sequence[str]]:
     }
 
 
-@route("/openapi.json", http_method=["GET", "HEAD"])
+@route(
+    "/openapi.json", http_method=["GET", "HEAD"], needs=TokenScope.READ, before_request=check_scope
+)
 async def document(request: AnyRequest) -> ASGIApp:
     """The OpenAPI document."""
     return cast("ASGIApp", Answer(HTTPStatus.OK, openapi_of(str(request.scope.get(ROOT, "")))))
 
 
-@route("/metrics", http_method=["GET", "HEAD"])
+@route("/metrics", http_method=["GET", "HEAD"], needs=TokenScope.READ, before_request=check_scope)
 async def metrics(request: AnyRequest) -> ASGIApp:
     """What was counted since the process began, for Prometheus."""
     services = cast("AppState", request.app.state["app_state"]).runtime.services

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 from attrs import evolve
@@ -29,6 +30,7 @@ from minions.engine.services.worker_names import worker_name
 from minions.interfaces.deciders import named_policy
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.server.http.caller_inputs import CallerInputs
 from minions.interfaces.server.http.caller_secrets import CallerSecrets
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.settings import Settings
@@ -56,12 +58,14 @@ class ServerRuntime:
         runtime: Runtime,
         *,
         note: Mapping[str, JsonValue],
+        folders: Sequence[str | Path] = (),
     ) -> None:
         """Nothing is opened yet.
 
         Args:
             runtime: The parts that executions share; closed here.
             note: Stored with each run's start, for a later resume.
+            folders: Beneath these, and the folder of the note, callers may choose folders.
         Raises:
             UsageError: A setting is wrong.
         """
@@ -69,6 +73,7 @@ class ServerRuntime:
         self._runtime = runtime
         self._note = note
         self._caller_secrets = CallerSecrets.of(settings.caller_secrets)
+        self._caller_inputs = CallerInputs.beneath(str(note.get("cwd", ".")), *folders)
         self._numbers = itertools.count(1)
         self._name = runtime.services.ids("srv")
         self._ended: set[str] = set()
@@ -125,14 +130,18 @@ class ServerRuntime:
             )
         return {"model": name, "folder": str(self._note.get("cwd", "."))}
 
-    def check_secrets(
+    def check_inputs(
         self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], *, is_stored: bool = True
     ) -> None:
-        """Refuse secrets that callers may not choose; see `CallerSecrets.check`.
+        """Refuse secrets and folders that callers may not choose.
 
+        Args:
+            is_stored: False: the caller sent the recipe, and with it the options of its tools.
         Raises:
-            RefusedError: `secret-refused`.
+            RefusedError: `secret-refused`, `input-refused`.
         """
+        if is_stored:
+            self._caller_inputs.check(recipe, inputs)
         self._caller_secrets.check(recipe, inputs, is_stored=is_stored)
 
     def executor(
@@ -147,14 +156,14 @@ class ServerRuntime:
         """An executor for one execution of that recipe.
 
         Args:
-            inputs: The inputs of the execution, of which only secrets are checked here.
+            inputs: The inputs of the execution, of which secrets and folders are checked here.
             is_stored: False: the caller sent the recipe.
             note: The note of the run that is resumed; None: the run is new.
             ids: Makes the ids of the run; None: random ones.
         Raises:
-            RefusedError: `secret-refused`.
+            RefusedError: `secret-refused`, `input-refused`.
         """
-        self.check_secrets(recipe, inputs, is_stored=is_stored)
+        self.check_inputs(recipe, inputs, is_stored=is_stored)
         began_with = RunPolicy.recorded(note or {})
         changes: ServiceChanges = {
             "worker_id": worker_name(f"{self._name}.{next(self._numbers)}"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
     from minions.contracts.runtime import Log
     from minions.interfaces.server.options import ServerOptions
+    from minions.interfaces.server.token_file import FileTokens
 
 __all__ = ["command"]
 
@@ -42,7 +42,11 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     metavar="DIR",
     help="Folder with the recipes that may be run; else ./recipes. Repeatable.",
 )
-@click.option("--token-file", metavar="FILE", help="Take the token from there, or put it there.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Take the token from there, or put it there; or a table of tokens with scopes.",
+)
 @click.option(
     "--allow-host", multiple=True, metavar="NAME", help="A further name of this host. Repeatable."
 )
@@ -63,6 +67,12 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     multiple=True,
     metavar="DIR",
     help="Lets requests have tasks planned and carried out in this folder. Repeatable.",
+)
+@click.option(
+    "--allow-folder",
+    multiple=True,
+    metavar="DIR",
+    help="Requests may choose folders beneath it where a recipe takes a path. Repeatable.",
 )
 @click.option(
     "--on-waiting-url", metavar="URL", help="Posts to it each run that begins to wait for a person."
@@ -94,6 +104,7 @@ def command(
     allow_host: tuple[str, ...],
     allow_recipe_bodies: bool,
     plan_workspace: tuple[str, ...],
+    allow_folder: tuple[str, ...],
     public_url: str | None,
     resume: bool,
     max_runs: int,
@@ -107,12 +118,15 @@ def command(
     _check_extra()
     from minions.interfaces.server.options import LOOPBACK_NAMES, ServerOptions
 
+    tokens = _tokens(token_file)
     bound_to = () if host in _ANY else (host,)
     options = ServerOptions(
-        token=_token(token_file),
+        token=tokens.token,
+        tokens=tokens.tokens,
         hosts=LOOPBACK_NAMES.union(bound_to, allow_host),
         allow_recipe_bodies=allow_recipe_bodies,
         plan_workspaces=plan_workspace,
+        input_folders=allow_folder,
         max_runs=max_runs,
     )
     folders = [Path(name) for name in recipes or ("recipes",)]
@@ -160,42 +174,17 @@ def _check_folders(folders: tuple[()] | list[Path]) -> None:
             raise UsageError(f"--recipes {folder}: there is no such folder.", code="no-folder")
 
 
-def _token(file: str | None) -> str:
-    """The token of the file, a new one in a new file, or a new one without a file.
+def _tokens(file: str | None) -> FileTokens:
+    """The tokens of the file, or a new one without a file.
 
     Raises:
-        EnvironmentRefusedError: The file cannot be read or written, or other users may read it.
+        EnvironmentRefusedError: The file cannot be used.
     """
+    from minions.interfaces.server.token_file import FileTokens, read_token_file
+
     if file is None:
-        return secrets.token_urlsafe(24)
-    path = Path(file)
-    try:
-        with path.open(encoding="utf-8") as known:
-            if os.fstat(known.fileno()).st_mode & 0o077:
-                raise EnvironmentRefusedError(
-                    f"--token-file {path}: others may read it. chmod 600 {path}",
-                    code="open-token-file",
-                )
-            return known.read(10_000).strip()
-    except FileNotFoundError:
-        return _new_token(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise EnvironmentRefusedError(
-            f"--token-file {path} cannot be read: {error}.", code="token-file"
-        ) from error
-
-
-def _new_token(path: Path) -> str:
-    token = secrets.token_urlsafe(24)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as new:
-            new.write(f"{token}\n")
-    except OSError as error:
-        raise EnvironmentRefusedError(
-            f"--token-file {path} cannot be written: {error.strerror}.", code="token-file"
-        ) from error
-    return token
+        return FileTokens(token=secrets.token_urlsafe(24))
+    return read_token_file(Path(file))
 
 
 async def _serve(
@@ -242,7 +231,8 @@ def _announce(context: CommandContext, options: ServerOptions, place: _Place, ur
         say(f"minions serves {url} · token {options.token}")
         say(f"open the page: {_login_link(url, options.token)}")
     else:
-        say(f"minions serves {url} · token as in the file")
+        names = f": {', '.join(each.name for each in options.tokens)}" if options.tokens else ""
+        say(f"minions serves {url} · {'tokens' if names else 'token'} as in the file{names}")
 
 
 def _login_link(url: str, token: str) -> str:

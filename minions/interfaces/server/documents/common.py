@@ -12,6 +12,7 @@ from minions.contracts.budgets import LONGEST_USER
 from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.http.problems import FaultView
+from minions.interfaces.server.tokens import TokenScope
 
 __all__ = [
     "MAYBE_TEXT",
@@ -21,6 +22,7 @@ __all__ = [
     "After",
     "AgentView",
     "Agents",
+    "CallerView",
     "Health",
     "InputView",
     "JsonObject",
@@ -99,6 +101,17 @@ class Ready:
 
 
 @frozen(kw_only=True)
+class CallerView:
+    """What the token of the request lets its holder do."""
+
+    name: str | None
+    """The name of the token; null: the only token of the server."""
+    scopes: tuple[TokenScope, ...]
+    user: str | None
+    """The user for whom all runs of the token are; null: each request may name one."""
+
+
+@frozen(kw_only=True)
 class SystemView:
     """What the server runs with and executes now."""
 
@@ -112,6 +125,7 @@ class SystemView:
     """The number of open streams."""
     models: tuple[str, ...]
     """The models that a caller may choose for a turn of a conversation."""
+    caller: CallerView
 
 
 # --- recipes --------------------------------------------------------------------------------------
@@ -144,7 +158,9 @@ class RecipeRow:
     steps: int = 0
     is_agent: bool = False
     """Whether the recipe can be used for a conversation in a session."""
-    faults: tuple[FaultView, ...] = ()
+    fault_count: int = 0
+    """How many faults it has. What they are is in the server's log, and `minions validate` says it:
+    a caller does not own the file."""
     warnings: tuple[FaultView, ...] = ()
     """What `minions validate` warns of in a recipe that can be run."""
 

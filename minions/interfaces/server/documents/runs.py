@@ -378,7 +378,8 @@ class DecisionRequest:
     reason: str | None = field(default=None, metadata=text_schema(10_000, "null"))
     """Why a call is rejected: the failure says it, and the model may read it."""
     by: str | None = field(default=None, metadata=USER)
-    """Who decides, for others who look at the run; it is not checked. None: it is not told."""
+    """Who decides, for others who look at the run. A token with a name decides as that, and as
+    nobody else; with the only token of a server it is not checked. None: it is not told."""
 
 
 @frozen(kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -11,6 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.errors import MinionsError
+from minions.interfaces.server.http.callers import CALLER, Caller, caller_of
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import (
     Answer,
@@ -71,7 +71,6 @@ class AccessMiddleware:
         self._options = options
         self._files = files
         self._report = report
-        self._token = options.token.encode()
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,12 +124,15 @@ class AccessMiddleware:
                 "NAME` allows another one.",
             )
         self._check_origin(headers, host)
-        if not self._is_public(scope) and not self._has_token(headers):
+        caller = self._caller(headers)
+        if caller is not None:
+            scope[CALLER] = caller
+        elif not self._is_public(scope):
             raise RefusedError(
                 HTTPStatus.UNAUTHORIZED,
                 "unauthorized",
                 "Send the header 'Authorization: Bearer TOKEN'; `minions serve` prints the token "
-                "when it starts.",
+                "when it starts, or has it in its --token-file.",
                 headers={"www-authenticate": "Bearer"},
             )
         if self._inside >= self._options.max_connections:
@@ -159,12 +161,12 @@ class AccessMiddleware:
             return True
         return method in ("GET", "HEAD") and path in self._files
 
-    def _has_token(self, headers: _Headers) -> bool:
-        """Whether the token is right; compared in constant time."""
+    def _caller(self, headers: _Headers) -> Caller | None:
+        """Whose token the request has; None: it has none, or a wrong one."""
         given = _one(headers, b"authorization") or ""
         scheme, _, token = given.partition(" ")
-        is_same = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
-        return scheme.lower() == "bearer" and is_same
+        caller = caller_of(token.strip(), self._options.token, self._options.tokens)
+        return caller if scheme.lower() == "bearer" else None
 
 
 _Headers = list[tuple[bytes, bytes]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from http import HTTPStatus
+from typing import Final
 
 from minions.contracts.errors import MinionsError, words_of
 from minions.contracts.runtime import Ids, Log
@@ -32,6 +33,12 @@ def _line(event: str, facts: dict[str, object]) -> str:
     return " ".join((event, *(f"{name}={value!r}" for name, value in facts.items())))
 
 
+_OPERATORS: Final = frozenset(
+    {"bad-configuration", "broken-extension", "empty-extension", "unknown-extension"}
+)
+"""Codes of faults in files of the operator, whose content and place a caller does not learn."""
+
+
 class Incidents:
     """Reports unexpected errors."""
 
@@ -39,7 +46,7 @@ class Incidents:
         """Log to `log`.
 
         Args:
-            token: The server's token, which is removed from what is logged.
+            token: The server's token, which is removed from what is logged; empty: there is none.
         """
         self._log = log
         self._ids = ids
@@ -50,15 +57,28 @@ class Incidents:
         are.
         """
         if isinstance(error, MinionsError):
-            return error
+            return self._of_operator(error) if error.error_code in _OPERATORS else error
         number = self._ids("err")
         frames = traceback.extract_tb(error.__traceback__)
         trace = " < ".join(f"{each.filename}:{each.lineno}" for each in reversed(frames))
-        words = words_of(error).replace(self._token, "***")
+        words = words_of(error)
+        if self._token:
+            words = words.replace(self._token, "***")
         self._log.warning("unexpected_error", id=number, error=words, trace=trace)
         return RefusedError(
             HTTPStatus.INTERNAL_SERVER_ERROR,
             "internal",
             f"An unexpected error happened. The server's log has it under '{number}'.",
+            instance=f"urn:minions:incident:{number}",
+        )
+
+    def _of_operator(self, error: MinionsError) -> MinionsError:
+        number = self._ids("err")
+        self._log.warning("operators_fault", id=number, error=error.message, where=error.where)
+        return RefusedError(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            error.error_code,
+            "The configuration of this server, or an extension of it, has a fault. The log has it "
+            f"under '{number}'.",
             instance=f"urn:minions:incident:{number}",
         )

@@ -10,8 +10,8 @@ from litestar.di import Provide
 from minions.interfaces.server.endpoints import (
     ApiRequest,
     ApiResponse,
+    check_request,
     read_asked,
-    refuse_undeclared,
 )
 from minions.interfaces.server.routes.decisions import (
     APPROVALS,
@@ -53,7 +53,7 @@ API: Final = Router(
     ],
     request_class=ApiRequest,
     response_class=ApiResponse,
-    before_request=refuse_undeclared,
+    before_request=check_request,
     dependencies={"asked": Provide(read_asked, sync_to_thread=False)},
 )
 """The app that uses this router needs an `app.state.app_state`."""

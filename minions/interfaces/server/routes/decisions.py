@@ -12,7 +12,7 @@ from litestar import Router, get, post
 from minions import __version__
 from minions.contracts.decision_words import word_of
 from minions.contracts.errors import MinionsError, NotFoundError
-from minions.interfaces.server.documents.common import Health, Page, Ready, SystemView
+from minions.interfaces.server.documents.common import CallerView, Health, Page, Ready, SystemView
 from minions.interfaces.server.documents.runs import (
     Approvals,
     ApprovalView,
@@ -44,6 +44,7 @@ from minions.interfaces.server.pending_decisions import (
 )
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
+from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["APPROVALS", "decide_run", "follow_changes", "get_health", "get_ready", "get_system"]
 
@@ -51,7 +52,7 @@ _READY_S: Final = 5.0
 """Seconds in which the database has to answer a question about readiness."""
 
 
-@get()
+@get(needs=TokenScope.READ)
 async def list_approvals(request: ApiRequest, asked: Asked[Page]) -> Approvals:
     """List the decisions that runs wait for: approvals, questions and calls in doubt."""
     waiting = await all_waiting(request.app_state.journal, request.app_state.runtime.calls_in_doubt)
@@ -60,7 +61,9 @@ async def list_approvals(request: ApiRequest, asked: Asked[Page]) -> Approvals:
     return Approvals(approvals=part, total=len(waiting), limit=limit, offset=offset)
 
 
-@post("/{approval_id:str}", status_code=202, responses=refuses(404, 409, 429))
+@post(
+    "/{approval_id:str}", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.DECIDE
+)
 async def decide(
     request: ApiRequest, approval_id: InPath, data: Body[DecisionRequest]
 ) -> ApiResponse[RunAccepted]:
@@ -79,7 +82,12 @@ async def decide(
             ) from error
 
 
-@post("/runs/{run_id:str}/decisions", status_code=202, responses=refuses(404, 409, 429))
+@post(
+    "/runs/{run_id:str}/decisions",
+    status_code=202,
+    responses=refuses(404, 409, 429),
+    needs=TokenScope.DECIDE,
+)
 async def decide_run(
     request: ApiRequest, run_id: InPath, data: Body[RunDecisionRequest]
 ) -> ApiResponse[RunAccepted]:
@@ -132,20 +140,20 @@ async def _decided(
         recorded,
         recipe=recipe,
         decisions={view.key: word_of(decision)},
-        decided_by=data.by,
+        decided_by=request.caller.decides_as(data.by),
     )
     await app_state.run_manager.begin(run)
     return await accepted(request, StartedRun(run.run_id, run.session_id))
 
 
-@get("/health", security=[{}])
+@get("/health", security=[{}], needs=None)
 async def get_health(request: ApiRequest) -> Health:
     """Whether the server answers; needs no token."""
     is_stopping = request.app_state.run_manager.is_closing
     return Health(status="stopping" if is_stopping else "ok", version=__version__)
 
 
-@get("/ready", security=[{}])
+@get("/ready", security=[{}], needs=None)
 async def get_ready(request: ApiRequest) -> Ready:
     """Whether the server takes runs: its database answers; needs no token."""
     app_state = request.app_state
@@ -168,7 +176,7 @@ def _not_ready(code: str, message: str) -> RefusedError:
     return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, code, message, headers=headers)
 
 
-@get("/system")
+@get("/system", needs=TokenScope.READ)
 async def get_system(request: ApiRequest) -> SystemView:
     """The server's version, journal and load."""
     app_state = request.app_state
@@ -180,10 +188,15 @@ async def get_system(request: ApiRequest) -> SystemView:
         max_runs=app_state.options.max_runs,
         followers=app_state.channels.count,
         models=app_state.runtime.settings.caller_models,
+        caller=CallerView(
+            name=request.caller.name,
+            scopes=tuple(sorted(request.caller.scopes)),
+            user=request.caller.user,
+        ),
     )
 
 
-@get("/changes", media_type=EVENT_STREAM, include_in_schema=False)
+@get("/changes", media_type=EVENT_STREAM, include_in_schema=False, needs=TokenScope.READ)
 async def follow_changes(request: ApiRequest) -> EventStream:
     """Say that runs or pending decisions have changed; for lists that stay up to date."""
     return request.app_state.changes.follow()

@@ -20,6 +20,7 @@ from minions.interfaces.server.endpoints import (
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.routes.runs import accepted
+from minions.interfaces.server.tokens import TokenScope
 from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.reading.load import recipe_from_document
@@ -27,7 +28,7 @@ from minions.recipe.reading.load import recipe_from_document
 __all__ = ["PLANS"]
 
 
-@post(status_code=202, responses=refuses(403, 404, 409, 429))
+@post(status_code=202, responses=refuses(403, 404, 409, 429), needs=TokenScope.RUN)
 async def start_plan(
     request: ApiRequest, data: Body[PlanRequest], idempotency_key: IdempotencyKey = None
 ) -> ApiResponse[RunAccepted]:
@@ -36,6 +37,8 @@ async def start_plan(
     It waits for the answer to its plan under `/approvals`, unless `approval` is `none`.
     """
     state = request.app_state
+    if data.approval == "none" and data.execute:
+        request.caller.require(TokenScope.DECIDE, "a plan that is carried out without approval")
     workspace = _workspace(data.workspace, state.options.plan_workspaces)
     choices = PlanChoices(
         needs_approval=data.approval == "required",
@@ -53,7 +56,7 @@ async def start_plan(
             "context": data.context or "",
         },
         session=data.session,
-        user=data.user,
+        user=request.caller.user_of(data.user),
         key=idempotency_key,
     )
     return await accepted(request, await state.starter.begin(wanted))

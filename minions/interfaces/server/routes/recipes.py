@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import Picture, picture_of
-from minions.contracts.errors import MinionsError, RecipeError, UsageError
+from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.documents.common import (
     Agents,
@@ -38,6 +39,7 @@ from minions.interfaces.server.http.problems import FaultView, fault_view
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.runs import accepted
+from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, StepSpec
 from minions.recipe.tool_specs import tool_specs
 
@@ -64,7 +66,7 @@ def is_chat(recipe: AgentRecipe) -> bool:
 # --- recipes --------------------------------------------------------------------------------------
 
 
-@get()
+@get(needs=TokenScope.READ)
 async def list_recipes(request: ApiRequest, asked: Asked[Page]) -> Recipes:
     """List the stored recipes; those with faults have no version and no steps."""
     stored = await asyncio.to_thread(request.app_state.recipe_store.all)
@@ -76,7 +78,7 @@ async def list_recipes(request: ApiRequest, asked: Asked[Page]) -> Recipes:
 def _row(stored: StoredRecipe) -> RecipeRow:
     recipe = stored.recipe
     if recipe is None:
-        return RecipeRow(id=stored.id, ok=False, faults=_faults(stored.error))
+        return RecipeRow(id=stored.id, ok=False, fault_count=stored.fault_count)
     return RecipeRow(
         id=stored.id,
         ok=True,
@@ -85,21 +87,18 @@ def _row(stored: StoredRecipe) -> RecipeRow:
         description=recipe.description,
         steps=len(recipe.steps),
         is_agent=is_chat(recipe),
-        warnings=tuple(map(fault_view, stored.warnings)),
+        warnings=_warnings(stored),
     )
 
 
-def _faults(error: MinionsError | None) -> tuple[FaultView, ...]:
-    if isinstance(error, RecipeError):
-        return tuple(map(fault_view, error.faults))
-    if error is None:
-        return ()
-    return (
-        FaultView(code=error.error_code, message=error.message, file="<recipe>", line=1, column=1),
+def _warnings(stored: StoredRecipe) -> tuple[FaultView, ...]:
+    """What the check warned of, with the names of files and without their folders."""
+    return tuple(
+        evolve(fault_view(each), file=PurePath(each.file).name) for each in stored.warnings
     )
 
 
-@get("/{recipe_id:str}", responses=refuses(404))
+@get("/{recipe_id:str}", responses=refuses(404), needs=TokenScope.READ)
 async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
     """One recipe: its inputs, its steps, and what its check warns of."""
     stored = await asyncio.to_thread(request.app_state.recipe_store.find, recipe_id)
@@ -113,7 +112,7 @@ async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
         is_agent=is_chat(recipe),
         inputs=tuple(_input(name, spec) for name, spec in recipe.inputs.items()),
         steps=tuple(_steps(recipe)),
-        warnings=tuple(map(fault_view, stored.warnings)),
+        warnings=_warnings(stored),
         links={"graph": request.link(f"{path}/graph"), "schema": request.link(f"{path}/schema")},
     )
 
@@ -145,7 +144,7 @@ def _steps(recipe: AgentRecipe) -> Sequence[StepOfRecipe]:
     ]
 
 
-@get("/{recipe_id:str}/graph", responses=refuses(404), texts=PICTURE_TYPES)
+@get("/{recipe_id:str}/graph", responses=refuses(404), texts=PICTURE_TYPES, needs=TokenScope.READ)
 async def draw_recipe(
     request: ApiRequest, recipe_id: InPath, asked: Asked[PictureForm]
 ) -> ApiResponse[dict[str, object]]:
@@ -170,7 +169,7 @@ def picture_answer(picture: Picture, form: PictureForm) -> ApiResponse[dict[str,
     return answer(picture_to_json(picture))
 
 
-@get("/{recipe_id:str}/schema", responses=refuses(404))
+@get("/{recipe_id:str}/schema", responses=refuses(404), needs=TokenScope.READ)
 async def get_inputs_schema(request: ApiRequest, recipe_id: InPath) -> dict[str, JsonValue]:
     """The JSON Schema of the recipe's inputs."""
     recipe = await _recipe(request, recipe_id)
@@ -195,7 +194,7 @@ async def get_inputs_schema(request: ApiRequest, recipe_id: InPath) -> dict[str,
 # --- agents ---------------------------------------------------------------------------------------
 
 
-@get()
+@get(needs=TokenScope.READ)
 async def list_agents(request: ApiRequest, asked: Asked[Page]) -> Agents:
     """List the recipes as agents: chat agents take a message, others inputs."""
     stored = await asyncio.to_thread(request.app_state.recipe_store.all)
@@ -213,7 +212,7 @@ async def list_agents(request: ApiRequest, asked: Asked[Page]) -> Agents:
     return Agents(agents=views, total=len(able), limit=limit, offset=offset)
 
 
-@post("/{name:str}/run", status_code=202, responses=refuses(404, 409, 429))
+@post("/{name:str}/run", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
 async def run_agent(
     request: ApiRequest,
     name: InPath,
@@ -230,7 +229,7 @@ async def run_agent(
         recipe=name,
         inputs=inputs,
         session=data.session,
-        user=data.user,
+        user=request.caller.user_of(data.user),
         key=idempotency_key,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))

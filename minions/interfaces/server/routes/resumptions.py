@@ -30,6 +30,7 @@ from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.routes.recipes import PICTURE_TYPES, PictureForm, picture_answer
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
+from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["RESUMPTIONS"]
@@ -45,7 +46,7 @@ class AgainRequest:
     """Inputs that replace those of the run: steps that read them run again."""
 
 
-@post("/resume", status_code=202, responses=refuses(404, 409, 429))
+@post("/resume", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
 async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAccepted]:
     """Resume a run that was killed, cancelled or stopped."""
     runtime = request.app_state.runtime
@@ -55,7 +56,7 @@ async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAcce
     return await _started(request, executor.prepare_resume(recorded, recipe=recipe))
 
 
-@post("/retry", status_code=202, responses=refuses(404, 409, 429))
+@post("/retry", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
 async def retry_run(
     request: ApiRequest, run_id: InPath, data: Body[AgainRequest]
 ) -> ApiResponse[RunAccepted]:
@@ -80,7 +81,7 @@ async def retry_run(
     return await _started(request, run)
 
 
-@post("/rollback", status_code=200, responses=refuses(404, 409))
+@post("/rollback", status_code=200, responses=refuses(404, 409), needs=TokenScope.ADMIN)
 async def roll_back_files(
     request: ApiRequest, run_id: InPath, data: Body[RollbackRequest]
 ) -> RollbackView:
@@ -91,7 +92,7 @@ async def roll_back_files(
     return RollbackView.of(report)
 
 
-@get("/graph", responses=refuses(404, 409), texts=PICTURE_TYPES)
+@get("/graph", responses=refuses(404, 409), texts=PICTURE_TYPES, needs=TokenScope.READ)
 async def draw_run(
     request: ApiRequest, run_id: InPath, asked: Asked[PictureForm]
 ) -> ApiResponse[dict[str, object]]:

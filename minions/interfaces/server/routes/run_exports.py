@@ -23,6 +23,7 @@ from minions.interfaces.server.endpoints import (
 )
 from minions.interfaces.server.http.responses import json_bytes
 from minions.interfaces.server.routes.run_views import find_exact
+from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["RUN_EXPORTS"]
 
@@ -30,7 +31,7 @@ _LINES: Final = "application/x-ndjson"
 _HTML: Final = "text/html"
 
 
-@get("/search", responses=refuses(404, 409))
+@get("/search", responses=refuses(404, 409), needs=TokenScope.READ)
 async def search_run(request: ApiRequest, run_id: InPath, asked: Asked[SearchQuery]) -> SearchHits:
     """Search a text in the prompts, answers, calls, outputs and errors of a run."""
     journal = request.app_state.journal
@@ -53,7 +54,7 @@ async def search_run(request: ApiRequest, run_id: InPath, asked: Asked[SearchQue
     )
 
 
-@get("/journal", media_type=_LINES, responses=refuses(404, 409))
+@get("/journal", media_type=_LINES, responses=refuses(404, 409), needs=TokenScope.READ)
 async def get_run_journal(request: ApiRequest, run_id: InPath) -> ApiResponse[str]:
     """All entries of the run's journal as JSON lines, those of superseded executions, too."""
     journal = request.app_state.journal
@@ -76,7 +77,7 @@ def _lines(rows: Sequence[JournalEntry]) -> Iterator[bytes]:
         yield json_bytes(line) + b"\n"
 
 
-@get("/export.html", media_type=_HTML, responses=refuses(404, 409))
+@get("/export.html", media_type=_HTML, responses=refuses(404, 409), needs=TokenScope.READ)
 async def export_run(request: ApiRequest, run_id: InPath) -> ApiResponse[str]:
     """The run as one HTML file without scripts, to send to somebody; secrets are masked."""
     app_state = request.app_state

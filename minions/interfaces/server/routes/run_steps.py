@@ -33,6 +33,7 @@ from minions.interfaces.server.endpoints import (
     refuses,
 )
 from minions.interfaces.server.routes.run_views import find_exact, prompt_view, run_view, step_view
+from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["RUN_STEPS", "totals_view"]
 
@@ -45,7 +46,7 @@ _STEP_VALUES: Final = (
 """The places of a `StepView` that may hold large values."""
 
 
-@get("/items", responses=refuses(404, 409))
+@get("/items", responses=refuses(404, 409), needs=TokenScope.READ)
 async def list_run_items(request: ApiRequest, run_id: InPath, asked: Asked[ItemsPage]) -> Items:
     """List the items of a loop, by index; none where the run has no such loop."""
     journal = request.app_state.journal
@@ -61,7 +62,7 @@ async def list_run_items(request: ApiRequest, run_id: InPath, asked: Asked[Items
     )
 
 
-@get("/steps", responses=refuses(404, 409))
+@get("/steps", responses=refuses(404, 409), needs=TokenScope.READ)
 async def get_run_step(
     request: ApiRequest, run_id: InPath, asked: Asked[StepAddress]
 ) -> ApiResponse[StepView]:
@@ -70,7 +71,7 @@ async def get_run_step(
     return answer(view if asked.cut is None else cut_at(encode(view), _STEP_VALUES, asked.cut))
 
 
-@get("/value", responses=refuses(404, 409))
+@get("/value", responses=refuses(404, 409), needs=TokenScope.READ)
 async def get_run_value(
     request: ApiRequest, run_id: InPath, asked: Asked[ValueAddress]
 ) -> ValueView:

@@ -47,21 +47,25 @@ from minions.interfaces.server.routes.run_views import (
     run_row,
     run_view,
 )
+from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["RUNS", "accepted", "position_after"]
 
 
-@post(status_code=202, responses=refuses(404, 409, 429))
+@post(status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
 async def start_run(
     request: ApiRequest, data: Body[RunRequest], idempotency_key: IdempotencyKey = None
 ) -> ApiResponse[RunAccepted]:
     """Start a run of a stored recipe; it continues in the background."""
+    if data.recipe_text is not None:
+        # Such a recipe says itself what needs approval: it would replace the scope `decide`.
+        request.caller.require(TokenScope.ADMIN, "a recipe in the request")
     wanted = RequestedRun(
         recipe=data.recipe,
         recipe_text=data.recipe_text,
         inputs=data.inputs,
         session=data.session,
-        user=data.user,
+        user=request.caller.user_of(data.user),
         key=idempotency_key,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))
@@ -80,7 +84,7 @@ async def accepted(request: ApiRequest, begun: StartedRun) -> ApiResponse[RunAcc
     return ApiResponse(reply, headers=headers)
 
 
-@get()
+@get(needs=TokenScope.READ)
 async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
     """List all runs, the newest first."""
     app_state = request.app_state
@@ -101,7 +105,7 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
     return Runs(runs=tuple(rows), total=total, limit=asked.limit, offset=asked.offset)
 
 
-@get("/{run_id:str}", responses=refuses(404, 409))
+@get("/{run_id:str}", responses=refuses(404, 409), needs=TokenScope.READ)
 async def get_run(
     request: ApiRequest, run_id: InPath, asked: Asked[RunParts]
 ) -> ApiResponse[RunView]:
@@ -113,7 +117,7 @@ async def get_run(
     return answer(view if asked.cut is None else cut_at(encode(view), RUN_VALUES, asked.cut))
 
 
-@post("/{run_id:str}/cancel", status_code=202, responses=refuses(404, 409))
+@post("/{run_id:str}/cancel", status_code=202, responses=refuses(404, 409), needs=TokenScope.RUN)
 async def cancel_run(request: ApiRequest, run_id: InPath) -> CancelView:
     """Cancel the run; it can be resumed."""
     is_active = request.app_state.run_manager.cancel(run_id)
@@ -131,7 +135,12 @@ async def cancel_run(request: ApiRequest, run_id: InPath) -> CancelView:
     )
 
 
-@get("/{run_id:str}/events", media_type=EVENT_STREAM, responses=refuses(404, 409))
+@get(
+    "/{run_id:str}/events",
+    media_type=EVENT_STREAM,
+    responses=refuses(404, 409),
+    needs=TokenScope.READ,
+)
 async def follow_run(
     request: ApiRequest,
     run_id: InPath,

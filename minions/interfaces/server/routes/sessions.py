@@ -43,6 +43,7 @@ from minions.interfaces.server.endpoints import (
 from minions.interfaces.server.http.responses import EVENT_STREAM
 from minions.interfaces.server.routes.runs import position_after
 from minions.interfaces.server.routes.text_filter import has_words
+from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
@@ -61,7 +62,7 @@ async def session_of(request: ApiRequest, session_id: str) -> Session:
 # --- the sessions themselves ----------------------------------------------------------------------
 
 
-@get(responses=refuses(404, 409))
+@get(responses=refuses(404, 409), needs=TokenScope.READ)
 async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiResponse[Sessions]:
     """List all sessions, the newest first."""
     limit, offset, text = asked.limit, asked.offset, asked.text
@@ -83,13 +84,13 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
     return answer(reply)
 
 
-@post(responses=refuses(404, 409))
+@post(responses=refuses(404, 409), needs=TokenScope.RUN)
 async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResponse[SessionView]:
     """Create a session of a recipe."""
     app_state = request.app_state
     recipe = await asyncio.to_thread(app_state.recipe_store.get, data.recipe)
     _check_inputs(recipe, data.inputs)
-    app_state.runtime.check_secrets(recipe, data.inputs)
+    app_state.runtime.check_inputs(recipe, data.inputs)
     session = await app_state.repository.create_session(
         data.recipe, name=data.name, inputs=data.inputs
     )
@@ -116,7 +117,7 @@ def _check_inputs(recipe: AgentRecipe, given: Mapping[str, JsonValue]) -> None:
     resolve_inputs(evolve(recipe, inputs=declared), given, base=Path.cwd())
 
 
-@get("/{session_id:str}", responses=refuses(404, 409))
+@get("/{session_id:str}", responses=refuses(404, 409), needs=TokenScope.READ)
 async def get_session(request: ApiRequest, session_id: InPath) -> ApiResponse[SessionView]:
     """One session."""
     session = await session_of(request, session_id)
@@ -133,7 +134,7 @@ def _view(request: ApiRequest, session: Session) -> dict[str, JsonValue]:
     return {**session.to_json(), "is_active": is_active}
 
 
-@delete("/{session_id:str}", responses=refuses(404, 409))
+@delete("/{session_id:str}", responses=refuses(404, 409), needs=TokenScope.ADMIN)
 async def forget_session(request: ApiRequest, session_id: InPath) -> None:
     """Forget the session and all its runs."""
     session = await session_of(request, session_id)
@@ -141,7 +142,12 @@ async def forget_session(request: ApiRequest, session_id: InPath) -> None:
     request.app_state.channels.close_session(session.id)
 
 
-@get("/{session_id:str}/events", media_type=EVENT_STREAM, responses=refuses(404, 409))
+@get(
+    "/{session_id:str}/events",
+    media_type=EVENT_STREAM,
+    responses=refuses(404, 409),
+    needs=TokenScope.READ,
+)
 async def follow_session(
     request: ApiRequest,
     session_id: InPath,
@@ -156,7 +162,7 @@ async def follow_session(
 # --- steps ----------------------------------------------------------------------------------------
 
 
-@get("/{session_id:str}/steps", responses=refuses(404, 409))
+@get("/{session_id:str}/steps", responses=refuses(404, 409), needs=TokenScope.READ)
 async def list_steps(
     request: ApiRequest, session_id: InPath, asked: Asked[StepRange]
 ) -> ApiResponse[Steps]:
@@ -172,7 +178,7 @@ async def list_steps(
     return answer(reply)
 
 
-@get("/{session_id:str}/steps/{sequence:str}", responses=refuses(404, 409))
+@get("/{session_id:str}/steps/{sequence:str}", responses=refuses(404, 409), needs=TokenScope.READ)
 async def get_step(
     request: ApiRequest, session_id: InPath, sequence: InPath
 ) -> ApiResponse[StepView]:
@@ -184,7 +190,9 @@ async def get_step(
     return answer(step.to_json())
 
 
-@delete("/{session_id:str}/steps", status_code=200, responses=refuses(404, 409))
+@delete(
+    "/{session_id:str}/steps", status_code=200, responses=refuses(404, 409), needs=TokenScope.ADMIN
+)
 async def delete_steps(request: ApiRequest, session_id: InPath, asked: Asked[StepsFrom]) -> CutView:
     """Remove a step and all after it from the conversation."""
     session, start = await session_of(request, session_id), asked.start_seq
@@ -192,7 +200,7 @@ async def delete_steps(request: ApiRequest, session_id: InPath, asked: Asked[Ste
     return CutView(deleted_count=count, session_id=session.id, start_seq=start)
 
 
-@get("/{session_id:str}/context", responses=refuses(404, 409))
+@get("/{session_id:str}/context", responses=refuses(404, 409), needs=TokenScope.READ)
 async def get_context(request: ApiRequest, session_id: InPath) -> ContextView:
     """The conversation in the provider's form, and a summary."""
     session, repository = await session_of(request, session_id), request.app_state.repository
@@ -201,7 +209,7 @@ async def get_context(request: ApiRequest, session_id: InPath) -> ContextView:
     return ContextView(session_id=session.id, messages=tuple(messages), summary=summary)
 
 
-@post("/{session_id:str}/fork", responses=refuses(404, 409))
+@post("/{session_id:str}/fork", responses=refuses(404, 409), needs=TokenScope.RUN)
 async def fork_session(
     request: ApiRequest, session_id: InPath, data: Body[ForkRequest]
 ) -> ApiResponse[ForkView]:

@@ -21,6 +21,7 @@ from minions.interfaces.server.endpoints import ApiRequest, Body, EventStream, I
 from minions.interfaces.server.http.responses import EVENT_STREAM, Answer
 from minions.interfaces.server.live.frames import frame_of
 from minions.interfaces.server.routes.sessions import session_of
+from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["TURNS"]
 
@@ -38,13 +39,16 @@ _CUT_OFF = (
     status_code=200,
     media_type=EVENT_STREAM,
     responses=refuses(404, 409, 429),
+    needs=TokenScope.RUN,
 )
 async def send_message(
     request: ApiRequest, session_id: InPath, data: Body[MessageRequest]
 ) -> EventStream:
     """Send a message: one turn of the session, as events."""
     session = await session_of(request, session_id)
-    runner = await _runner(request, session, model=data.model, user=data.user)
+    runner = await _runner(
+        request, session, model=data.model, user=request.caller.user_of(data.user)
+    )
     return await _streamed(request, await runner.prepare_turn(session, data.content))
 
 
@@ -53,13 +57,14 @@ async def send_message(
     status_code=200,
     media_type=EVENT_STREAM,
     responses=refuses(404, 409, 429),
+    needs=TokenScope.RUN,
 )
 async def retry_session(
     request: ApiRequest, session_id: InPath, data: Body[RetryRequest]
 ) -> EventStream:
     """Regenerate the session from a step on, as events."""
     session = await session_of(request, session_id)
-    runner = await _runner(request, session, user=data.user)
+    runner = await _runner(request, session, user=request.caller.user_of(data.user))
     return await _streamed(request, await runner.prepare_retry(session, data.sequence))
 
 
@@ -68,6 +73,7 @@ async def retry_session(
     status_code=200,
     media_type=EVENT_STREAM,
     responses=refuses(404, 409, 429),
+    needs=TokenScope.RUN,
 )
 async def resume_session(request: ApiRequest, session_id: InPath) -> EventStream:
     """Resume the session, as events."""

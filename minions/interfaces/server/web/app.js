@@ -1,7 +1,7 @@
 // The frame around the views: routes by hash, the token, the header, keys.
 
 import { connection, connectionState, followChanges, get, hasToken, keepToken, takeTokenFromAddress } from "./api.js";
-import { LINE, empty, fill, h, loading, problem, shape } from "./dom.js";
+import { LINE, empty, fill, h, loading, problem, rights, setCaller, shape } from "./dom.js";
 import { showApprovals } from "./approvals.js";
 import { showCompare } from "./compare.js";
 import { showRun } from "./run.js";
@@ -109,7 +109,7 @@ function showLogin(isRefused = false) {
 		if (!token) return;
 		keepToken(token);
 		try {
-			await get("/recipes?limit=1");
+			await get("/system");
 			begin();
 		} catch (problem_) {
 			if (problem_.status !== 401) error.textContent = problem_.message; // 401 shows this again by itself
@@ -128,7 +128,10 @@ const logo = () => h("img", { src: "icon.svg", alt: "", width: "20", height: "20
 
 // --- the header
 
-function begin() {
+async function begin() {
+	const known = await get("/system").catch((error) => error);
+	if (known.status === 401) return; // the token is asked for already
+	setCaller(known.caller ?? null);
 	const badge = h("span.count", { hidden: true });
 	const links = NAV.map(([href, label]) => h("a", { href: `#${href}` }, label, href === "/approvals" ? badge : null));
 	const line = h("span.line", { role: "status" });
@@ -139,7 +142,7 @@ function begin() {
 		fill(line, shape(kind), h("span", word));
 	};
 	fill(top_, h("a.brand", { href: "#/runs", "aria-label": "Minions, all runs" }, logo(), h("span", "Minions")),
-		h("nav", { "aria-label": "Main" }, links), line, themeChoice(), h("a.button.primary", { href: "#/new", text: "Start a run" }));
+		h("nav", { "aria-label": "Main" }, links), line, rights(), themeChoice(), h("a.button.primary", { href: "#/new", text: "Start a run" }));
 	top_.hidden = false;
 	counting?.abort();
 	counting = new AbortController();

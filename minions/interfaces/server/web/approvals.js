@@ -1,7 +1,7 @@
 // Pending decisions of runs, and how they are made.
 
 import { enc, get, onChange, post } from "./api.js";
-import { Rows, action, callout, count, empty, fill, h, loading, note, pretty, problem, tag, time } from "./dom.js";
+import { Rows, action, callout, count, empty, fill, h, loading, note, ownName, pretty, problem, tag, time } from "./dom.js";
 import { Field } from "./form.js";
 import { planDiff } from "./plandiff.js";
 import { code } from "./text.js";
@@ -81,7 +81,7 @@ export function decisionCard(waiting, { onDecided, onSend = () => {}, isInline =
 		h("header.row", waiting.what === "unreadable" ? tag("bad", "unreadable") : tag("wait", waiting.what === "answer" ? "question" : waiting.what),
 			h("h2", { tabindex: "-1" }, isCall ? ["May ", h("code", waiting.tool), " be called?"] : plan ? "Carry out this plan?" : waiting.question ?? waiting.words)),
 		h("p.muted", isInline ? null : [h("a", { href: `#/runs/${enc(waiting.run_id)}`, text: waiting.recipe }), ", "], waiting.step_id ? ["step ", h("a", { href: `#/runs/${enc(waiting.run_id)}?step=${enc(waiting.step_id)}` }, h("code", waiting.step_id))] : null),
-		parts[waiting.what](waiting, decide), waiting.what === "unreadable" ? null : h("label.by", h("span.hint", "Your name, for others (optional)"), by), said);
+		parts[waiting.what](waiting, decide), waiting.what === "unreadable" ? null : h("label.by", h("span.hint", ownName() === null ? "Your name, for others (optional)" : "Your name is that of your token"), by), said);
 	return card;
 }
 
@@ -90,7 +90,8 @@ const NAME = "minions.name";
 /** Who decides, as they say; the browser keeps it. */
 function nameField() {
 	const input = h("input", { name: "by", autocomplete: "off", maxlength: "100", spellcheck: "false" });
-	input.value = localStorage.getItem(NAME) ?? "";
+	input.value = ownName() ?? localStorage.getItem(NAME) ?? "";
+	input.readOnly = ownName() !== null;
 	input.addEventListener("change", () => localStorage.setItem(NAME, input.value.trim()));
 	return input;
 }
@@ -124,9 +125,9 @@ function doubtPart(waiting, decide) {
 		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"),
 		h("p.hint", "Find out whether the call had its effect."),
 		h("div.row",
-			action("Make it again", decide({ decision: "redo" }, "The call is made again."), { class: "danger" }),
-			action("Declare it done", decide({ decision: "done" }, "Declared done; the run is resumed.")),
-			action("Declare it failed", decide({ decision: "fail" }, "Declared failed; the run is resumed."))),
+			action("Make it again", decide({ decision: "redo" }, "The call is made again."), { needs: "decide", class: "danger" }),
+			action("Declare it done", decide({ decision: "done" }, "Declared done; the run is resumed."), { needs: "decide" }),
+			action("Declare it failed", decide({ decision: "fail" }, "Declared failed; the run is resumed."), { needs: "decide" })),
 	];
 }
 
@@ -139,7 +140,7 @@ function callPart(waiting, decide) {
 		const { value, problem: wrong } = edited.read();
 		if (wrong) edited.field.input.focus();
 		else await decide(value === undefined ? body("approve") : body("approve", { arguments: value }), value === undefined ? "Approved; the run is resumed." : "Approved with the edited arguments; the run is resumed.")();
-	}, { class: "primary" });
+	}, { needs: "decide", class: "primary" });
 	edited.onChange = (isEdited) => (approve.textContent = isEdited ? "Approve as edited" : "Approve");
 	return [
 		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"), edited.el,
@@ -147,7 +148,7 @@ function callPart(waiting, decide) {
 		reason.el,
 		h("div.row",
 			approve,
-			action("Reject", reject, { class: "danger" })),
+			action("Reject", reject, { needs: "decide", class: "danger" })),
 	];
 }
 
@@ -213,12 +214,12 @@ function planPart(waiting, decide) {
 		diff ? [planDiff(diff), h("details", h("summary", "The whole plan"), code(text, "Plan"))] : code(text, "Plan"),
 		notes ? h("p.hint.lines", { text: notes }) : null,
 		h("div.row",
-			action("Carry it out", said("The plan is carried out.", "yes"), { class: "primary" }),
-			action("Reject", said("Rejected; nothing was done.", "no"), { class: "danger" })),
+			action("Carry it out", said("The plan is carried out.", "yes"), { needs: "decide", class: "primary" }),
+			action("Reject", said("Rejected; nothing was done.", "no"), { needs: "decide", class: "danger" })),
 		h("details.edit", h("summary", "Edit the plan"), h("p.hint", "Steps, goals, files and order may be changed. A plan with faults is shown again with them."), edited.el,
-			h("div.row", action("Carry it out as edited", send(edited, "The edited plan is carried out.")))),
+			h("div.row", action("Carry it out as edited", send(edited, "The edited plan is carried out."), { needs: "decide" }))),
 		h("details.edit", h("summary", "Let it be planned again"), wish.el,
-			h("div.row", action("Plan again", send(wish, "It is planned again.")))),
+			h("div.row", action("Plan again", send(wish, "It is planned again."), { needs: "decide" }))),
 	];
 }
 
@@ -231,6 +232,6 @@ function answerPart(waiting, decide) {
 		if (wrong) field.input.focus();
 		else await decide({ decision: "answer", value }, "Answered; the run is resumed.")();
 	};
-	const button = action("Answer", send, { class: "primary" });
+	const button = action("Answer", send, { needs: "decide", class: "primary" });
 	return h("form", { novalidate: true, onsubmit: (event) => (event.preventDefault(), button.click()) }, field.el, h("div.row", button));
 }

@@ -214,9 +214,36 @@ export function note(text, kind = "") {
 /** Shape and word of each state of the connection. */
 export const LINE = { live: ["good", "live"], reconnecting: ["run", "reconnecting…"], gone: ["bad", "server gone"] };
 
-/** A button that is busy while its action goes on, and tells when it fails. */
-export function action(label, act, props = {}) {
-	const button = h("button", { ...props, text: label });
+// --- what the token lets one do
+
+let caller = null;
+
+/** Whose token it is and what it lets them do, as `GET /system` says it; null: everything. */
+export const setCaller = (known) => (caller = known);
+
+/** Why that scope's controls do not work; null: they do. */
+export const lacks = (scope) => (!scope || !caller || caller.scopes.includes(scope) ? null : `Your token lacks the scope "${scope}".`);
+
+/** The name as which the token decides; null: it has none. */
+export const ownName = () => caller?.name ?? null;
+
+/** The control, which says why where it does not work. */
+export function needs(scope, control) {
+	const reason = lacks(scope);
+	if (reason) Object.assign(control, { disabled: true, title: reason });
+	return control;
+}
+
+/** What the header says of a token that may not do everything; null: nothing. */
+export function rights() {
+	if (!caller || caller.scopes.includes("admin")) return null;
+	const may = caller.scopes.length === 1 && caller.scopes[0] === "read" ? "read only" : `may ${caller.scopes.join(", ")}`;
+	return tag("stop", may, "muted", `Your token${caller.name === null ? "" : ` '${caller.name}'`} has the scopes ${caller.scopes.join(", ")}. Other buttons are disabled.`);
+}
+
+/** A button that is busy while its action goes on, and tells when it fails. `needs`: the scope of the token. */
+export function action(label, act, { needs: scope = null, ...props } = {}) {
+	const button = needs(scope, h("button", { ...props, text: label }));
 	button.addEventListener("click", async () => {
 		if (button.getAttribute("aria-busy") === "true") return;
 		button.setAttribute("aria-busy", "true");

@@ -20,7 +20,7 @@ export class Drawer {
 	 */
 	constructor({ leave, retry, path, href, signal }) {
 		Object.assign(this, { leave, path, href, signal });
-		this.again = action("Retry from here", () => retry(this.id), { title: "This step and those after it run again" });
+		this.again = action("Retry from here", () => retry(this.id), { needs: "run", title: "This step and those after it run again" });
 		this.title = h("h2", { id: "drawer-title", tabindex: "-1" });
 		this.state = h("span");
 		this.loop = h("a.quiet-link", { hidden: true, text: "All items" });

@@ -37,7 +37,7 @@ export class Rollback {
 	button() {
 		return [
 			h("p.muted", "The run recorded what the files were before it changed them."),
-			h("div.row", action("Roll back files…", () => this.preview(), { title: "Shows first what would be done" }))];
+			h("div.row", action("Roll back files…", () => this.preview(), { needs: "admin", title: "Shows first what would be done" }))];
 	}
 
 	/** What would be done, with the question whether to do it. */

@@ -245,10 +245,10 @@ class RunPage {
 	paintButtons(status) {
 		if (!changed(this, "buttons", status)) return;
 		fill(this.buttons,
-			isOn(status) && action("Stop", () => this.stop(), { class: "stop", disabled: status === "cancelling" }),
-			CUT_OFF.includes(status) && action("Resume", () => this.again("resume"), { class: "primary" }),
-			["failed", "partial"].includes(status) && action("Retry", () => this.again("retry"), { class: "primary", title: "Failed steps run again; what is done is kept" }),
-			!isOn(status) && status !== "rejected" && action("Run again", () => this.runAgain(), { title: "A new run with the same inputs" }),
+			isOn(status) && action("Stop", () => this.stop(), { needs: "run", class: "stop", disabled: status === "cancelling" }),
+			CUT_OFF.includes(status) && action("Resume", () => this.again("resume"), { needs: "run", class: "primary" }),
+			["failed", "partial"].includes(status) && action("Retry", () => this.again("retry"), { needs: "run", class: "primary", title: "Failed steps run again; what is done is kept" }),
+			!isOn(status) && status !== "rejected" && action("Run again", () => this.runAgain(), { needs: "run", title: "A new run with the same inputs" }),
 			h("a.button", { href: `#/compare?a=${enc(this.view.run_id)}` }, "Compare"),
 			h("a.button", { href: `#/sessions/${enc(this.view.session_id)}`, title: "The conversation, and forks of it" }, "Session"));
 	}

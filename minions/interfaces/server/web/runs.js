@@ -1,7 +1,7 @@
 // The list of runs, and the form that begins one.
 
 import { enc, get, post } from "./api.js";
-import { between, chip, cost, count, duration, empty, fill, h, loading, plural, shortId, statusOf, time, tag } from "./dom.js";
+import { between, chip, cost, count, duration, empty, fill, h, loading, needs, plural, shortId, statusOf, time, tag } from "./dom.js";
 import { Fields } from "./form.js";
 import { LiveList, cell, choice, main, num, offer, state } from "./list.js";
 import { go } from "./app.js";
@@ -72,7 +72,7 @@ export async function showNew({ root, query, signal }) {
 	const place = h("section.panel", h("p.muted", "Choose a recipe; its inputs are asked for here."));
 	const links = all.map((recipe) => h("li", h("a.pick-recipe", { href: recipe.ok ? `#/new?recipe=${enc(recipe.id)}` : "#/system", "aria-current": recipe.id === wanted && "true" },
 		h("span.strong", recipe.name || recipe.id),
-		recipe.ok ? h("span.muted", recipe.description) : tag("bad", plural(recipe.faults.length, "fault")))));
+		recipe.ok ? h("span.muted", recipe.description) : tag("bad", plural(recipe.fault_count, "fault")))));
 	fill(root, h("h1", "Start a run"),
 		all.length
 			? h("div.split.new-run", h("nav.panel", { "aria-label": "Recipes" }, h("ul.plain", links)), place)
@@ -83,8 +83,8 @@ export async function showNew({ root, query, signal }) {
 function showForm(place, recipe) {
 	const fields = new Fields(recipe.inputs);
 	let key = "", keyOf = "";
-	const start = h("button", { type: "submit", class: "primary", text: "Start" });
-	const chat = recipe.is_agent ? h("button", { text: "Open a conversation",
+	const start = needs("run", h("button", { type: "submit", class: "primary", text: "Start" }));
+	const chat = recipe.is_agent ? needs("run", h("button", { text: "Open a conversation",
 		onclick: async () => {
 			try {
 				const session = await post("/sessions", { recipe: recipe.id });
@@ -92,7 +92,7 @@ function showForm(place, recipe) {
 			} catch (error) {
 				fields.refuse(error);
 			}
-		} }) : null;
+		} })) : null;
 	const form = h("form", { novalidate: true,
 		onsubmit: async (event) => {
 			event.preventDefault();

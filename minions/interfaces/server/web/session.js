@@ -1,7 +1,7 @@
 // Sessions: the list, and one conversation with its turns, regenerations and forks.
 
 import { begin, enc, follow, get, post } from "./api.js";
-import { Rows, action, callout, changed, chip, cost, count, duration, empty, fill, h, loading, note, plural, shortId, time } from "./dom.js";
+import { Rows, action, callout, changed, chip, cost, count, duration, empty, fill, h, lacks, loading, needs, note, plural, shortId, time } from "./dom.js";
 import { LiveList, cell, main, runsOf, state } from "./list.js";
 import { decisionCard } from "./approvals.js";
 import { writing } from "./drawer.js";
@@ -51,7 +51,7 @@ class Conversation {
 		this.tree = h("div", loading("forks"));
 		this.waits = h("div.stack");
 		this.input = h("textarea", { rows: "3", "aria-label": "Your message", placeholder: "Say something. Ctrl+Enter sends." });
-		this.send = h("button", { type: "submit", class: "primary", text: "Send" });
+		this.send = needs("run", h("button", { type: "submit", class: "primary", text: "Send" }));
 		this.model = h("select", { "aria-label": "Model", hidden: true }, h("option", { value: "", text: "The recipe's model" }));
 		if (session.recipe) this.offerModels();
 		this.buttons = h("span.row");
@@ -223,12 +223,12 @@ class Conversation {
 
 	paintForm() {
 		const isBusy = Boolean(this.running), last = this.steps.at(-1);
-		this.send.disabled = isBusy;
+		this.send.disabled = isBusy || lacks("run") !== null;
 		const hangs = last && !isBusy && !this.waiting?.length && (last.role !== "assistant" || last.tool_calls?.length || ["interrupted", "cancelled", "limit_reached"].includes(this.session.status));
 		if (!changed(this, "form", [this.running, hangs])) return;
 		fill(this.buttons,
-			isBusy ? action("Stop", () => post(`/runs/${enc(this.running)}/cancel`), { class: "stop" }) : null,
-			hangs ? action("Resume", () => this.turn(`${this.path}/resume`, {})) : null);
+			isBusy ? action("Stop", () => post(`/runs/${enc(this.running)}/cancel`), { needs: "run", class: "stop" }) : null,
+			hangs ? action("Resume", () => this.turn(`${this.path}/resume`, {}), { needs: "run" }) : null);
 	}
 
 	paintTailSoon() {
@@ -271,8 +271,8 @@ class Conversation {
 			(step.tool_calls ?? []).map((call) => h("details.call", h("summary", "asks for ", h("code.strong", call.function.name)), code(call.function.arguments, "Arguments"))),
 			h("footer", h("span.muted.tabular", known),
 				h("span.row.acts",
-					step.role === "assistant" && !isBusy && this.session.recipe ? action("Regenerate", () => this.regenerate(n, last), { class: "quiet", "aria-label": `Regenerate from message ${n}` }) : null,
-					action("Fork here", () => this.fork(n), { class: "quiet", "aria-label": `Fork at message ${n}` }),
+					step.role === "assistant" && !isBusy && this.session.recipe ? action("Regenerate", () => this.regenerate(n, last), { needs: "run", class: "quiet", "aria-label": `Regenerate from message ${n}` }) : null,
+					action("Fork here", () => this.fork(n), { needs: "run", class: "quiet", "aria-label": `Fork at message ${n}` }),
 					step.run_id ? h("a.quiet-link", { href: `#/runs/${enc(step.run_id)}`, text: "Run", "aria-label": `Run of message ${n}` }) : null)));
 	}
 
@@ -289,7 +289,7 @@ class Conversation {
 			note(error.message, "bad");
 		} finally {
 			this.paintForm();
-			this.send.disabled = Boolean(this.running);
+			this.send.disabled = Boolean(this.running) || lacks("run") !== null;
 			this.input.focus();
 		}
 	}

@@ -3,7 +3,6 @@
 import { connection, connectionState, dropToken, enc, get, poll } from "./api.js";
 import { LINE, Rows, changed, empty, fill, h, loading, plural, tag, time } from "./dom.js";
 import { cell, main, num, state } from "./list.js";
-import { faultView } from "./run.js";
 
 export async function showSystem({ root, signal }) {
 	const facts = h("dl.facts"), faults = h("div.stack"), line = h("dd");
@@ -66,7 +65,7 @@ class RecipeList {
 		this.rows.show(found, (each) => each.id, JSON.stringify, (each) => this.row(each));
 		const bad = this.all.filter((each) => !each.ok);
 		if (!changed(this, "faults", bad)) return;
-		fill(this.faults, bad.map((each) => h("section.panel", h("h3.row", each.id, tag("bad", plural(each.faults.length, "fault"))), h("div.stack", each.faults.map(faultView)))));
+		fill(this.faults, bad.map((each) => h("section.panel", h("h3.row", each.id, tag("bad", plural(each.fault_count, "fault"))), h("p.muted", "The server's log says which, and so does ", h("code", "minions validate"), " where the file is."))));
 	}
 
 	row(each) {

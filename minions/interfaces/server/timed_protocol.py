@@ -1,0 +1,168 @@
+"""HTTP/1.1 connections whose clients have a time limit. Importing this loads uvicorn.
+
+uvicorn times the pause between two requests only: not a head or a body that comes byte by byte,
+nor how large a head may become.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import ClassVar, Final, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.server.http.connections import Awaited, Connections, client_of
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.http.responses import json_bytes, refusal
+
+__all__ = ["TimedProtocol", "dropping_late", "protocol_of"]
+
+_MOST_HEAD_BYTES: Final = 65_536
+"""Bytes of a head that is not complete; a complete one has a lower limit."""
+_NO_ROOM: Final = RefusedError(
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "too-many-connections",
+    "Too many connections are open; no more at a time.",
+    headers={"retry-after": "1"},
+)
+_TOO_SLOW: Final = RefusedError(
+    HTTPStatus.REQUEST_TIMEOUT,
+    "slow-head",
+    "The head of the request was not complete in time.",
+)
+_TOO_LARGE: Final = RefusedError(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    "headers-too-large",
+    f"The head has more than {_MOST_HEAD_BYTES:,} bytes.",
+)
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """One connection, which tells what it waits for."""
+
+    open_connections: ClassVar[Connections]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Admit the connection, or refuse it at once."""
+        super().connection_made(transport)
+        self._is_in_head = True
+        self._is_in_body = False
+        self._head_bytes = 0
+        self._peer = _Peer(self, client_of(transport.get_extra_info("peername")), self.loop.time())
+        if not self.open_connections.add(self._peer, self._peer.since):
+            self._refuse(_NO_ROOM)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self.open_connections.remove(self._peer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came."""
+        if self.transport.is_closing():
+            return
+        before = self._peer.awaited
+        super().data_received(data)
+        self._note()
+        if self._peer.awaited is Awaited.HEAD and before in (Awaited.HEAD, Awaited.REQUEST):
+            self._head_bytes += len(data)
+            if self._head_bytes > _MOST_HEAD_BYTES:
+                self._refuse(_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request has come."""
+        self._is_in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head has come."""
+        self._is_in_head, self._is_in_body, self._head_bytes = False, True, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The whole request has come."""
+        self._is_in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The response was sent."""
+        super().on_response_complete()
+        self._note()
+
+    def drop(self) -> None:
+        """Close the connection; one in the middle of its head is told why."""
+        if self._is_in_head and self._head_bytes:
+            self._refuse(_TOO_SLOW)
+        else:
+            self.transport.close()
+
+    def _refuse(self, error: RefusedError) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_response_of(error))
+            self.transport.close()
+
+    def _note(self) -> None:
+        """Note what the connection waits for now, and since when."""
+        awaited = self._awaited()
+        if awaited is not self._peer.awaited:
+            self._peer.awaited, self._peer.since = awaited, self.loop.time()
+
+    def _awaited(self) -> Awaited | None:
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves None out
+        is_answered = cycle is None or cycle.response_complete
+        if self._is_in_body:
+            return Awaited.REST if is_answered else Awaited.BODY
+        if not is_answered or self.pipeline:
+            return None
+        return Awaited.HEAD if self._is_in_head else Awaited.REQUEST
+
+
+class _Peer:
+    """A connection as `Connections` sees it."""
+
+    def __init__(self, protocol: TimedProtocol, client: str, since: float) -> None:
+        self.client = client
+        self.awaited: Awaited | None = Awaited.HEAD
+        self.since = since
+        self.drop = protocol.drop
+
+
+def _response_of(error: RefusedError) -> bytes:
+    """The whole response for a connection whose request is not known."""
+    answer = refusal(error, "/")
+    body = json_bytes(cast("JsonValue", answer.body))
+    headers = {
+        "content-type": answer.media_type,
+        "content-length": str(len(body)),
+        "connection": "close",
+        **answer.headers,
+    }
+    lines = [f"HTTP/1.1 {error.status.value} {error.status.phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join((*lines, "\r\n")).encode("latin-1") + body
+
+
+def protocol_of(connections: Connections) -> type[TimedProtocol]:
+    """The protocol whose connections are counted there."""
+    return type("CountedProtocol", (TimedProtocol,), {"open_connections": connections})
+
+
+@contextlib.asynccontextmanager
+async def dropping_late(connections: Connections) -> AsyncIterator[None]:
+    """Close connections that wait too long, as long as the block runs."""
+    dropping = asyncio.ensure_future(_drop_late(connections))
+    try:
+        yield
+    finally:
+        dropping.cancel()
+
+
+async def _drop_late(connections: Connections) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(min(1.0, connections.limits.head_s / 4))
+        connections.drop_late(loop.time())

@@ -1,0 +1,103 @@
+"""The page with a token that may not do everything: what does not work is disabled and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from page_server import TOKEN, Served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+pytest.importorskip("playwright.sync_api", reason="the Python package playwright is missing")
+from playwright.sync_api import expect
+
+READER = "a-token-that-may-only-look"
+DECIDER = "a-token-that-may-look-and-decide"
+TABLE = f"""
+[[tokens]]
+name = "ops"
+token = "{TOKEN}"
+scopes = ["admin"]
+
+[[tokens]]
+name = "board"
+token = "{READER}"
+scopes = ["read"]
+
+[[tokens]]
+name = "ann"
+token = "{DECIDER}"
+scopes = ["read", "decide"]
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """With three tokens."""
+    served = Served(tmp_path_factory.mktemp("served") / "project")
+    _write(served.folder / "token")
+    served.start()
+    yield served
+    served.kill()
+
+
+def _write(file: Path) -> None:
+    file.write_text(TABLE, "utf-8")
+    file.chmod(0o600)
+
+
+def opened(window: BrowserContext, served: Served, token: str, place: str) -> Page:
+    page = window.new_page()
+    page.goto(f"{served.url}/#token={token}&{place}")
+    return page
+
+
+def test_a_token_that_only_reads_sees_runs_and_starts_none(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("changing")
+    page = opened(window, served, READER, f"/runs/{run}")
+    again = page.get_by_role("button", name="Run again")
+    expect(again).to_be_disabled()
+    expect(again).to_have_attribute("title", 'Your token lacks the scope "run".')
+    rights = page.get_by_text("read only")
+    expect(rights).to_be_visible()
+    page.goto(f"{served.url}/#/new?recipe=changing")
+    expect(page.get_by_role("button", name="Start", exact=True)).to_be_disabled()
+
+
+def test_a_token_that_only_reads_sees_what_waits_and_decides_nothing(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("planned")
+    page = opened(window, served, READER, f"/runs/{run}")
+    yes = page.get_by_role("button", name="Carry it out", exact=True)
+    expect(yes).to_be_disabled()
+    expect(yes).to_have_attribute("title", 'Your token lacks the scope "decide".')
+
+
+def test_a_token_that_decides_does_so_under_its_own_name(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("planned")
+    page = opened(window, served, DECIDER, f"/runs/{run}")
+    name = page.get_by_label("Your name is that of your token")
+    expect(name).to_have_value("ann")
+    expect(name).not_to_be_editable()
+    page.get_by_role("button", name="Reject").click()
+    expect(page.locator("h1 .chip")).to_have_text("failed")
+    expect(page.get_by_text("may decide, read")).to_be_visible()
+
+
+def test_a_token_that_may_do_everything_sees_no_restriction(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("changing")
+    page = opened(window, served, TOKEN, f"/runs/{run}")
+    expect(page.get_by_role("button", name="Run again")).to_be_enabled()
+    expect(page.get_by_text("read only")).to_have_count(0)
