@@ -24,6 +24,7 @@ __all__ = [
 
 SUFFIXES: Final = (".yaml", ".yml")
 _HEAD_BYTES: Final = 65_536
+_LONGEST_SLUG: Final = 200
 _ID_LINE: Final = re.compile(
     rb"^id:[ \t]*[\"']?([A-Za-z0-9_.-]+)[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE
 )
@@ -132,7 +133,7 @@ def slug_of(name: str) -> str:
     if re.fullmatch(NAME_PATTERN, name):
         return name
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-.")
+    return re.sub(r"[^a-z0-9_.-]+", "-", plain)[:_LONGEST_SLUG].strip("-.")
 
 
 def _near_files(path: Path) -> tuple[str, ...]:

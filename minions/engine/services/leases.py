@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from minions.contracts.errors import LeaseHeldError
+from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.journal import HeldLease, Lease
 from minions.engine.services.services import Services
 
@@ -23,7 +23,9 @@ async def acquire_lease(
     Raises:
         LeaseHeldError: Another worker holds the session, and is not known to be dead.
         JournalError: The store refuses.
+        UsageError: `bad-id`; an id is too long.
     """
+    _refuse_long(session_id, run_id)
 
     async def acquire(takes_over: str | None) -> Lease:
         return await services.journal.acquire(
@@ -53,6 +55,20 @@ async def held_lease(services: Services, session_id: str, run_id: str) -> AsyncI
         yield lease
     finally:
         await services.journal.release(lease)
+
+
+_LONGEST_ID: Final = 200
+"""Characters of the id of a session or run: it stands in every row, link and list."""
+
+
+def _refuse_long(*ids: str) -> None:
+    for each in ids:
+        if len(each) > _LONGEST_ID:
+            raise UsageError(
+                f"The id '{each[:40]}…' has {len(each):,} characters; ids of sessions and runs "
+                f"have at most {_LONGEST_ID}.",
+                code="bad-id",
+            )
 
 
 _LOOK_EVERY_S: Final = 1.0
