@@ -40,6 +40,7 @@ def _unique(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return entries
 
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _DECODER = json.JSONDecoder(parse_constant=_refused, parse_float=_finite)
 _STRICT_DECODER = json.JSONDecoder(
     parse_constant=_refused, parse_float=_finite, object_pairs_hook=_unique
@@ -60,7 +61,7 @@ def dumps(value: JsonValue) -> str:
     Raises:
         ValueError: It holds NaN or an infinite number.
     """
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def parse_json(text: str, *, unique_keys: bool = False) -> JsonValue:

@@ -26,7 +26,7 @@ def counting() -> tuple[FakeTool, list[JsonValue]]:
     return fake_tool("look", look, effect=Effect.PURE), made
 
 
-def asking(count: int, start: int = 0) -> Answer:
+def asking(count: int, start: int = 0) -> list[ToolCallRequest]:
     return [
         ToolCallRequest(id=f"c{n}", name="look", arguments=f'{{"n": {n}}}')
         for n in range(start, start + count)
