@@ -30,6 +30,7 @@ from minions.recipe.expressions.values import (
 __all__ = [
     "Condition",
     "EvaluationError",
+    "Meter",
     "MissingValueError",
     "Reference",
     "Template",
@@ -163,10 +164,12 @@ class Template(Struct, frozen=True, gc=False):
         """
         return isinstance(self.root, _Native)
 
-    def render(self, scope: Scope) -> JsonValue:
+    def render(self, scope: Scope, meter: Meter | None = None) -> JsonValue:
         """The value in that scope. A string that consists of one expression keeps the
         expression's type.
 
+        Args:
+            meter: Tells afterwards how much work it was; None: nobody asks.
         Raises:
             MissingValueError: A path does not exist.
             EvaluationError: A value has the wrong type, or the text exceeds 1 MiB.
@@ -174,7 +177,7 @@ class Template(Struct, frozen=True, gc=False):
         """
         if self.is_constant:
             return self.root.render(scope, _UNUSED)
-        value = self.root.render(scope, meter := Meter())
+        value = self.root.render(scope, meter := meter or Meter())
         if self.makes_values and isinstance(value, list | tuple | Mapping):
             weighed(value, meter)
         return value
@@ -192,14 +195,16 @@ class Condition(Struct, frozen=True, gc=False):
     term: Term
     references: tuple[Reference, ...]
 
-    def holds(self, scope: Scope) -> bool:
+    def holds(self, scope: Scope, meter: Meter | None = None) -> bool:
         """Whether the expression's value is neither empty nor zero, null or false.
 
+        Args:
+            meter: Tells afterwards how much work it was; None: nobody asks.
         Raises:
             MissingValueError: A path does not exist.
             EvaluationError: A value has the wrong type.
         """
-        return bool(self.term.value(scope, Meter()))
+        return bool(self.term.value(scope, meter or Meter()))
 
 
 def compile_template(value: JsonValue) -> Template:

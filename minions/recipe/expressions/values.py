@@ -85,12 +85,17 @@ class ExpressionBudgetError(EvaluationError):
 
 
 class Meter:
-    """Counts the operations of one rendering."""
+    """Counts the operations of one rendering, or of several."""
 
     __slots__ = ("left",)
 
     def __init__(self, operations: int = MAX_OPERATIONS) -> None:
         self.left = operations
+
+    @property
+    def is_long(self) -> bool:
+        """Whether others of the event loop should work before anything else is rendered."""
+        return self.left < MAX_OPERATIONS * 9 // 10
 
     def charge(self, operations: int) -> None:
         """Take operations off the budget, before they are carried out.
