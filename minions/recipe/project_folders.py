@@ -10,6 +10,7 @@ from typing import Final, cast
 from attrs import frozen
 
 from minions.contracts.errors import UsageError
+from minions.contracts.toml_text import parse_toml
 
 __all__ = ["USUAL_FOLDER", "NamedFiles", "project_file", "project_root", "read_toml"]
 
@@ -59,11 +60,9 @@ def read_toml(path: Path) -> dict[str, dict[str, object]]:
     Raises:
         UsageError: `bad-configuration`: the file cannot be read.
     """
-    import tomllib
-
     try:
-        return cast("dict[str, dict[str, object]]", tomllib.loads(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return cast("dict[str, dict[str, object]]", parse_toml(path.read_text("utf-8")))
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"{path}: not readable as TOML: {error}.", code="bad-configuration", where=str(path)
         ) from error
