@@ -139,6 +139,12 @@ def test_what_is_handed_on_as_it_is_costs_nothing() -> None:
     assert compile_template("{{ rows }}").render({"rows": rows}) is rows
 
 
+def test_what_looks_into_no_item_is_free_of_the_size() -> None:
+    rows: JsonValue = [0] * 5_000_000
+    for expression in ("rows|length", "rows is none", "rows is sequence", "rows|bool", "rows[-1]"):
+        compile_template("{{ " + expression + " }}").render({"rows": rows})
+
+
 def test_membership_is_that_of_equal_values_also_by_set() -> None:
     scope: dict[str, JsonValue] = {"items": [1, 1.0, True, "1", None, [1], {"a": 1}, [True]]}
     cases: list[tuple[list[JsonValue], list[JsonValue]]] = [

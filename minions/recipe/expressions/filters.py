@@ -75,19 +75,24 @@ def _whole(value: JsonValue, *, most: int) -> int:
     raise EvaluationError(f"A whole number from 0 to {most} was expected, not {as_text(value)}.")
 
 
-def _charged(function: Function) -> Function:
+def _charged(function: Function, cost: Callable[[JsonValue], int] = size_of) -> Function:
     """A function of values alone, for which its values are charged."""
 
     @functools.wraps(function)
     def metered(meter: Meter, *values: JsonValue, **named: JsonValue) -> JsonValue:
         for value in values:
-            meter.charge(size_of(value))
+            meter.charge(cost(value))
         return function(*values, **named)
 
     parameters = inspect.signature(function).parameters.values()
     meter = inspect.Parameter("meter", inspect.Parameter.POSITIONAL_ONLY)
     metered.__signature__ = inspect.Signature([meter, *parameters])  # type: ignore[attr-defined]  # read by `inspect`
     return metered
+
+
+def _quick(function: Function) -> Function:
+    """A function that does not look into its values."""
+    return _charged(function, lambda _: 1)
 
 
 # --- of any value -----------------------------------------------------------------------------
@@ -430,9 +435,9 @@ class Filter(NamedTuple):
 
 _FILTERS: Final = (
     Filter("abs", _charged(lambda value: abs(_number(value)))),
-    Filter("bool", _charged(truth), gives="boolean"),
+    Filter("bool", _quick(truth), gives="boolean"),
     Filter("capitalize", _charged(lambda value: _text(value).capitalize()), gives="string"),
-    Filter("count", _charged(length), gives="integer"),
+    Filter("count", _quick(length), gives="integer"),
     Filter("first", first),
     Filter("flatten", flatten, gives="array"),
     Filter("float", _charged(to_float), gives="number"),
@@ -442,7 +447,7 @@ _FILTERS: Final = (
     Filter("join", join, gives="string"),
     Filter("keys", _charged(lambda value: list(_mapping(value))), gives="array"),
     Filter("last", last),
-    Filter("length", _charged(length), gives="integer"),
+    Filter("length", _quick(length), gives="integer"),
     Filter("lines", lines, gives="array"),
     Filter("list", lambda meter, value: _list(value, meter), gives="array"),
     Filter("lower", _charged(lambda value: _text(value).lower()), gives="string"),
@@ -486,29 +491,29 @@ def _compares(name: str) -> Function:
 _is_in: Final = _compares("in")
 
 TESTS: Final[Mapping[str, Function]] = {
-    "boolean": _charged(lambda value: isinstance(value, bool)),
+    "boolean": _quick(lambda value: isinstance(value, bool)),
     "divisibleby": _charged(lambda value, number: _number(value) % _number(number) == 0),
     "endingwith": _charged(lambda value, end: _text(value).endswith(_text(end))),
     "eq": _compares("=="),
     "equalto": _compares("=="),
     "even": _charged(lambda value: _number(value) % 2 == 0),
-    "false": _charged(lambda value: value is False),
-    "float": _charged(lambda value: isinstance(value, float)),
+    "false": _quick(lambda value: value is False),
+    "float": _quick(lambda value: isinstance(value, float)),
     "ge": _compares(">="),
     "gt": _compares(">"),
     "in": _is_in,
-    "integer": _charged(lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "integer": _quick(lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "le": _compares("<="),
     "lt": _compares("<"),
-    "mapping": _charged(lambda value: isinstance(value, Mapping)),
+    "mapping": _quick(lambda value: isinstance(value, Mapping)),
     "ne": _compares("!="),
-    "none": _charged(lambda value: value is None),
-    "null": _charged(lambda value: value is None),
-    "number": _charged(is_number),
+    "none": _quick(lambda value: value is None),
+    "null": _quick(lambda value: value is None),
+    "number": _quick(is_number),
     "odd": _charged(lambda value: _number(value) % 2 == 1),
-    "sequence": _charged(is_list),
+    "sequence": _quick(is_list),
     "startingwith": _charged(lambda value, start: _text(value).startswith(_text(start))),
-    "string": _charged(lambda value: isinstance(value, str)),
-    "true": _charged(lambda value: value is True),
+    "string": _quick(lambda value: isinstance(value, str)),
+    "true": _quick(lambda value: value is True),
 }
 """The tests by name."""
