@@ -359,7 +359,8 @@ class RunSteps:
         assert condition is not None  # noqa: S101  # asked only where there is one
         try:
             holds = condition.holds(self._context.values, meter := Meter())
-            await breathe(meter)
+            if meter.is_long:
+                await breathe()
         except MinionsError as error:
             await self._record_end(step, StepStatus.FAILED, error=error.info())
             return False

@@ -75,13 +75,13 @@ def _whole(value: JsonValue, *, most: int) -> int:
     raise EvaluationError(f"A whole number from 0 to {most} was expected, not {as_text(value)}.")
 
 
-def _charged(function: Function, cost: Callable[[JsonValue], int] = size_of) -> Function:
+def _charged(function: Function) -> Function:
     """A function of values alone, for which its values are charged."""
 
     @functools.wraps(function)
     def metered(meter: Meter, *values: JsonValue, **named: JsonValue) -> JsonValue:
         for value in values:
-            meter.charge(cost(value))
+            meter.charge(size_of(value))
         return function(*values, **named)
 
     parameters = inspect.signature(function).parameters.values()
@@ -90,9 +90,9 @@ def _charged(function: Function, cost: Callable[[JsonValue], int] = size_of) -> 
     return metered
 
 
-def _quick(function: Function) -> Function:
-    """A function that does not look into its values."""
-    return _charged(function, lambda _: 1)
+def _quick(function: Callable[[JsonValue], JsonValue]) -> Function:
+    """A function that does not look into its value: nothing is charged."""
+    return lambda _, value: function(value)
 
 
 # --- of any value -----------------------------------------------------------------------------

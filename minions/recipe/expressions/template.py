@@ -24,7 +24,7 @@ from minions.recipe.expressions.values import (
     TemplateError,
     as_text,
     check_size,
-    weighed,
+    check_weight,
 )
 
 __all__ = [
@@ -178,8 +178,8 @@ class Template(Struct, frozen=True, gc=False):
         if self.is_constant:
             return self.root.render(scope, _UNUSED)
         value = self.root.render(scope, meter := meter or Meter())
-        if self.makes_values and isinstance(value, list | tuple | Mapping):
-            weighed(value, meter)
+        if self.makes_values:
+            check_weight(value, meter)
         return value
 
     @property

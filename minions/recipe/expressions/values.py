@@ -27,6 +27,7 @@ __all__ = [
     "TemplateError",
     "as_text",
     "capped",
+    "check_weight",
     "is_container",
     "is_list",
     "is_number",
@@ -87,10 +88,7 @@ class ExpressionBudgetError(EvaluationError):
 class Meter:
     """Counts the operations of one rendering, or of several."""
 
-    __slots__ = ("left",)
-
-    def __init__(self, operations: int = MAX_OPERATIONS) -> None:
-        self.left = operations
+    left: int = MAX_OPERATIONS  # of the class at first: most renderings charge nothing
 
     @property
     def is_long(self) -> bool:
@@ -170,10 +168,27 @@ def weighed(value: JsonValue, meter: Meter) -> Weight:
 def weight_up_to(value: JsonValue, most: int) -> int:
     """Nodes and KiB of text of a value that a step gave; `most` where there are more."""
     try:
-        weight = weighed(value, Meter(most * 4 * _OF_CONTAINER))
+        meter = Meter()
+        meter.left = most * 4 * _OF_CONTAINER
+        weight = weighed(value, meter)
     except ExpressionBudgetError:
         return most
     return min(most, weight.nodes + weight.characters // 1_024)
+
+
+_FEW: Final = 32
+
+
+def check_weight(value: JsonValue, meter: Meter) -> None:
+    """Weigh a value that an expression made.
+
+    Raises:
+        ExpressionBudgetError: It is too large, or too costly to weigh.
+    """
+    if type(value) is dict and len(value) <= _FEW and _LEAVES.issuperset(map(type, value.values())):
+        return  # the usual case
+    if is_container(value):
+        weighed(value, meter)
 
 
 class MissingValueError(EvaluationError):

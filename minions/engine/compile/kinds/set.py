@@ -48,7 +48,8 @@ class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
     async def run(self, scope: StepScope) -> JsonValue:
         """Render the values."""
         value = self.values.render(scope.context.values, meter := Meter())
-        await breathe(meter)
+        if meter.is_long:
+            await breathe()
         return value
 
     def bind(self, values: Mapping[str, JsonValue]) -> JsonValue:
