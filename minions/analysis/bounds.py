@@ -251,7 +251,7 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
     else:
         most = limits.max_model_calls_per_step + _answers_at_limit(step)
         model_calls = Bound(known=most if place.asks(step) else 0)
-        tool_calls = _tool_calls(place, step, limits)
+        tool_calls = _tool_calls(step, limits)
     routing = Bound(known=MOST_ROUTING_CALLS if place.asks_where_to_go(step) else 0)
     count = Bound(known=visits)
     return StepBound(
@@ -264,7 +264,7 @@ def _step_bound(place: Place, step: AnyStep, visits: int) -> StepBound:
     )
 
 
-def _tool_calls(place: Place, step: AnyStep, limits: Limits) -> Bound:
+def _tool_calls(step: AnyStep, limits: Limits) -> Bound:
     if isinstance(step, StepSpec) and step.called_tools:
         return Bound(known=len(step.called_tools) * (1 + limits.max_tool_call_retries))
     if isinstance(step, StepSpec):
@@ -272,10 +272,9 @@ def _tool_calls(place: Place, step: AnyStep, limits: Limits) -> Bound:
     else:
         may_call = bool(step.available_tools)
     if may_call:
-        words = (
-            f"the model of '{place.path}{step.id}' may ask for any number of tools in one answer"
-        )
-        return Bound(unbounded=(words,))
+        most = limits.max_model_calls_per_step * limits.max_tool_calls_per_answer
+        made = min(most, limits.max_tool_calls_per_step)
+        return Bound(known=made * (1 + limits.max_tool_call_retries))
     return Bound()
 
 

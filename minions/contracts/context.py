@@ -34,6 +34,10 @@ class Limits:
 
     max_model_calls_per_step: int = field(default=10, validator=ge(1))
     """Logical model calls of one step: repairs count, transport retries do not."""
+    max_tool_calls_per_answer: int = field(default=100, validator=ge(1))
+    """Tool calls of one answer that are made; the model is told of the others."""
+    max_tool_calls_per_step: int = field(default=500, validator=ge(1))
+    """Tool calls of one step that are made, of all its answers together."""
     max_tool_call_retries: int = field(default=2, validator=ge(0))
     """Extra attempts per tool call; 0 means one attempt."""
     sequential_tool_calls: bool = False

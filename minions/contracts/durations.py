@@ -10,7 +10,7 @@ from minions.contracts.errors import UsageError
 __all__ = ["seconds_of", "spoken"]
 
 _UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*")
+_FORM: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
 
 def seconds_of(text: str) -> float:
@@ -19,7 +19,7 @@ def seconds_of(text: str) -> float:
     Raises:
         UsageError: `text` has another form, or is zero.
     """
-    found = _FORM.fullmatch(text)
+    found = _FORM.fullmatch(text.strip())
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
     if seconds <= 0:
         raise UsageError(f"{text!r} is not a duration. Write seconds or 90s, 10m, 2h.")

@@ -19,7 +19,7 @@ MinionsError
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
 from attrs import field, frozen
@@ -321,9 +321,33 @@ def near_names(name: str, options: Iterable[str], *, limit: int = 3) -> tuple[st
     """The options that look like `name`, best first; empty when none is similar."""
     import difflib
 
-    by_folded = {option.casefold(): option for option in options}
+    by_folded = {option.casefold(): option for option in _comparable(name, options)}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=limit, cutoff=0.6)
     return tuple(by_folded[match] for match in close)
+
+
+_LONGEST_NAME: Final = 100
+_MOST_COMPARED: Final = 500_000
+"""Pairs of characters that are compared: some 20 ms."""
+
+
+def _comparable(name: str, options: Iterable[str]) -> Iterator[str]:
+    """The first options that can be similar to `name`, as many as can be compared at once.
+
+    The time to compare two names grows with the product of their lengths, and strangers choose
+    both.
+    """
+    left = _MOST_COMPARED
+    if len(name) > _LONGEST_NAME:
+        return
+    for option in options:
+        if max(len(option), len(name)) > 3 * min(len(option), len(name)):
+            left -= 1
+        else:
+            left -= len(name) * len(option) + _LONGEST_NAME
+            yield option
+        if left < 0:
+            return
 
 
 def near_hint(near: Sequence[str]) -> str:

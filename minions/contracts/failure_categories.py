@@ -93,11 +93,13 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         corrupt-database duplicate-entry body-not-json unknown-blob stale-snapshot
     """,
     FailureCategory.CONTRACT: """
-        bad-code bad-workspace sandbox-result duplicate-call invalid-output malformed-response
+        bad-code bad-workspace sandbox-result duplicate-call too-many-tool-calls invalid-output
+        malformed-response
         not-complete missing-artifacts bad-plan plan-failed no-planner bad-arguments
         missing-param unknown-tool unknown-toolset duplicate-tool
-        bad-input assertion-failed missing-value template-failed loop-not-a-list repeated-step
-        not-found usage secret-in-error bad-path bad-pattern bad-range bad-url bad-csv
+        bad-input assertion-failed missing-value template-failed expression-budget
+        loop-not-a-list repeated-step
+        not-found usage secret-in-error bad-id bad-path bad-pattern bad-range bad-url bad-csv
         bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text
         bad-model-name bad-header unknown-link invalid-recipe empty-recipe bad-yaml bad-character
         not-utf-8 several-documents unknown-key duplicate-key missing-key wrong-type bad-value

@@ -109,6 +109,8 @@ class HeldLease:
     lease: Lease
     has_expired: bool
     """Whether its time is over, so that any worker may take it."""
+    expires_at: datetime | None = None
+    """When its time is over, which each renewal puts off; None: the journal does not say."""
 
 
 @frozen(kw_only=True)

@@ -40,6 +40,7 @@ def _unique(pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return entries
 
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _DECODER = json.JSONDecoder(parse_constant=_refused, parse_float=_finite)
 _STRICT_DECODER = json.JSONDecoder(
     parse_constant=_refused, parse_float=_finite, object_pairs_hook=_unique
@@ -60,7 +61,7 @@ def dumps(value: JsonValue) -> str:
     Raises:
         ValueError: It holds NaN or an infinite number.
     """
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def parse_json(text: str, *, unique_keys: bool = False) -> JsonValue:
@@ -126,6 +127,10 @@ _MOST_ATTEMPTS = 200
 """Opening brackets that are tried: a text full of braces must not cost quadratic time."""
 
 
+_TOO_DEEP = 500
+"""Characters that are passed over of a text that is nested too deep: what is left of it is, too."""
+
+
 def _embedded_values(text: str, refusals: list[_NoNumberError]) -> Iterator[tuple[int, JsonValue]]:
     """Each top-level object or array in the text with its length in characters, in order.
 
@@ -140,7 +145,9 @@ def _embedded_values(text: str, refusals: list[_NoNumberError]) -> Iterator[tupl
         start = min(openings)
         try:
             value, end = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            position = start + _TOO_DEEP
+        except ValueError as error:
             if isinstance(error, _NoNumberError):
                 refusals.append(error)
             position = start + 1

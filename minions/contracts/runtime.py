@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from minions.contracts.messages import TokenUsage
 
-__all__ = ["BlockingCalls", "Clock", "Ids", "IsWorkerGone", "Log", "PriceBook", "Random", "Sleep"]
+__all__ = [
+    "BlockingCalls",
+    "Clock",
+    "Ids",
+    "IsWorkerAlive",
+    "IsWorkerGone",
+    "Log",
+    "PriceBook",
+    "Random",
+    "Sleep",
+]
 
 
 class Clock(ABC):
@@ -39,6 +49,10 @@ Ids: TypeAlias = Callable[[str], str]
 
 IsWorkerGone: TypeAlias = Callable[[str], bool]
 """Whether the worker of that name is known to be dead; False where it cannot be known."""
+
+IsWorkerAlive: TypeAlias = Callable[[str], bool]
+"""Whether the worker of that name is another process that is known to live; False where it cannot
+be known."""
 
 
 T = TypeVar("T")

@@ -308,6 +308,8 @@ def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:
     return kind(dict(schema))
 
 
+_LONGEST_MESSAGE: Final = 2_000
+"""Characters of a message of the library, which quotes values; a part of it is shown."""
 _PYTHON_WORDS: Final = {"None": "null", "True": "true", "False": "false"}
 _WORD_OR_TEXT: Final = re.compile(
     r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b""", re.DOTALL
@@ -316,7 +318,8 @@ _WORD_OR_TEXT: Final = re.compile(
 
 def _in_json_words(message: str) -> str:
     """The library's message with JSON's spelling of values instead of Python's."""
-    return _WORD_OR_TEXT.sub(lambda found: _PYTHON_WORDS.get(found[0], found[0]), message)
+    known = _shortened(message, _LONGEST_MESSAGE)
+    return _WORD_OR_TEXT.sub(lambda found: _PYTHON_WORDS.get(found[0], found[0]), known)
 
 
 def _shortened(message: str, most: int = 300) -> str:

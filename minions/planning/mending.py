@@ -24,7 +24,7 @@ _MOST_ROUNDS: Final = 20
 """A mended word may show faults that it hid; each round mends what the one before it showed."""
 _KEY_LABEL: Final = re.compile(r"(?:write|did you mean) '([A-Za-z_]\w*)'\??")
 _TYPE_LABEL: Final = re.compile(r"write ([a-z]+)(?:, or .*)?")
-_COMMENT: Final = re.compile(r"\s+#.*$")
+_COMMENT: Final = re.compile(r"\s#.*")
 
 
 @frozen(kw_only=True)

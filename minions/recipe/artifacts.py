@@ -16,6 +16,7 @@ from minions.contracts.artifact_names import FILES_BY_NAME, is_path
 from minions.contracts.errors import RecipeError
 from minions.contracts.json_values import JsonValue, parse_json
 from minions.contracts.schema import JsonSchema
+from minions.contracts.toml_text import parse_toml
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
 
@@ -29,7 +30,8 @@ _MOST_CHARACTERS: Final = 250_000
 _MOST_ITEMS: Final = 2_000
 """Code blocks, edits or paths that are taken."""
 _LONGEST_PATH: Final = 300
-_LONGEST_CONFIG: Final = 100_000
+_MOST_LINES: Final = 20_000
+_LONGEST_CONFIG: Final = 64_000
 
 _TEXT: Final[JsonValue] = {"type": "string"}
 
@@ -72,8 +74,9 @@ def artifacts_of(output: JsonValue) -> dict[str, JsonValue]:
         output: A text; of anything else the texts in it are looked through, in order.
     """
     text = output if isinstance(output, str) else "\n\n".join(_texts(output))
-    found = _Found(is_cut=len(text) > _MOST_CHARACTERS)
-    _walk(text[:_MOST_CHARACTERS].splitlines(), found)
+    lines = text[:_MOST_CHARACTERS].splitlines()
+    found = _Found(is_cut=len(text) > _MOST_CHARACTERS or len(lines) > _MOST_LINES)
+    _walk(lines[:_MOST_LINES], found)
     return {
         "result": output,
         "code_blocks": [
@@ -417,9 +420,8 @@ def _parsed(block: _Block) -> JsonValue:
 
 def _json_of_toml(text: str) -> str:
     import json
-    import tomllib
 
-    return json.dumps(tomllib.loads(text), default=str)
+    return json.dumps(parse_toml(text), default=str)
 
 
 _VERDICT_KEYS: Final = frozenset(

@@ -24,11 +24,14 @@ __all__ = [
 
 SUFFIXES: Final = (".yaml", ".yml")
 _HEAD_BYTES: Final = 65_536
+_LONGEST_SLUG: Final = 200
 _ID_LINE: Final = re.compile(
     rb"^id:[ \t]+[\"']?([A-Za-z0-9_.-]+)[\"']?[ \t]*(?:#.*)?\r?$", re.MULTILINE
 )
+_COMMENT: Final = re.compile(rb"[ \t]#")
 _NAME_LINE: Final = re.compile(
-    rb"^name:[ \t]*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\"'#\n][^\n]*?))[ \t]*(?:[ \t]#[^\n]*)?\r?$",
+    rb"^name:[ \t]*(?:"
+    rb"(?:\"([^\"\n]*)\"|'([^'\n]*)')(?:[ \t]+#[^\n]*|[ \t]*)\r?$|([^\"'#\n][^\n]*))",
     re.MULTILINE,
 )
 
@@ -132,6 +135,8 @@ def recipe_id_of(path: Path) -> str:
         return written[1].decode()
     named = _NAME_LINE.search(head)
     name = next((text for text in named.groups() if text is not None), b"") if named else b""
+    if named and named[3] is not None:  # not quoted: a comment may follow
+        name = _COMMENT.split(name, maxsplit=1)[0].strip()
     return slug_of(name.decode("utf-8", "replace")) or path.stem
 
 
@@ -143,7 +148,7 @@ def slug_of(name: str) -> str:
     if re.fullmatch(NAME_PATTERN, name):
         return name
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9_.-]+", "-", plain).strip("-.")
+    return re.sub(r"[^a-z0-9_.-]+", "-", plain)[:_LONGEST_SLUG].strip("-.")
 
 
 def _near_files(path: Path) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Final, cast
 from attrs import frozen
 
 from minions.contracts.errors import UsageError
+from minions.contracts.toml_text import parse_toml
 
 __all__ = [
     "USUAL_FOLDER",
@@ -80,11 +81,9 @@ def toml_tables(path: Path, content: bytes) -> dict[str, dict[str, object]]:
     Raises:
         UsageError: `bad-configuration`: it is no TOML.
     """
-    import tomllib
-
     try:
-        return cast("dict[str, dict[str, object]]", tomllib.loads(content.decode("utf-8")))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return cast("dict[str, dict[str, object]]", parse_toml(content.decode("utf-8")))
+    except ValueError as error:
         raise UsageError(
             f"{path}: not readable as TOML: {error}.", code="bad-configuration", where=str(path)
         ) from error

@@ -364,6 +364,39 @@ async def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(
     assert again == {"path": "README.md", "bytes": 5}
 
 
+async def test_a_large_file_that_may_not_be_replaced_is_not_read(files: Files, root: Path) -> None:
+    """A-124."""
+    with (root / "huge").open("wb") as huge:
+        huge.truncate(1 << 40)  # a sparse file: reading it would take all memory
+    error = await files.refusal("write", path="huge", text="new", overwrite=False)
+    assert error.error_code == "file-exists"
+
+
+async def test_a_file_of_the_same_size_with_other_content_is_kept(files: Files, root: Path) -> None:
+    (root / "same").write_text("abc")
+    error = await files.refusal("write", path="same", text="abd", overwrite=False)
+    assert error.error_code == "file-exists"
+
+
+@pytest.mark.parametrize(
+    "path", ["a/" * 50_000 + "b", "./" * 300 + "README.md", "x" * 5_000, "../" * 50_000]
+)
+@pytest.mark.parametrize("action", ["read", "list", "write"])
+async def test_a_path_that_no_system_opens_is_refused_before_it_is_looked_up(
+    files: Files, path: str, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-124."""
+
+    def looked_up(_: object) -> str:
+        raise AssertionError("the path was looked up")
+
+    monkeypatch.setattr("os.path.realpath", looked_up)
+    arguments = {"text": "x"} if action == "write" else {}
+    error = await files.refusal(action, path=path, **arguments)
+    assert error.error_code == "bad-path"
+    assert len(error.message) < 300
+
+
 @pytest.mark.parametrize("text", ["x" * 101, "\ud83d"])
 async def test_text_that_cannot_be_written_is_refused(root: Path, text: str) -> None:
     error = await Files(root, max_write_bytes=100).refusal("write", path="a", text=text)

@@ -674,6 +674,7 @@ async def test_empty_content_beside_tool_calls_is_none(both: Both, empty: str | 
     [
         (("x", "x"), ["x", "call_1"]),
         (("x", "x", "", "call_1", ""), ["x", "call_1_2", "call_2", "call_1", "call_4"]),
+        (("x" * 5_000, "y"), ["call_0", "y"]),
     ],
 )
 async def test_repeated_and_missing_ids_are_made_unique(

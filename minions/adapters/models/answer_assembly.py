@@ -60,6 +60,7 @@ def _are_whole(calls: Sequence[ChosenCall]) -> bool:
     return (
         len(calls) == len(ids) <= _MOST_CALLS
         and "" not in ids
+        and all(len(call_id) <= _LONGEST_ID for call_id in ids)
         and all(call.function.name and call.function.arguments.strip() for call in calls)
     )
 
@@ -68,6 +69,11 @@ def _are_whole(calls: Sequence[ChosenCall]) -> bool:
 
 _MOST_CALLS: Final = 1_000
 """Tool calls of one answer; a server that sends more is out of control."""
+_LONGEST_ID: Final = 4_096
+"""Characters of a call's id. Some servers put a signature into it, which they want back; a longer
+one is replaced like one that is missing."""
+_MOST_LOOKS: Final = 100
+"""How often it is looked whether a call's arguments are whole: each look reads all of them."""
 
 
 @define
@@ -78,6 +84,7 @@ class _Slot:
     id: str = ""
     name: str = ""
     _parts: list[str] = field(factory=list)
+    _looks: int = 0
 
     @property
     def arguments(self) -> str:
@@ -89,6 +96,9 @@ class _Slot:
     def is_whole(self) -> bool:
         """Whether the arguments are complete JSON, which a prefix of an object never is."""
         if not self._parts or not self._parts[-1].rstrip().endswith("}"):
+            return False
+        self._looks += 1
+        if self._looks > _MOST_LOOKS:
             return False
         try:
             json.loads(self.arguments)
@@ -342,7 +352,7 @@ def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
     elif not isinstance(arguments, str):
         arguments = dumps(cast("JsonValue", arguments))  # parsed from JSON before
     return (
-        call_id if isinstance(call_id, str) else "",
+        call_id if isinstance(call_id, str) and len(call_id) <= _LONGEST_ID else "",
         name if isinstance(name, str) else "",
         arguments,
     )

@@ -164,7 +164,7 @@ async def list_held_leases(db: Connection, now: datetime | None) -> list[HeldLea
     """All leases that are held at that time."""
     found = await db.execute(
         "SELECT session_id, run_id, worker_id, epoch, generation, "
-        "deadline <= coalesce(%s::timestamptz, clock_timestamp()) "
+        "deadline <= coalesce(%s::timestamptz, clock_timestamp()), deadline "
         "FROM minions.leases WHERE deadline IS NOT NULL",
         [now],
         binary=True,
@@ -179,8 +179,11 @@ async def list_held_leases(db: Connection, now: datetime | None) -> list[HeldLea
                 generation=generation,
             ),
             has_expired=has_expired,
+            expires_at=expires_at,
         )
-        for session_id, run_id, worker_id, epoch, generation, has_expired in await found.fetchall()
+        for session_id, run_id, worker_id, epoch, generation, has_expired, expires_at in (
+            await found.fetchall()
+        )
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
@@ -33,6 +34,8 @@ __all__ = ["DamageError", "SqliteFile"]
 T = TypeVar("T")
 
 _LONGEST_PAUSE_S: Final = 0.05
+_LEAST_S: Final = 0.25
+"""How long a call waits when the time of all calls is used up: the lock may just have gone."""
 
 
 class DamageError(Exception):
@@ -48,6 +51,7 @@ class SqliteFile:
         *,
         busy_timeout_s: float,
         sleep: Sleep,
+        monotonic: Callable[[], float] = time.monotonic,
         migrations: Mapping[str, str] | None = None,
     ) -> None:
         """No I/O here.
@@ -55,11 +59,12 @@ class SqliteFile:
         Args:
             path: Of the database; created 0600, its missing directories 0700. One that cannot be
                 written is read as it is.
-            busy_timeout_s: How long a call waits for other processes, in all.
+            busy_timeout_s: How long calls wait for a lock of another process, all calls together:
+                what is called after that waits a quarter of a second, until the lock is gone.
             migrations: SQL by name, oldest first; None: those of this package.
         """
         self.path = path
-        self._busy_timeout_s = busy_timeout_s
+        self._patience = _Patience(busy_timeout_s, monotonic)
         self._sleep = sleep
         self._migrations = migrations
         self._connection: sqlite3.Connection | None = None
@@ -104,13 +109,24 @@ class SqliteFile:
         pauses = None
         while True:
             try:
-                return self._attempt(work, is_landmark=is_landmark, is_derived=is_derived)
+                done = self._attempt(work, is_landmark=is_landmark, is_derived=is_derived)
             except sqlite3.OperationalError as error:  # busy: _attempt lets no other of these out
-                pauses = pauses or _pauses(self._busy_timeout_s)
+                pauses = pauses or self._patience.pauses(self._changes)
                 pause_s = next(pauses, None)
                 if pause_s is None:
                     raise journal_error(self.path, error) from error
+            else:
+                if self._patience.is_waiting and (
+                    pauses or self._patience.changes != self._changes
+                ):
+                    self._patience.restore()
+                return done
             await self._sleep(pause_s)
+
+    @property
+    def _changes(self) -> int:
+        """Rows that the open connection has written."""
+        return self._connection.total_changes if self._connection is not None else 0
 
     def _attempt(
         self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool, is_derived: bool
@@ -175,12 +191,42 @@ class SqliteFile:
         return self._read_only.connection
 
 
-def _pauses(total_s: float) -> Iterator[float]:
-    """Short ones first; they add up to about `total_s`."""
-    spent = 0.0
-    for attempt in itertools.count(1):
-        pause_s = min(_LONGEST_PAUSE_S, 0.002 * attempt)
-        spent += pause_s
-        if spent > total_s:
-            return
-        yield pause_s
+class _Patience:
+    """How long calls wait while another process has a lock, all of them together.
+
+    A run whose fact cannot be stored stores its failure next, and gives back its lease: with a
+    time of its own for each call it would say three times too late that the database is busy.
+    """
+
+    def __init__(self, total_s: float, monotonic: Callable[[], float]) -> None:
+        self._total_s = total_s
+        self._monotonic = monotonic
+        self._since: float | None = None
+        """When a call first met the lock; None: none did since the last write."""
+        self._last = 0.0
+        """When a call last met it."""
+        self.changes = 0
+        """Rows that had been written when it was first met."""
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._since is not None
+
+    def restore(self) -> None:
+        """The lock is gone."""
+        self._since = None
+
+    def pauses(self, changes: int) -> Iterator[float]:
+        """Short ones first; they end with the time that is left to the call."""
+        begin = self._monotonic()
+        if self._since is None or begin - self._last > self._total_s:
+            self._since, self.changes = begin, changes
+        left_s = max(self._since + self._total_s - begin, min(_LEAST_S, self._total_s))
+        spent = 0.0
+        for attempt in itertools.count(1):
+            self._last = self._monotonic()
+            pause_s = min(_LONGEST_PAUSE_S, 0.002 * attempt)
+            spent = max(spent, self._last - begin) + pause_s
+            if spent > left_s:
+                return
+            yield pause_s

@@ -93,13 +93,17 @@ class SqliteJournal(RowLookups):
 
         Args:
             path: Of the database; created 0600, its missing directories 0700.
-            busy_timeout_s: How long a call waits for other processes, in all.
+            busy_timeout_s: How long calls wait for a lock of another process, all together.
             migrations: SQL by name, oldest first; None: those of this package.
         """
         self.path = Path(path)
         self._clock = clock
         self._file = SqliteFile(
-            self.path, busy_timeout_s=busy_timeout_s, sleep=sleep, migrations=migrations
+            self.path,
+            busy_timeout_s=busy_timeout_s,
+            sleep=sleep,
+            monotonic=clock.monotonic,
+            migrations=migrations,
         )
         self._sleep = sleep
         self._waiting = EntryWaiters(self._watch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from attrs import frozen
@@ -124,13 +124,13 @@ def _acquire_after_others(
 def list_held_leases(db: sqlite3.Connection, now: int) -> list[HeldLease]:
     """All leases that are held at that time."""
     sql = (
-        "SELECT session_id, run_id, worker_id, epoch, generation, deadline <= ? FROM leases "
+        "SELECT session_id, run_id, worker_id, epoch, generation, deadline FROM leases "
         "WHERE deadline IS NOT NULL"
     )
-    rows = readable_rows(db, sql, (now,))
+    rows = readable_rows(db, sql, ())
     # A lease that nobody can read holds nothing: refusing it would hide all sessions for one row.
     # Whoever acquires the session itself is told of the damage.
-    kinds = (str, str, str, int, int)
+    kinds = (str, str, str, int, int, int)
     return [
         HeldLease(
             lease=Lease(
@@ -140,11 +140,16 @@ def list_held_leases(db: sqlite3.Connection, now: int) -> list[HeldLease]:
                 epoch=epoch,
                 generation=generation,
             ),
-            has_expired=bool(has_expired),
+            has_expired=deadline <= now,
+            expires_at=as_time(deadline),
         )
-        for session_id, run_id, worker_id, epoch, generation, has_expired in rows
-        if tuple(map(type, (session_id, run_id, worker_id, epoch, generation))) == kinds
+        for session_id, run_id, worker_id, epoch, generation, deadline in rows
+        if tuple(map(type, (session_id, run_id, worker_id, epoch, generation, deadline))) == kinds
+        and deadline <= _LATEST
     ]
+
+
+_LATEST: Final = as_micros(datetime.max.replace(tzinfo=UTC))
 
 
 def refuse_if_active(

@@ -61,7 +61,8 @@ class SqliteStepCache(StepCache):
             path: Of the journal's database.
             max_entries: The most entries that are kept.
             max_bytes: The most bytes that their outputs have, as JSON.
-            busy_timeout_s: Short: doing the step is better than waiting for a cache.
+            busy_timeout_s: Of all calls together. Short: doing the step is better than waiting for
+                a cache.
         """
         self.path = Path(path)
         self._busy_timeout_s = busy_timeout_s

@@ -98,6 +98,7 @@ class ConfinedFolder:
             ToolError: It leads out of the root, or is excluded.
             UsageError: The root does not exist.
         """
+        _refuse_long(path)
         root = self._resolved_root()
         if "\0" in path or not _is_encodable(path):
             raise ToolError(
@@ -213,8 +214,8 @@ class ConfinedFolder:
             mode = self._mode_of_present(place, folder)
             if mode is not None and not overwrite:
                 with self.opened(place) as file:
-                    if file.read() == data:
-                        return  # the file has this content already: a repeated write
+                    if _holds(file, data):
+                        return  # a repeated write
                 raise ToolError(
                     f"'{place.relative}' exists already. Use overwrite=true, edit it, or choose "
                     "another name.",
@@ -379,6 +380,38 @@ _MENDABLE: Final = frozenset(
         errno.EEXIST,
     }
 )
+
+
+_LONGEST_PATH: Final = 4_096
+"""Bytes of a path: Linux opens none that is longer."""
+_MOST_PARTS: Final = 256
+"""Names in a path: each is looked up for links, and compared with the patterns of `exclude`."""
+
+
+def _refuse_long(path: str) -> None:
+    parts = path.count("/") + 1
+    if len(path) <= _LONGEST_PATH and parts <= _MOST_PARTS:
+        return
+    raise ToolError(
+        f"The path '{path[:60]}…' has {len(path):,} characters and {parts:,} parts; at most "
+        f"{_LONGEST_PATH:,} and {_MOST_PARTS} are allowed.",
+        code="bad-path",
+    )
+
+
+_PIECE: Final = 64 * 1024
+
+
+def _holds(file: BinaryIO, data: bytes) -> bool:
+    """Whether this is the file's content. One of another size is not read."""
+    if os.fstat(file.fileno()).st_size != len(data):
+        return False
+    at = 0
+    while piece := file.read(_PIECE):
+        if piece != data[at : at + len(piece)]:
+            return False
+        at += len(piece)
+    return at == len(data)
 
 
 def _exists(folder: int, name: str) -> bool:

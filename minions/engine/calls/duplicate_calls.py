@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -22,15 +22,22 @@ _CARRIED_OUT_ONCE: Final = "(The same call was made twice in one answer; it was 
 _ONCE_AN_ANSWER: Final = (Effect.PURE, Effect.IDEMPOTENT, Effect.ONCE)
 
 
-def first_of_each(requests: Sequence[ToolCallRequest], tools: Toolbox) -> dict[int, int]:
+def first_of_each(
+    requests: Sequence[ToolCallRequest], tools: Toolbox, *, without: Container[int] = ()
+) -> dict[int, int]:
     """Index of a request to that of the first identical one in the same answer.
 
     Requests of tools whose effect is not declared are each their own: the tool may give something
     else each time.
+
+    Args:
+        without: Indices of requests that are left out.
     """
     seen: dict[tuple[str, str], int] = {}
     first: dict[int, int] = {}
     for index, request in enumerate(requests):
+        if index in without:
+            continue
         tool = tools.find(request.name)
         is_sure = tool is not None and tool.spec.effect in _ONCE_AN_ANSWER
         first[index] = seen.setdefault(_identity(request), index) if is_sure else index
@@ -72,7 +79,7 @@ def _was_refused(call: ToolCall) -> bool:
 def _identity(request: ToolCallRequest) -> tuple[str, str]:
     """Name and arguments, however the arguments are written."""
     try:
-        arguments = parse_json(request.arguments or "{}")
+        arguments = parse_json(request.arguments or "{}", unique_keys=True)
     except ValueError:
         return request.name, request.arguments
     return request.name, json.dumps(arguments, sort_keys=True)

@@ -40,6 +40,7 @@ from minions.engine.calls.pending_decisions import (
     needed_approval,
     shortened,
 )
+from minions.engine.calls.surplus_calls import surplus_calls
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.step_view import StepView
@@ -98,8 +99,11 @@ class ToolBatch:
         ended: dict[int, ToolCall] = {}
         waiting: list[StepFailedError] = []
         tools = self.view.tools if remember else Toolbox()
-        first = first_of_each(requests, tools)
+        surplus = surplus_calls(requests, self.trace, self.view.limits) if remember else {}
+        first = first_of_each(requests, tools, without=surplus)
         try:
+            for index, refusal in surplus.items():
+                ended[index] = await self._not_made(calls[index], refusal)
             await self._carry_out_all(
                 {index: calls[index] for index in first if first[index] == index}, ended, waiting
             )
@@ -123,14 +127,25 @@ class ToolBatch:
 
     async def _duplicate(self, call: ToolCall, first: ToolCall) -> ToolCall:
         """A call with the result of an identical one of the same answer."""
+        return self._replayed(call) or await self._recorded(duplicated_result(call, first))
+
+    async def _not_made(self, call: ToolCall, refusal: ToolFailure) -> ToolCall:
+        """A call beyond a limit, with the words that tell the model so."""
+        return self._replayed(call) or await self._recorded(self._told(call, refusal))
+
+    def _replayed(self, call: ToolCall) -> ToolCall | None:
+        """The call as it ended in an earlier execution of the run; None: it has not ended."""
         scope = self.view.context.scope
         recorded = scope.recorded("tool_call", call.key)
-        if recorded is not None:
-            scope.recorder.note_replayed(recorded)
-            return recorded_tool_call(call, fact_in(recorded, ToolCallOutcome), recorded.at)
-        done = duplicated_result(call, first)
-        over = self._over(done, attempts=0, arguments=call.request.arguments)
-        await scope.recorder.record(call.key, over)
+        if recorded is None:
+            return None
+        scope.recorder.note_replayed(recorded)
+        return recorded_tool_call(call, fact_in(recorded, ToolCallOutcome), recorded.at)
+
+    async def _recorded(self, done: ToolCall) -> ToolCall:
+        """The end of a call that was not made, stored."""
+        over = self._over(done, attempts=0, arguments=done.request.arguments)
+        await self.view.context.scope.recorder.record(done.key, over)
         return done
 
     async def _carry_out_all(

@@ -156,7 +156,7 @@ def _mismatch(tool: Tool, errors: Sequence[str]) -> ToolFailure:
 def _arguments(request: ToolCallRequest) -> Result[Mapping[str, JsonValue], ToolFailure]:
     """The arguments as a mapping; an empty text is none."""
     try:
-        value = parse_json(request.arguments or "{}")
+        value = parse_json(request.arguments or "{}", unique_keys=True)
     except ValueError as error:
         return _no_arguments(request, f"are not JSON ({error})")
     if not isinstance(value, dict):

@@ -19,10 +19,11 @@ __all__ = ["StepTrace"]
 class _Budget:
     """Shared by a trace and its asides."""
 
-    __slots__ = ("model_calls",)
+    __slots__ = ("model_calls", "tool_calls")
 
     def __init__(self) -> None:
         self.model_calls = 0
+        self.tool_calls = 0
 
 
 class StepTrace:
@@ -34,6 +35,7 @@ class StepTrace:
         "_calls",
         "_declares_output",
         "_id",
+        "_limits",
         "_model_calls",
         "_notes",
         "_patterns",
@@ -69,6 +71,7 @@ class StepTrace:
         """`step/visit/iteration`: the start of every key of this execution."""
         self._step = step
         self._id = execution_id
+        self._limits = limits
         self._call_limit = limits.max_model_calls_per_step
         self._declares_output = declares_output
         self._started_at = started_at
@@ -117,6 +120,17 @@ class StepTrace:
     def calls_left(self) -> int:
         """Model calls that the budget still allows."""
         return self._call_limit - self._budget.model_calls
+
+    def reserve_tool_calls(self, wanted: int) -> int:
+        """How many of the tool calls that a model asks for may be made; takes them off the budget.
+
+        What an answer may ask for is limited, and what the step may.
+        """
+        limits = self._limits
+        left = max(0, limits.max_tool_calls_per_step - self._budget.tool_calls)
+        given = min(wanted, limits.max_tool_calls_per_answer, left)
+        self._budget.tool_calls += given
+        return given
 
     def reserve_model_key(self, phase: str) -> str:
         """The key of the next model call, counted over all phases; takes it off the budget."""

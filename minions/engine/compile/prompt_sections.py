@@ -104,7 +104,8 @@ def section_words(sections: Mapping[str, int]) -> str:
 # --- the parts of a prompt -------------------------------------------------------------------
 
 
-_DATA: Final = re.compile(r"<(data-[0-9a-f]{8})[^>\n]*>\n.*\n</\1>", re.DOTALL)
+_OPENING: Final = re.compile(r"<(data-[0-9a-f]{8})[^<>\n]*>\n")
+_CLOSING: Final = re.compile(r"\n</(data-[0-9a-f]{8})>")
 
 
 def parts_of_call(call: ModelCall) -> Iterator[PromptPart]:
@@ -184,11 +185,24 @@ def _opening_parts(message: Message, described: tuple[str, ...]) -> Iterator[Pro
     elif message.is_example:
         yield PromptPart(PromptSection.EXAMPLES, text)
     else:
-        data = _DATA.search(text)
+        data = _data_in(text)
         if data is not None:
-            yield PromptPart(PromptSection.OUTPUTS, data[0])
-            text = text[: data.start()] + text[data.end() :]
+            yield PromptPart(PromptSection.OUTPUTS, text[data])
+            text = text[: data.start] + text[data.stop :]
         yield PromptPart(PromptSection.GOAL, text)
+
+
+def _data_in(text: str) -> slice | None:
+    """The first data with their border, up to its last end; None: there are none.
+
+    The text may be a stranger's: it is read once, not once for each beginning of a border.
+    """
+    ends = {found[1]: found for found in _CLOSING.finditer(text)}
+    for opening in _OPENING.finditer(text):
+        end = ends.get(opening[1])
+        if end is not None and end.start() >= opening.end():
+            return slice(opening.start(), end.end())
+    return None
 
 
 def _bound_parts(prompt: Prompt) -> Iterator[PromptPart]:

@@ -23,11 +23,13 @@ from minions.engine.history.replay import Replayable, StepRows
 from minions.engine.run.back_edges import WITHDRAWN, RecipeBackEdges
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import Skip
+from minions.engine.services.breathing import breathe
 from minions.engine.step.cache import StepCaching, is_cached
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
 from minions.engine.step.iteration.while_loop import StepWhile
 from minions.engine.step.outcome import record_unexecuted
+from minions.recipe.expressions.template import Meter
 from minions.recipe.model import OnError
 
 __all__ = ["WHEN_IS_FALSE", "RunSteps"]
@@ -356,7 +358,9 @@ class RunSteps:
         condition = self._built.control(step.id).when
         assert condition is not None  # noqa: S101  # asked only where there is one
         try:
-            holds = condition.holds(self._context.values)
+            holds = condition.holds(self._context.values, meter := Meter())
+            if meter.is_long:
+                await breathe()
         except MinionsError as error:
             await self._record_end(step, StepStatus.FAILED, error=error.info())
             return False

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
-from minions.contracts.errors import LeaseHeldError
-from minions.contracts.journal import Lease
+from minions.contracts.errors import LeaseHeldError, UsageError
+from minions.contracts.journal import HeldLease, Lease
 from minions.engine.services.services import Services
 
-__all__ = ["acquire_lease", "held_lease"]
+__all__ = ["acquire_lease", "held_lease", "refuse_if_renewed"]
 
 
 async def acquire_lease(
@@ -22,7 +23,9 @@ async def acquire_lease(
     Raises:
         LeaseHeldError: Another worker holds the session, and is not known to be dead.
         JournalError: The store refuses.
+        UsageError: `bad-id`; an id is too long.
     """
+    _refuse_long(session_id, run_id)
 
     async def acquire(takes_over: str | None) -> Lease:
         return await services.journal.acquire(
@@ -34,6 +37,8 @@ async def acquire_lease(
             takes_over=takes_over,
         )
 
+    if next_generation:
+        await refuse_if_renewed(services, session_id)
     try:
         return await acquire(None)
     except LeaseHeldError as error:
@@ -50,3 +55,68 @@ async def held_lease(services: Services, session_id: str, run_id: str) -> AsyncI
         yield lease
     finally:
         await services.journal.release(lease)
+
+
+_LONGEST_ID: Final = 200
+"""Characters of the id of a session or run: it stands in every row, link and list."""
+
+
+def _refuse_long(*ids: str) -> None:
+    for each in ids:
+        if len(each) > _LONGEST_ID:
+            raise UsageError(
+                f"The id '{each[:40]}…' has {len(each):,} characters; ids of sessions and runs "
+                f"have at most {_LONGEST_ID}.",
+                code="bad-id",
+            )
+
+
+_LOOK_EVERY_S: Final = 1.0
+
+
+async def refuse_if_renewed(services: Services, session_id: str) -> None:
+    """Refuse to take a lease that has expired by the clock here, but that its worker renews.
+
+    The clock is ahead then, or was set forward since the last renewal. Only a worker that is known
+    to live is observed, for the time between two renewals; one that is stopped renews nothing.
+
+    Raises:
+        LeaseHeldError: The worker renewed its lease meanwhile.
+    """
+    begin = await _expired_of_living(services, session_id)
+    if begin is None:
+        return
+    observed_s = 0.0
+    while observed_s < services.lease_ttl_s / 3 + _LOOK_EVERY_S:
+        await services.sleep(_LOOK_EVERY_S)
+        observed_s += _LOOK_EVERY_S
+        held = await _held(services, session_id)
+        if held is None or held.lease != begin.lease:
+            return
+        if held.expires_at != begin.expires_at:
+            raise _ahead(held)
+
+
+async def _expired_of_living(services: Services, session_id: str) -> HeldLease | None:
+    held = await _held(services, session_id)
+    if held is None or not held.has_expired or held.expires_at is None:
+        return None
+    worker = held.lease.worker_id
+    is_other = worker != services.worker_id and not services.is_worker_gone(worker)
+    return held if is_other and services.is_worker_alive(worker) else None
+
+
+async def _held(services: Services, session_id: str) -> HeldLease | None:
+    held = await services.journal.held_leases()
+    return next((each for each in held if each.lease.session_id == session_id), None)
+
+
+def _ahead(held: HeldLease) -> LeaseHeldError:
+    lease = held.lease
+    return LeaseHeldError(
+        f"Nothing was done: run '{lease.run_id}' is active on worker '{lease.worker_id}', which "
+        "renews its lease, but by the clock of this process that lease has expired. This clock is "
+        "ahead of the worker's. Set it right, or wait for the run's end.",
+        worker_id=lease.worker_id,
+        run_id=lease.run_id,
+    )

@@ -167,7 +167,7 @@ class MemoryJournal(Journal):
         now = self._clock.now()
         holdings = (each.holding for each in self._sessions.values())
         return [
-            HeldLease(lease=each.lease, has_expired=each.deadline <= now)
+            HeldLease(lease=each.lease, has_expired=each.deadline <= now, expires_at=each.deadline)
             for each in holdings
             if each is not None and each.deadline is not None
         ]

@@ -22,6 +22,7 @@ from minions.contracts.runtime import (
     BlockingCalls,
     Clock,
     Ids,
+    IsWorkerAlive,
     IsWorkerGone,
     Log,
     PriceBook,
@@ -34,7 +35,7 @@ from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.secrets import environment_and_files
-from minions.engine.services.worker_names import is_worker_gone, worker_name
+from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name
 
 if TYPE_CHECKING:
     from minions.engine.services.shared_budgets import SharedBudgets
@@ -113,6 +114,7 @@ class Services:
     secrets: SecretSource = environment_and_files
     worker_id: str = field(factory=worker_name)
     is_worker_gone: IsWorkerGone = is_worker_gone
+    is_worker_alive: IsWorkerAlive = is_worker_alive
     budgets: SharedBudgets | None = None
     """What runs may spend together: all runs with the same object share its budgets of sessions,
     users and days. None: there are none."""

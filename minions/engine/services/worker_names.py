@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-__all__ = ["is_worker_gone", "worker_name"]
+__all__ = ["is_worker_alive", "is_worker_gone", "worker_name"]
 
 
 def worker_name(part: str = "") -> str:
@@ -27,20 +27,38 @@ def is_worker_gone(name: str) -> bool:
 
     A worker of another machine, or a name of another form, is never known to be dead.
     """
-    host, _, rest = name.rpartition(":")[0].rpartition(":")
-    birth = name.rpartition(":")[2].partition("+")[0]
-    if host != socket.gethostname() or not rest.isdecimal():
-        return False
-    here = _birth(os.getpid())
-    if birth.partition(".")[0] != here.partition(".")[0]:
-        return False  # process ids of another namespace mean nothing here
+    pid = _pid_here(name)
+    return pid is not None and not _is_process(pid, _birth_in(name))
+
+
+def is_worker_alive(name: str) -> bool:
+    """Whether that worker is another process of this machine, and it has not ended."""
+    pid = _pid_here(name)
+    return pid not in (None, os.getpid()) and _is_process(pid, _birth_in(name))
+
+
+def _pid_here(name: str) -> int | None:
+    """The worker's process id; None: it means nothing here."""
+    host, _, pid = name.rpartition(":")[0].rpartition(":")
+    if host != socket.gethostname() or not (pid.isascii() and pid.isdecimal() and len(pid) < 20):
+        return None
+    # Process ids of another namespace mean nothing here.
+    here = _birth(os.getpid()).partition(".")[0]
+    return int(pid) if _birth_in(name).partition(".")[0] == here else None
+
+
+def _birth_in(name: str) -> str:
+    return name.rpartition(":")[2].partition("+")[0]
+
+
+def _is_process(pid: int, birth: str) -> bool:
     try:
-        os.kill(int(rest), 0)
+        os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
-        return True
+        return False
     except PermissionError:
         pass  # alive, of another user
-    return _birth(int(rest)) != birth
+    return _birth(pid) == birth
 
 
 def _birth(pid: int) -> str:

@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 _FORMAT: Final = "minions-session"
+_LONGEST_ID: Final = 200
+"""Characters of the id of a session or run."""
 _VERSION: Final = 1
 _LARGEST_COUNT: Final = 2**31 - 1
 """The largest count in a file: a resumed run counts further, and every journal must store that."""
@@ -262,6 +264,7 @@ class _Reader:
             )
         self.head = decode(value, _Head)
         self.rows = {size.id: [] for size in self.head.sessions}
+        self._check_ids(*self.rows)
         if len(self.rows) < len(self.head.sessions):
             self._refuse("a session is there twice")
         if not self.rows or self.head.session != list(self.rows)[-1]:
@@ -272,7 +275,12 @@ class _Reader:
             self._refuse(f"the data of blob {line.blob} are not those that were exported")
         self.blobs[line.blob] = line.data
 
+    def _check_ids(self, *ids: str) -> None:
+        if any(len(each) > _LONGEST_ID for each in ids):
+            self._refuse(f"the id of a session or run has more than {_LONGEST_ID} characters")
+
     def _take_row(self, row: _Row) -> None:
+        self._check_ids(row.run_id)
         head = cast(_Head, self.head)
         rows = self.rows.get(row.session_id)
         if rows is None:

@@ -23,7 +23,9 @@ VARIABLE: Final = "_MINIONS_COMPLETE"
 
 _TABLE: Final = "completion_table.json"
 _MOST_RUNS: Final = 50
-_STEP_ID: Final = re.compile(r"^\s*-\s+\{?\s*id:\s*[\"']?([A-Za-z0-9_-]+)", re.MULTILINE)
+_STEP_ID: Final = re.compile(
+    r"^[ \t]*-[ \t]+(?:\{[ \t]*)?id:[ \t]*[\"']?([A-Za-z0-9_-]+)", re.MULTILINE
+)
 
 _Known = dict[str, Any]  # Any: an entry of the table is JSON
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minions.contracts.errors import LeaseHeldError
+from minions.engine.services.leases import refuse_if_renewed
 from minions.engine.services.services import Services
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ async def refuse_if_active(services: Services, recorded: RecordedRun) -> None:
         LeaseHeldError: Another worker executes the run, and is not known to be dead.
     """
     journal, summary = services.journal, recorded.summary
+    await refuse_if_renewed(services, summary.session_id)
     try:
         lease = await journal.acquire(
             summary.session_id, summary.run_id, services.worker_id, services.lease_ttl_s

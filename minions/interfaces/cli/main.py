@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import importlib
 import io
 import os
@@ -101,7 +102,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
     _use_unicode()
     arguments = [_as_unicode(argument) for argument in arguments]
     try:
-        result = command.main(args=arguments, prog_name="minions", standalone_mode=False)
+        with _watched(arguments):
+            result = command.main(args=arguments, prog_name="minions", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         tell("Interrupted.")
         return 130
@@ -112,6 +114,15 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
         return report_failure(error, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _watched(arguments: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+    """With `--debug` it is told what holds the event loop."""
+    if "--debug" not in arguments:
+        return contextlib.nullcontext()
+    from minions.adapters.telemetry.loop_watchdog import watched_loop
+
+    return watched_loop(lambda found: tell(str(found)))
 
 
 def _use_unicode() -> None:

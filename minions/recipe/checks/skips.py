@@ -17,7 +17,7 @@ from minions.recipe.checks.references import AllReadings, Readings, RequiredOutp
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.terms import Term
-from minions.recipe.expressions.values import EvaluationError, MissingValueError
+from minions.recipe.expressions.values import EvaluationError, Meter, MissingValueError
 from minions.recipe.model import OnError
 from minions.recipe.text.nodes import ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report
@@ -369,7 +369,7 @@ def _reason(producer: StepDraft, other: StepDraft | None) -> str:
 def _constant(term: Term) -> bool | None:
     """The value of a condition without references; None where it cannot be evaluated."""
     try:
-        return bool(term.value({}))
+        return bool(term.value({}, Meter()))
     except (EvaluationError, MissingValueError):
         return None
 

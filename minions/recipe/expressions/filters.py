@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.terms import COMPARISONS, contains
 from minions.recipe.expressions.values import (
     EvaluationError,
+    Meter,
     MissingValueError,
     as_text,
     capped,
     check_size,
+    is_container,
     is_list,
     is_number,
-    is_same,
     resolve,
+    size_of,
     type_name,
+    weighed,
 )
 
 __all__ = ["FILTERS", "TESTS", "TYPES_GIVEN", "Function"]
 
 Function: TypeAlias = Callable[..., JsonValue]
 
+_OF_ITEM: Final = 2
+"""Operations that an item takes for which Python does something."""
+_OF_LIST: Final = 16
+"""Operations that a new list takes."""
+_OF_ENCODER: Final = 40
+"""Operations that writing any value as JSON takes."""
 
-def _list(value: JsonValue) -> list[JsonValue]:
+
+def _list(value: JsonValue, meter: Meter) -> list[JsonValue]:
+    """The items, each charged as one that Python looks at."""
+    if isinstance(value, str | list | tuple | Mapping):
+        meter.charge(_OF_LIST + _OF_ITEM * len(value))
     if is_list(value):
         return list(value)
     if isinstance(value, Mapping):
@@ -61,6 +75,26 @@ def _whole(value: JsonValue, *, most: int) -> int:
     raise EvaluationError(f"A whole number from 0 to {most} was expected, not {as_text(value)}.")
 
 
+def _charged(function: Function) -> Function:
+    """A function of values alone, for which its values are charged."""
+
+    @functools.wraps(function)
+    def metered(meter: Meter, *values: JsonValue, **named: JsonValue) -> JsonValue:
+        for value in values:
+            meter.charge(size_of(value))
+        return function(*values, **named)
+
+    parameters = inspect.signature(function).parameters.values()
+    meter = inspect.Parameter("meter", inspect.Parameter.POSITIONAL_ONLY)
+    metered.__signature__ = inspect.Signature([meter, *parameters])  # type: ignore[attr-defined]  # read by `inspect`
+    return metered
+
+
+def _quick(function: Callable[[JsonValue], JsonValue]) -> Function:
+    """A function that does not look into its value: nothing is charged."""
+    return lambda _, value: function(value)
+
+
 # --- of any value -----------------------------------------------------------------------------
 
 
@@ -76,12 +110,21 @@ def truth(value: JsonValue) -> JsonValue:
     return bool(value)
 
 
-def to_json(value: JsonValue, indent: JsonValue = None) -> JsonValue:
+def to_text(meter: Meter, value: JsonValue) -> JsonValue:
+    """A text as it is, everything else as JSON."""
+    return as_text(value, meter)
+
+
+def to_json(meter: Meter, value: JsonValue, indent: JsonValue = None) -> JsonValue:
     """JSON text; `indent` in blanks."""
+    meter.charge(size_of(value))
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
     if indent is None:
-        return (
-            as_text(value) if not isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        )
+        return as_text(value, meter)
+    weight = weighed(value, meter)
+    check_size(weight.nodes + weight.characters)
+    meter.charge(_OF_ITEM * weight.nodes)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=_whole(indent, most=8))
     return capped(text)
 
@@ -105,7 +148,18 @@ def to_float(value: JsonValue) -> JsonValue:
     return result
 
 
+def rounded(value: JsonValue, precision: JsonValue = 0) -> JsonValue:
+    """A number with so many digits after the point."""
+    return round(_number(value), _whole(precision, most=20))
+
+
 # --- of text ----------------------------------------------------------------------------------
+
+
+def lines(meter: Meter, value: JsonValue) -> JsonValue:
+    """The lines, without their ends."""
+    meter.charge(_OF_LIST + len(_text(value)) // 4)
+    return [*_text(value).splitlines()]
 
 
 def title(value: JsonValue) -> JsonValue:
@@ -113,15 +167,19 @@ def title(value: JsonValue) -> JsonValue:
     return _text(value).title()
 
 
-def replace(value: JsonValue, old: JsonValue, new: JsonValue) -> JsonValue:
+def replace(meter: Meter, value: JsonValue, old: JsonValue, new: JsonValue) -> JsonValue:
     """Every `old` as `new`."""
     text, old, new = _text(value), _text(old), _text(new)
-    check_size(len(text) + text.count(old) * (len(new) - len(old)))
+    meter.charge(1 + len(text) // 16)
+    size = len(text) + text.count(old) * (len(new) - len(old))
+    check_size(size)
+    meter.charge(size // 64)
     return text.replace(old, new)
 
 
-def split(value: JsonValue, separator: JsonValue = None) -> JsonValue:
+def split(meter: Meter, value: JsonValue, separator: JsonValue = None) -> JsonValue:
     """The parts between `separator`; between blanks where none is given."""
+    meter.charge(_OF_LIST + len(_text(value)) // 4)
     return [*_text(value).split(None if separator is None else _text(separator))]
 
 
@@ -131,10 +189,13 @@ def truncate(value: JsonValue, length: JsonValue = 255, end: JsonValue = "…") 
     return text if len(text) <= most else text[: max(0, most - len(end))] + end[:most]
 
 
-def indent(value: JsonValue, width: JsonValue = 4, first: JsonValue = False) -> JsonValue:
+def indent(
+    meter: Meter, value: JsonValue, width: JsonValue = 4, first: JsonValue = False
+) -> JsonValue:
     """Lines after the first moved right, empty ones not; the first too where `first` is true."""
     blanks = " " * _whole(width, most=80)
     lines = _text(value).split("\n")
+    meter.charge(_OF_ITEM * len(lines) + len(_text(value)) // 64)
     check_size(len(_text(value)) + len(lines) * len(blanks))
     moved = [
         blanks + line if line and (first or index) else line for index, line in enumerate(lines)
@@ -145,97 +206,130 @@ def indent(value: JsonValue, width: JsonValue = 4, first: JsonValue = False) -> 
 # --- of lists ---------------------------------------------------------------------------------
 
 
-def join(value: JsonValue, separator: JsonValue = "", attribute: JsonValue = None) -> JsonValue:
+def join(
+    meter: Meter, value: JsonValue, separator: JsonValue = "", attribute: JsonValue = None
+) -> JsonValue:
     """The items as one text."""
     between = _text(separator)
-    items = (
-        _list(value) if attribute is None else [_member(item, attribute) for item in _list(value)]
-    )
+    items = _members(value, attribute, meter)
     texts = []
     size = 0
     for item in items:
-        texts.append(as_text(item))
+        texts.append(as_text(item, meter))
         size += len(texts[-1]) + len(between)
         check_size(size - len(between))
     return between.join(texts)
 
 
-def first(value: JsonValue) -> JsonValue:
+def first(meter: Meter, value: JsonValue) -> JsonValue:
     """The first item or character."""
-    items = _list(value)
+    items = _list(value if isinstance(value, Mapping) else _part(value, slice(0, 1)), meter)
     if not items:
         raise MissingValueError(("list", "first"), depth=1, names=())
     return items[0]
 
 
-def last(value: JsonValue) -> JsonValue:
+def last(meter: Meter, value: JsonValue) -> JsonValue:
     """The last item or character."""
-    items = _list(value)
+    items = _list(value if isinstance(value, Mapping) else _part(value, slice(-1, None)), meter)
     if not items:
         raise MissingValueError(("list", "last"), depth=1, names=())
     return items[-1]
 
 
-def reverse(value: JsonValue) -> JsonValue:
+def _part(value: JsonValue, part: slice) -> JsonValue:
+    return value[part] if isinstance(value, str | list | tuple) else value
+
+
+def reverse(meter: Meter, value: JsonValue) -> JsonValue:
     """The other way round."""
-    return value[::-1] if isinstance(value, str) else _list(value)[::-1]
+    meter.charge(size_of(value))
+    return value[::-1] if isinstance(value, str) else _list(value, meter)[::-1]
 
 
-def sort(value: JsonValue, reverse: JsonValue = False, attribute: JsonValue = None) -> JsonValue:
+def sort(
+    meter: Meter, value: JsonValue, reverse: JsonValue = False, attribute: JsonValue = None
+) -> JsonValue:
     """Numbers or texts in order, or mappings by one of their keys."""
-    return sorted(_list(value), key=_order_by(attribute), reverse=bool(reverse))
+    items, keys = _list(value, meter), _keys(value, attribute, meter)
+    meter.charge(_weight_of(keys, meter) * len(keys).bit_length() // 4)
+    order = sorted(range(len(keys)), key=keys.__getitem__, reverse=bool(reverse))
+    return [items[at] for at in order]
 
 
-def lowest(value: JsonValue, attribute: JsonValue = None) -> JsonValue:
+def lowest(meter: Meter, value: JsonValue, attribute: JsonValue = None) -> JsonValue:
     """The smallest item."""
-    return min(_list(value), key=_order_by(attribute))
+    items, keys = _list(value, meter), _keys(value, attribute, meter)
+    meter.charge(_weight_of(keys, meter))
+    return items[min(range(len(keys)), key=keys.__getitem__)]
 
 
-def highest(value: JsonValue, attribute: JsonValue = None) -> JsonValue:
+def highest(meter: Meter, value: JsonValue, attribute: JsonValue = None) -> JsonValue:
     """The largest item."""
-    return max(_list(value), key=_order_by(attribute))
+    items, keys = _list(value, meter), _keys(value, attribute, meter)
+    meter.charge(_weight_of(keys, meter))
+    return items[max(range(len(keys)), key=keys.__getitem__)]
 
 
-def total(value: JsonValue, attribute: JsonValue = None) -> JsonValue:
+def total(meter: Meter, value: JsonValue, attribute: JsonValue = None) -> JsonValue:
     """All numbers added up."""
-    items = _list(value)
-    return sum(_number(item if attribute is None else _member(item, attribute)) for item in items)
+    return sum(map(_number, _members(value, attribute, meter)))
 
 
-def flatten(value: JsonValue) -> JsonValue:
+def flatten(meter: Meter, value: JsonValue) -> JsonValue:
     """The items of the lists in a list; one level, in order."""
     items: list[JsonValue] = []
-    for item in _list(value):
-        items.extend(_list(item) if is_list(item) else [item])
+    for item in _list(value, meter):
+        meter.charge(size_of(item) if is_list(item) else 0)
+        items.extend(item if is_list(item) else [item])
         check_size(len(items))
     return items
 
 
-def unique(value: JsonValue) -> JsonValue:
+def unique(meter: Meter, value: JsonValue) -> JsonValue:
     """Each item once, where it stood first."""
-    seen: dict[str, JsonValue] = {}
-    for item in _list(value):
-        seen.setdefault(json.dumps(item, sort_keys=True), item)
+    items = _list(value, meter)
+    meter.charge(2 * weighed(items, meter).nodes)
+    seen: dict[object, JsonValue] = {}
+    for item in items:
+        if is_container(item):
+            meter.charge(_OF_ENCODER)
+            seen.setdefault((json.dumps(item, sort_keys=True),), item)
+        else:
+            seen.setdefault((type(item), item), item)
     return list(seen.values())
 
 
-def mapped(value: JsonValue, filter: JsonValue = None, attribute: JsonValue = None) -> JsonValue:  # noqa: A002  # Jinja's own name for it
+def mapped(
+    meter: Meter,
+    value: JsonValue,
+    filter: JsonValue = None,  # noqa: A002  # Jinja's own name for it
+    attribute: JsonValue = None,
+) -> JsonValue:
     """`map('upper')`, or `map(attribute='name')` of a list of mappings."""
     if attribute is not None:
-        return [_member(item, attribute) for item in _list(value)]
+        return _members(value, attribute, meter)
     function = _named(FILTERS, filter, "filter")
-    return [function(item) for item in _list(value)]
+    items = _list(value, meter)
+    meter.charge(_OF_ITEM * len(items))
+    return [function(meter, item) for item in items]
 
 
 def selected(
-    value: JsonValue, test: JsonValue = None, argument: JsonValue = None, *, wanted: bool = True
+    meter: Meter,
+    value: JsonValue,
+    test: JsonValue = None,
+    argument: JsonValue = None,
+    *,
+    wanted: bool = True,
 ) -> JsonValue:
     """The items that pass a test; without one, those that are not empty."""
-    check = _check(test, argument)
-    return [item for item in _list(value) if check(item) is wanted]
+    check = _check(test, argument, meter)
+    return [item for item in _list(value, meter) if check(item) is wanted]
 
 
 def selected_by(
+    meter: Meter,
     value: JsonValue,
     attribute: JsonValue,
     test: JsonValue = None,
@@ -244,17 +338,43 @@ def selected_by(
     wanted: bool = True,
 ) -> JsonValue:
     """The mappings whose `attribute` passes a test."""
-    check = _check(test, argument)
-    return [item for item in _list(value) if check(_member(item, attribute)) is wanted]
+    check = _check(test, argument, meter)
+    items, members = _list(value, meter), _members(value, attribute, meter)
+    found = zip(items, members, strict=True)
+    return [item for item, member in found if check(member) is wanted]
 
 
-def _check(test: JsonValue, argument: JsonValue) -> Callable[[JsonValue], bool]:
+def _check(test: JsonValue, argument: JsonValue, meter: Meter) -> Callable[[JsonValue], bool]:
     if test is None:
         return bool
     function = _named(TESTS, test, "test")
     if argument is None:
-        return lambda item: bool(function(item))
-    return lambda item: bool(function(item, argument))
+        return lambda item: bool(function(meter, item))
+    if function is _is_in and is_list(argument):
+        return _Members(argument, meter).has
+    return lambda item: bool(function(meter, item, argument))
+
+
+class _Members:
+    """The items of a list, for many questions: a set holds those that can be hashed."""
+
+    def __init__(self, items: Sequence[JsonValue], meter: Meter) -> None:
+        meter.charge(4 * _OF_ITEM * len(items))
+        self._meter = meter
+        self._scalars = {_scalar(each) for each in items if not is_container(each)}
+        self._containers = [each for each in items if is_container(each)]
+
+    def has(self, item: JsonValue) -> bool:
+        """Whether one of the items is the same."""
+        self._meter.charge(2 * _OF_ITEM)
+        if is_container(item):
+            return contains(item, self._containers, self._meter)
+        return _scalar(item) in self._scalars
+
+
+def _scalar(value: JsonValue) -> tuple[bool, JsonValue]:
+    """Equal for what `is_same` finds equal: 1 equals 1.0, but not true."""
+    return isinstance(value, bool), value
 
 
 def _named(functions: Mapping[str, Function], name: JsonValue, kind: str) -> Function:
@@ -263,23 +383,43 @@ def _named(functions: Mapping[str, Function], name: JsonValue, kind: str) -> Fun
     return functions[name]
 
 
-def _member(item: JsonValue, attribute: JsonValue) -> JsonValue:
-    return resolve(("item", *as_text(attribute).split(".")), {"item": item})
+def _member(item: JsonValue, path: tuple[str, ...]) -> JsonValue:
+    if len(path) == 1 and type(item) is dict and path[0] in item:  # most have it
+        found: JsonValue = item[path[0]]
+        return found
+    return resolve(("item", *path), {"item": item})
 
 
-def _order_by(
-    attribute: JsonValue,
-) -> Callable[[JsonValue], Any]:  # Any: numbers or texts, as `sorted` checks
+def _members(value: JsonValue, attribute: JsonValue, meter: Meter) -> list[JsonValue]:
+    """The items, or what each of them holds under `attribute`."""
+    items = _list(value, meter)
     if attribute is None:
-        return lambda item: item
-    return lambda item: _member(item, attribute)
+        return items
+    meter.charge(4 * _OF_ITEM * len(items))
+    path = tuple(as_text(attribute).split("."))
+    return [_member(item, path) for item in items]
+
+
+def _keys(
+    value: JsonValue, attribute: JsonValue, meter: Meter
+) -> list[Any]:  # Any: numbers or texts, as `sorted` checks
+    return _members(value, attribute, meter)
+
+
+def _weight_of(keys: list[JsonValue], meter: Meter) -> int:
+    """Operations that comparing each of the keys once may take."""
+    return len(keys) if _SCALARS.issuperset(map(type, keys)) else weighed(keys, meter).nodes
+
+
+_SCALARS: Final = frozenset({int, float, str, bool})
 
 
 # --- of mappings ------------------------------------------------------------------------------
 
 
-def items(value: JsonValue) -> JsonValue:
+def items(meter: Meter, value: JsonValue) -> JsonValue:
     """Pairs of key and value."""
+    meter.charge(_OF_LIST * len(_mapping(value)))
     return [[key, item] for key, item in _mapping(value).items()]
 
 
@@ -288,29 +428,29 @@ class Filter(NamedTuple):
 
     name: str
     function: Function
-    """Called with the value and the arguments in parentheses."""
+    """Called with the meter, the value and the arguments in parentheses."""
     gives: str | None = None
     """The JSON type of the result; None: it depends on the arguments."""
 
 
 _FILTERS: Final = (
-    Filter("abs", lambda value: abs(_number(value))),
-    Filter("bool", truth, gives="boolean"),
-    Filter("capitalize", lambda value: _text(value).capitalize(), gives="string"),
-    Filter("count", length, gives="integer"),
+    Filter("abs", _charged(lambda value: abs(_number(value)))),
+    Filter("bool", _quick(truth), gives="boolean"),
+    Filter("capitalize", _charged(lambda value: _text(value).capitalize()), gives="string"),
+    Filter("count", _quick(length), gives="integer"),
     Filter("first", first),
     Filter("flatten", flatten, gives="array"),
-    Filter("float", to_float, gives="number"),
+    Filter("float", _charged(to_float), gives="number"),
     Filter("indent", indent, gives="string"),
-    Filter("int", to_integer, gives="integer"),
+    Filter("int", _charged(to_integer), gives="integer"),
     Filter("items", items, gives="array"),
     Filter("join", join, gives="string"),
-    Filter("keys", lambda value: list(_mapping(value)), gives="array"),
+    Filter("keys", _charged(lambda value: list(_mapping(value))), gives="array"),
     Filter("last", last),
-    Filter("length", length, gives="integer"),
-    Filter("lines", lambda value: [*_text(value).splitlines()], gives="array"),
-    Filter("list", _list, gives="array"),
-    Filter("lower", lambda value: _text(value).lower(), gives="string"),
+    Filter("length", _quick(length), gives="integer"),
+    Filter("lines", lines, gives="array"),
+    Filter("list", lambda meter, value: _list(value, meter), gives="array"),
+    Filter("lower", _charged(lambda value: _text(value).lower()), gives="string"),
     Filter("map", mapped, gives="array"),
     Filter("max", highest),
     Filter("min", lowest),
@@ -318,20 +458,20 @@ _FILTERS: Final = (
     Filter("rejectattr", functools.partial(selected_by, wanted=False), gives="array"),
     Filter("replace", replace, gives="string"),
     Filter("reverse", reverse),
-    Filter("round", lambda value, precision=0: round(_number(value), _whole(precision, most=20))),
+    Filter("round", _charged(rounded)),
     Filter("select", selected, gives="array"),
     Filter("selectattr", selected_by, gives="array"),
     Filter("sort", sort, gives="array"),
     Filter("split", split, gives="array"),
-    Filter("string", as_text, gives="string"),
+    Filter("string", to_text, gives="string"),
     Filter("sum", total),
-    Filter("title", title, gives="string"),
+    Filter("title", _charged(title), gives="string"),
     Filter("tojson", to_json, gives="string"),
-    Filter("trim", lambda value: _text(value).strip(), gives="string"),
-    Filter("truncate", truncate, gives="string"),
+    Filter("trim", _charged(lambda value: _text(value).strip()), gives="string"),
+    Filter("truncate", _charged(truncate), gives="string"),
     Filter("unique", unique, gives="array"),
-    Filter("upper", lambda value: _text(value).upper(), gives="string"),
-    Filter("values", lambda value: list(_mapping(value).values()), gives="array"),
+    Filter("upper", _charged(lambda value: _text(value).upper()), gives="string"),
+    Filter("values", _charged(lambda value: list(_mapping(value).values())), gives="array"),
 )
 """A new filter is one line here. `default` is missing on purpose: it has to see missing values."""
 
@@ -344,32 +484,36 @@ TYPES_GIVEN: Final[Mapping[str, str]] = {
 
 
 def _compares(name: str) -> Function:
-    return COMPARISONS[name]
+    compare = COMPARISONS[name]
+    return lambda meter, value, other: compare(value, other, meter)
 
+
+_is_in: Final = _compares("in")
 
 TESTS: Final[Mapping[str, Function]] = {
-    "boolean": lambda value: isinstance(value, bool),
-    "divisibleby": lambda value, number: _number(value) % _number(number) == 0,
-    "endingwith": lambda value, end: _text(value).endswith(_text(end)),
-    "eq": is_same,
-    "equalto": is_same,
-    "even": lambda value: _number(value) % 2 == 0,
-    "false": lambda value: value is False,
-    "float": lambda value: isinstance(value, float),
+    "boolean": _quick(lambda value: isinstance(value, bool)),
+    "divisibleby": _charged(lambda value, number: _number(value) % _number(number) == 0),
+    "endingwith": _charged(lambda value, end: _text(value).endswith(_text(end))),
+    "eq": _compares("=="),
+    "equalto": _compares("=="),
+    "even": _charged(lambda value: _number(value) % 2 == 0),
+    "false": _quick(lambda value: value is False),
+    "float": _quick(lambda value: isinstance(value, float)),
     "ge": _compares(">="),
     "gt": _compares(">"),
-    "in": contains,
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "in": _is_in,
+    "integer": _quick(lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "le": _compares("<="),
     "lt": _compares("<"),
-    "mapping": lambda value: isinstance(value, Mapping),
+    "mapping": _quick(lambda value: isinstance(value, Mapping)),
     "ne": _compares("!="),
-    "none": lambda value: value is None,
-    "null": lambda value: value is None,
-    "number": is_number,
-    "odd": lambda value: _number(value) % 2 == 1,
-    "sequence": is_list,
-    "startingwith": lambda value, start: _text(value).startswith(_text(start)),
-    "string": lambda value: isinstance(value, str),
-    "true": lambda value: value is True,
+    "none": _quick(lambda value: value is None),
+    "null": _quick(lambda value: value is None),
+    "number": _quick(is_number),
+    "odd": _charged(lambda value: _number(value) % 2 == 1),
+    "sequence": _quick(is_list),
+    "startingwith": _charged(lambda value, start: _text(value).startswith(_text(start))),
+    "string": _quick(lambda value: isinstance(value, str)),
+    "true": _quick(lambda value: value is True),
 }
+"""The tests by name."""

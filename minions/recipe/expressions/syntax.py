@@ -62,6 +62,10 @@ _NOT_THERE: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+_METER: Final = Literal(None)
+"""Stands for the meter, the first argument of every filter."""
+
+
 class ParsedExpression(Struct, frozen=True):
     """An expression and where it ends in the text."""
 
@@ -303,7 +307,7 @@ class _Parser:
                 values.get("boolean", Literal(False)),
             )
         function = _function(FILTERS, token, "filter", "default")
-        _bound(function, token, (base, *arguments), keywords)
+        _bound(function, token, (_METER, base, *arguments), keywords)
         return FilterTerm(base, token.text, function, arguments, tuple(keywords.items()))
 
     def _test(self, base: Term) -> Term:
@@ -313,7 +317,7 @@ class _Parser:
             return DefinedTest(base, (token.text == "defined") is is_wanted)
         arguments, keywords = self._test_arguments()
         function = _function(TESTS, token, "test", "defined")
-        _bound(function, token, (base, *arguments), keywords)
+        _bound(function, token, (_METER, base, *arguments), keywords)
         term = FilterTerm(base, token.text, function, arguments, tuple(keywords.items()))
         return term if is_wanted else Not(term)
 

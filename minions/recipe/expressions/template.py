@@ -14,20 +14,23 @@ from msgspec import Struct
 
 from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.syntax import parse_expression
-from minions.recipe.expressions.terms import Term
+from minions.recipe.expressions.terms import Path, Term
 from minions.recipe.expressions.values import (
     EvaluationError,
+    Meter,
     MissingValueError,
     Reference,
     Scope,
     TemplateError,
     as_text,
     check_size,
+    check_weight,
 )
 
 __all__ = [
     "Condition",
     "EvaluationError",
+    "Meter",
     "MissingValueError",
     "Reference",
     "Template",
@@ -37,13 +40,15 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 100
+_UNUSED: Final = Meter()
+"""For constants, which take no operations."""
 _MARK: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
 
 
 class _Part(Struct, frozen=True, gc=False):
     """A node of a template's value."""
 
-    def render(self, scope: Scope) -> JsonValue:
+    def render(self, scope: Scope, meter: Meter) -> JsonValue:
         """The node's value in that scope."""
         raise NotImplementedError
 
@@ -55,7 +60,7 @@ class _Part(Struct, frozen=True, gc=False):
 class _Constant(_Part, frozen=True):
     value: JsonValue
 
-    def render(self, scope: Scope) -> JsonValue:
+    def render(self, scope: Scope, meter: Meter) -> JsonValue:
         return self.value
 
     def terms(self) -> Iterator[Term]:
@@ -67,8 +72,8 @@ class _Native(_Part, frozen=True):
 
     term: Term
 
-    def render(self, scope: Scope) -> JsonValue:
-        return self.term.value(scope)
+    def render(self, scope: Scope, meter: Meter) -> JsonValue:
+        return self.term.value(scope, meter)
 
     def terms(self) -> Iterator[Term]:
         yield self.term
@@ -79,11 +84,11 @@ class _Text(_Part, frozen=True):
 
     pieces: tuple[str | Term, ...]
 
-    def render(self, scope: Scope) -> JsonValue:
+    def render(self, scope: Scope, meter: Meter) -> JsonValue:
         texts = []
         size = 0
         for piece in self.pieces:
-            text = piece if isinstance(piece, str) else as_text(piece.value(scope))
+            text = piece if isinstance(piece, str) else as_text(piece.value(scope, meter), meter)
             size += len(text)
             check_size(size)
             texts.append(text)
@@ -96,8 +101,8 @@ class _Text(_Part, frozen=True):
 class _Mapping(_Part, frozen=True):
     entries: tuple[tuple[str, _Part], ...]
 
-    def render(self, scope: Scope) -> JsonValue:
-        return {key: part.render(scope) for key, part in self.entries}
+    def render(self, scope: Scope, meter: Meter) -> JsonValue:
+        return {key: part.render(scope, meter) for key, part in self.entries}
 
     def terms(self) -> Iterator[Term]:
         for _, part in self.entries:
@@ -107,8 +112,8 @@ class _Mapping(_Part, frozen=True):
 class _List(_Part, frozen=True):
     items: tuple[_Part, ...]
 
-    def render(self, scope: Scope) -> JsonValue:
-        return [part.render(scope) for part in self.items]
+    def render(self, scope: Scope, meter: Meter) -> JsonValue:
+        return [part.render(scope, meter) for part in self.items]
 
     def terms(self) -> Iterator[Term]:
         for part in self.items:
@@ -135,13 +140,15 @@ class Template(Struct, frozen=True, gc=False):
         Raises:
             MissingValueError, EvaluationError: As `render`.
         """
+        meter = Meter()
         if isinstance(self.root, _Native):
-            return mark(self.root.term, self.root.term.value(scope))
+            return mark(self.root.term, self.root.term.value(scope, meter))
         if not isinstance(self.root, _Text):
-            return as_text(self.root.render(scope))
+            return as_text(self.root.render(scope, meter), meter)
         pieces = self.root.pieces
         texts = [
-            each if isinstance(each, str) else mark(each, each.value(scope)) for each in pieces
+            each if isinstance(each, str) else mark(each, each.value(scope, meter))
+            for each in pieces
         ]
         check_size(sum(map(len, texts)))
         return "".join(texts)
@@ -157,15 +164,29 @@ class Template(Struct, frozen=True, gc=False):
         """
         return isinstance(self.root, _Native)
 
-    def render(self, scope: Scope) -> JsonValue:
+    def render(self, scope: Scope, meter: Meter | None = None) -> JsonValue:
         """The value in that scope. A string that consists of one expression keeps the
         expression's type.
 
+        Args:
+            meter: Tells afterwards how much work it was; None: nobody asks.
         Raises:
             MissingValueError: A path does not exist.
             EvaluationError: A value has the wrong type, or the text exceeds 1 MiB.
+            ExpressionBudgetError: It takes too long, or makes too large a value.
         """
-        return self.root.render(scope)
+        if self.is_constant:
+            return self.root.render(scope, _UNUSED)
+        value = self.root.render(scope, meter := meter or Meter())
+        if self.makes_values:
+            check_weight(value, meter)
+        return value
+
+    @property
+    def makes_values(self) -> bool:
+        """Whether the result is a value that was not there before: then it is weighed."""
+        root = self.root
+        return not (isinstance(root, _Native) and isinstance(root.term, Path))
 
 
 class Condition(Struct, frozen=True, gc=False):
@@ -174,14 +195,16 @@ class Condition(Struct, frozen=True, gc=False):
     term: Term
     references: tuple[Reference, ...]
 
-    def holds(self, scope: Scope) -> bool:
+    def holds(self, scope: Scope, meter: Meter | None = None) -> bool:
         """Whether the expression's value is neither empty nor zero, null or false.
 
+        Args:
+            meter: Tells afterwards how much work it was; None: nobody asks.
         Raises:
             MissingValueError: A path does not exist.
             EvaluationError: A value has the wrong type.
         """
-        return bool(self.term.value(scope))
+        return bool(self.term.value(scope, meter or Meter()))
 
 
 def compile_template(value: JsonValue) -> Template:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -15,6 +15,7 @@ from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.values import (
     MISSING,
     EvaluationError,
+    Meter,
     MissingValueError,
     PathPart,
     Reference,
@@ -25,7 +26,10 @@ from minions.recipe.expressions.values import (
     is_number,
     is_same,
     look_up,
+    names_in,
     resolve,
+    same,
+    size_of,
     type_name,
 )
 
@@ -52,10 +56,13 @@ __all__ = [
 class Term(Struct, frozen=True, gc=False):
     """A node of an expression."""
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """The value in that scope.
 
+        Args:
+            meter: Counts the operations of the whole rendering.
         Raises:
+            ExpressionBudgetError: It takes too many.
             MissingValueError: A path does not exist.
             EvaluationError: A value has the wrong type.
         """
@@ -76,7 +83,7 @@ class Literal(Term, frozen=True):
 
     literal: JsonValue
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         return self.literal
 
 
@@ -85,7 +92,7 @@ class Path(Term, frozen=True):
 
     reference: Reference
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """The value itself, not a copy."""
         return resolve(self.reference.path, scope)
 
@@ -99,14 +106,14 @@ class Subscript(Term, frozen=True):
     base: Term
     key: Term
 
-    def value(self, scope: Scope) -> JsonValue:
-        base, key = self.base.value(scope), self.key.value(scope)
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
+        base, key = self.base.value(scope, meter), self.key.value(scope, meter)
         if isinstance(key, bool) or not isinstance(key, str | int):
             raise EvaluationError(f"A {type_name(key)} is not a key: {as_text(key):.60}.")
         found = look_up(base, key)
         if found is MISSING:
             path = (*_known_path(self.base), key)
-            names = tuple(map(str, base)) if isinstance(base, Mapping) else ()
+            names = names_in(base)
             raise MissingValueError(path, depth=len(path) - 1, names=names)
         return found
 
@@ -126,9 +133,10 @@ class Slice(Term, frozen=True):
     start: Term
     stop: Term
 
-    def value(self, scope: Scope) -> JsonValue:
-        base = self.base.value(scope)
-        ends = slice(_end(self.start.value(scope)), _end(self.stop.value(scope)))
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
+        base = self.base.value(scope, meter)
+        ends = slice(_end(self.start.value(scope, meter)), _end(self.stop.value(scope, meter)))
+        meter.charge(size_of(base))
         if is_list(base):
             return list(base[ends])
         if isinstance(base, str):
@@ -150,8 +158,8 @@ class ListTerm(Term, frozen=True):
 
     items: tuple[Term, ...]
 
-    def value(self, scope: Scope) -> JsonValue:
-        return [item.value(scope) for item in self.items]
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
+        return [item.value(scope, meter) for item in self.items]
 
     def parts(self) -> Iterator[Term]:
         return iter(self.items)
@@ -162,8 +170,8 @@ class DictTerm(Term, frozen=True):
 
     entries: tuple[tuple[str, Term], ...]
 
-    def value(self, scope: Scope) -> JsonValue:
-        return {key: term.value(scope) for key, term in self.entries}
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
+        return {key: term.value(scope, meter) for key, term in self.entries}
 
     def parts(self) -> Iterator[Term]:
         return (term for _, term in self.entries)
@@ -174,9 +182,9 @@ class Not(Term, frozen=True):
 
     operand: Term
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """True where the operand is empty, zero, null or false."""
-        return not self.operand.value(scope)
+        return not self.operand.value(scope, meter)
 
     def parts(self) -> Iterator[Term]:
         yield self.operand
@@ -187,8 +195,8 @@ class Negation(Term, frozen=True):
 
     operand: Term
 
-    def value(self, scope: Scope) -> JsonValue:
-        operand = self.operand.value(scope)
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
+        operand = self.operand.value(scope, meter)
         if not is_number(operand):
             raise EvaluationError(f"'-' takes a number, not a {type_name(operand)}.")
         return -operand
@@ -203,11 +211,11 @@ class Logic(Term, frozen=True):
     is_and: bool
     operands: tuple[Term, ...]
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """Operands after the deciding one are not evaluated."""
         value: JsonValue = None
         for operand in self.operands:
-            value = operand.value(scope)
+            value = operand.value(scope, meter)
             if bool(value) is not self.is_and:
                 break
         return value
@@ -233,9 +241,9 @@ class Choice(Term, frozen=True):
     yes: Term
     no: Term
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """Only the chosen side is evaluated."""
-        return (self.yes if self.condition.value(scope) else self.no).value(scope)
+        return (self.yes if self.condition.value(scope, meter) else self.no).value(scope, meter)
 
     def parts(self) -> Iterator[Term]:
         yield from (self.yes, self.condition, self.no)
@@ -257,11 +265,11 @@ class Comparison(Term, frozen=True):
     first: Term
     others: tuple[tuple[str, Term], ...]
 
-    def value(self, scope: Scope) -> JsonValue:
-        left = self.first.value(scope)
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
+        left = self.first.value(scope, meter)
         for name, term in self.others:
-            right = term.value(scope)
-            if not COMPARISONS[name](left, right):
+            right = term.value(scope, meter)
+            if not COMPARISONS[name](left, right, meter):
                 return False
             left = right
         return True
@@ -271,27 +279,35 @@ class Comparison(Term, frozen=True):
         yield from (term for _, term in self.others)
 
 
-def _ordered(name: str, compare: Callable[..., bool]) -> Callable[[JsonValue, JsonValue], bool]:
-    def check(left: JsonValue, right: JsonValue) -> bool:
+Comparing: TypeAlias = Callable[[JsonValue, JsonValue, Meter], bool]
+
+
+def _ordered(name: str, compare: Callable[..., bool]) -> Comparing:
+    def check(left: JsonValue, right: JsonValue, meter: Meter) -> bool:
         numbers = is_number(left) and is_number(right)
         if not numbers and not (isinstance(left, str) and isinstance(right, str)):
             raise EvaluationError(
                 f"'{name}' compares two numbers or two texts, "
                 f"not a {type_name(left)} and a {type_name(right)}."
             )
+        meter.charge(1)
         return compare(left, right)
 
     return check
 
 
-def contains(item: JsonValue, container: JsonValue) -> bool:
+def contains(item: JsonValue, container: JsonValue, meter: Meter) -> bool:
     """`item in container`: an item of a list, a key of a mapping, or a part of a text.
 
     Raises:
         EvaluationError: The container is none of these.
     """
+    meter.charge(size_of(container))
     if is_list(container):
-        return any(is_same(item, other) for other in container)
+        if not isinstance(item, list | tuple | Mapping):
+            # The first look is C; 1 equals true there.
+            return item in container and any(is_same(item, other) for other in container)
+        return any(same(item, other, meter) for other in container)
     if isinstance(container, Mapping):
         return isinstance(item, str) and item in container
     if isinstance(container, str) and isinstance(item, str):
@@ -299,15 +315,15 @@ def contains(item: JsonValue, container: JsonValue) -> bool:
     raise EvaluationError(f"A {type_name(item)} cannot be 'in' a {type_name(container)}.")
 
 
-COMPARISONS: Final[Mapping[str, Callable[[JsonValue, JsonValue], bool]]] = {
-    "==": is_same,
-    "!=": lambda left, right: not is_same(left, right),
+COMPARISONS: Final[Mapping[str, Comparing]] = {
+    "==": same,
+    "!=": lambda left, right, meter: not same(left, right, meter),
     "<": _ordered("<", operator.lt),
     "<=": _ordered("<=", operator.le),
     ">": _ordered(">", operator.gt),
     ">=": _ordered(">=", operator.ge),
     "in": contains,
-    "not in": lambda item, container: not contains(item, container),
+    "not in": lambda item, container, meter: not contains(item, container, meter),
 }
 
 
@@ -317,11 +333,11 @@ class Binary(Term, frozen=True):
     first: Term
     others: tuple[tuple[str, Term], ...]
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """A number; or a text or list for `+` of these."""
-        value = self.first.value(scope)
+        value = self.first.value(scope, meter)
         for name, term in self.others:
-            value = _combined(name, value, term.value(scope))
+            value = _combined(name, value, term.value(scope, meter), meter)
         return value
 
     def parts(self) -> Iterator[Term]:
@@ -341,15 +357,17 @@ _MOST_BITS: Final = 1_024
 """Bits of an integer that an operator computes: the range of a float."""
 
 
-def _combined(name: str, left: JsonValue, right: JsonValue) -> JsonValue:
+def _combined(name: str, left: JsonValue, right: JsonValue, meter: Meter) -> JsonValue:
+    meter.charge(1)
     if name == "~":
-        return _joined(as_text(left), as_text(right))
+        return _joined(as_text(left, meter), as_text(right, meter), meter)
     if is_number(left) and is_number(right):
         return _calculated(name, left, right)
     if name == "+" and isinstance(left, str) and isinstance(right, str):
-        return _joined(left, right)
+        return _joined(left, right, meter)
     if name == "+" and is_list(left) and is_list(right):
         check_size(len(left) + len(right))
+        meter.charge((len(left) + len(right)) // 8)
         return [*left, *right]
     hint = " ('~' joins anything as text)" if name == "+" else ""
     raise EvaluationError(
@@ -357,8 +375,9 @@ def _combined(name: str, left: JsonValue, right: JsonValue) -> JsonValue:
     )
 
 
-def _joined(left: str, right: str) -> str:
+def _joined(left: str, right: str, meter: Meter) -> str:
     check_size(len(left) + len(right))
+    meter.charge((len(left) + len(right)) // 64)
     return left + right
 
 
@@ -381,15 +400,16 @@ class FilterTerm(Term, frozen=True):
     base: Term
     name: str
     function: Callable[..., JsonValue]
+    """Called with the meter, then the values."""
     arguments: tuple[Term, ...] = ()
     keywords: tuple[tuple[str, Term], ...] = ()
 
-    def value(self, scope: Scope) -> JsonValue:
-        base = self.base.value(scope)
-        arguments = [term.value(scope) for term in self.arguments]
-        keywords = {name: term.value(scope) for name, term in self.keywords}
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
+        base = self.base.value(scope, meter)
+        arguments = [term.value(scope, meter) for term in self.arguments]
+        keywords = {name: term.value(scope, meter) for name, term in self.keywords}
         try:
-            return self.function(base, *arguments, **keywords)
+            return self.function(meter, base, *arguments, **keywords)
         except EvaluationError:
             raise
         except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
@@ -411,14 +431,14 @@ class DefaultFilter(Term, frozen=True):
     other: Term
     also_empty: Term
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """Null is not missing; with `also_empty`, an empty value is replaced too."""
         try:
-            value = self.base.value(scope)
+            value = self.base.value(scope, meter)
         except MissingValueError:
-            return self.other.value(scope)
-        if not value and self.also_empty.value(scope):
-            return self.other.value(scope)
+            return self.other.value(scope, meter)
+        if not value and self.also_empty.value(scope, meter):
+            return self.other.value(scope, meter)
         return value
 
     def parts(self) -> Iterator[Term]:
@@ -443,10 +463,10 @@ class DefinedTest(Term, frozen=True):
     base: Term
     is_wanted: bool
 
-    def value(self, scope: Scope) -> JsonValue:
+    def value(self, scope: Scope, meter: Meter) -> JsonValue:
         """Whether the base exists; null exists."""
         try:
-            self.base.value(scope)
+            self.base.value(scope, meter)
         except MissingValueError:
             return not self.is_wanted
         return self.is_wanted

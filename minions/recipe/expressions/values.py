@@ -6,7 +6,9 @@ Parsing and operators are in other modules.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+from math import isfinite
 from typing import Final, TypeAlias, TypeGuard
 
 from msgspec import Struct
@@ -16,6 +18,8 @@ from minions.contracts.json_values import JsonValue, dumps
 
 __all__ = [
     "EvaluationError",
+    "ExpressionBudgetError",
+    "Meter",
     "MissingValueError",
     "PathPart",
     "Reference",
@@ -23,18 +27,32 @@ __all__ = [
     "TemplateError",
     "as_text",
     "capped",
+    "check_weight",
+    "is_container",
     "is_list",
     "is_number",
     "is_same",
     "look_up",
+    "names_in",
     "nearest",
     "path_text",
     "resolve",
+    "same",
+    "size_of",
     "type_name",
+    "weighed",
+    "weight_up_to",
 ]
 
 MAX_TEXT: Final = 1_048_576
 """Characters of a rendered text, and items of a list that an expression creates."""
+MAX_NODES: Final = 1_048_576
+"""Values in a value that an expression makes, all levels together."""
+MAX_BYTES: Final = 67_108_864
+"""Characters of texts and keys in such a value."""
+MAX_OPERATIONS: Final = 500_000
+"""Operations of one rendering: an item that is looked at, 64 characters that are copied. They take
+some 40 ms, in which nothing else of the event loop goes on."""
 
 PathPart: TypeAlias = str | int
 Scope: TypeAlias = Mapping[str, JsonValue]
@@ -59,6 +77,118 @@ class EvaluationError(MinionsError):
     """A template failed on a value: a number plus a text, a result that is too long."""
 
     code = "template-failed"
+
+
+class ExpressionBudgetError(EvaluationError):
+    """Evaluation would take too long, or the value that it makes would be too large."""
+
+    code = "expression-budget"
+
+
+class Meter:
+    """Counts the operations of one rendering, or of several."""
+
+    left: int = MAX_OPERATIONS  # of the class at first: most renderings charge nothing
+
+    @property
+    def is_long(self) -> bool:
+        """Whether others of the event loop should work before anything else is rendered."""
+        return self.left < MAX_OPERATIONS * 9 // 10
+
+    def charge(self, operations: int) -> None:
+        """Take operations off the budget, before they are carried out.
+
+        Raises:
+            ExpressionBudgetError: There are not so many left.
+        """
+        self.left -= operations
+        if self.left < 0:
+            raise ExpressionBudgetError(
+                f"An expression would take more than {MAX_OPERATIONS:,} operations. Work on less "
+                "at a time: select first, loop over parts, or use a step of code."
+            )
+
+
+def size_of(value: JsonValue) -> int:
+    """Operations that looking once through a value takes, without what is nested in it."""
+    if isinstance(value, str):
+        return 1 + len(value) // 64
+    if isinstance(value, list | tuple | Mapping):
+        return 1 + len(value) // 8
+    return 1
+
+
+class Weight(Struct, frozen=True):
+    """The size of a value as it would be written: what stands in it twice counts twice."""
+
+    nodes: int
+    characters: int
+
+
+_LEAVES: Final = frozenset({str, int, float, bool, type(None)})
+_OF_ENCODER: Final = 20
+"""Operations that writing any value as JSON takes."""
+_OF_CONTAINER: Final = 8
+"""Operations that a list or mapping takes to be weighed."""
+
+
+def weighed(value: JsonValue, meter: Meter) -> Weight:
+    """The weight of a value; the operations are taken off the meter.
+
+    Raises:
+        ExpressionBudgetError: It is too large, or too costly to weigh.
+    """
+    nodes, characters = 1, len(value) if isinstance(value, str) else 0
+    rest: list[JsonValue] = [value] if is_container(value) else []
+    while rest:
+        each = rest.pop()
+        items: Collection[JsonValue] = ()
+        if type(each) is dict or isinstance(each, Mapping):
+            items = each.values()
+            characters += sum(map(len, each))
+            meter.charge(_OF_CONTAINER)
+        elif is_list(each):
+            items = each
+        nodes += len(items)
+        meter.charge(_OF_CONTAINER + len(items) // 8)
+        kinds = set(map(type, items))
+        if str in kinds:
+            texts = items if len(kinds) == 1 else [one for one in items if isinstance(one, str)]
+            characters += sum(map(len, texts))  # type: ignore[arg-type]  # texts
+        if not kinds <= _LEAVES:
+            rest += [one for one in items if type(one) not in _LEAVES and is_container(one)]
+        if nodes > MAX_NODES or characters > MAX_BYTES:
+            raise ExpressionBudgetError(
+                f"An expression would make a value of more than {MAX_NODES:,} values or "
+                f"{MAX_BYTES:,} characters; what stands in it twice counts twice."
+            )
+    return Weight(nodes, characters)
+
+
+def weight_up_to(value: JsonValue, most: int) -> int:
+    """Nodes and KiB of text of a value that a step gave; `most` where there are more."""
+    try:
+        meter = Meter()
+        meter.left = most * 4 * _OF_CONTAINER
+        weight = weighed(value, meter)
+    except ExpressionBudgetError:
+        return most
+    return min(most, weight.nodes + weight.characters // 1_024)
+
+
+_FEW: Final = 32
+
+
+def check_weight(value: JsonValue, meter: Meter) -> None:
+    """Weigh a value that an expression made.
+
+    Raises:
+        ExpressionBudgetError: It is too large, or too costly to weigh.
+    """
+    if type(value) is dict and len(value) <= _FEW and _LEAVES.issuperset(map(type, value.values())):
+        return  # the usual case
+    if is_container(value):
+        weighed(value, meter)
 
 
 class MissingValueError(EvaluationError):
@@ -173,10 +303,15 @@ def _resolve_any(path: tuple[PathPart, ...], scope: JsonValue) -> JsonValue:
     for depth, part in enumerate(path):
         found = look_up(value, part)
         if isinstance(found, Missing):
-            names = tuple(map(str, value)) if isinstance(value, Mapping) else ()
+            names = names_in(value)
             raise MissingValueError(path, depth=depth, names=names)
         value = found
     return value
+
+
+def names_in(value: JsonValue) -> tuple[str, ...]:
+    """The first keys of a mapping, for a message; none of any other value."""
+    return tuple(map(str, islice(value, _MOST_NAMES))) if isinstance(value, Mapping) else ()
 
 
 def path_text(path: tuple[PathPart, ...]) -> str:
@@ -197,6 +332,11 @@ def is_list(value: JsonValue) -> TypeGuard[list[JsonValue] | tuple[JsonValue, ..
     return isinstance(value, list | tuple)
 
 
+def is_container(value: JsonValue) -> bool:
+    """Whether this is a JSON array or object."""
+    return isinstance(value, list | tuple | Mapping)
+
+
 def is_number(value: JsonValue) -> TypeGuard[int | float]:
     """Whether this is a JSON number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -207,14 +347,36 @@ def is_same(left: JsonValue, right: JsonValue) -> bool:
     return left == right and isinstance(left, bool) is isinstance(right, bool)
 
 
-def as_text(value: JsonValue) -> str:
+def same(left: JsonValue, right: JsonValue, meter: Meter) -> bool:
+    """`is_same`, after the operations that it takes were taken off the meter."""
+    meter.charge(1)
+    if isinstance(left, list | tuple | Mapping) and isinstance(right, list | tuple | Mapping):
+        meter.charge(_OF_CONTAINER)
+        if len(left) == len(right):
+            meter.charge(weighed(left, meter).nodes // 4)
+    elif isinstance(left, str) and isinstance(right, str):
+        meter.charge(len(left) // 1_024)
+    return is_same(left, right)
+
+
+def as_text(value: JsonValue, meter: Meter | None = None) -> str:
     """A value as part of a longer text: a text as it is, everything else as JSON.
 
+    Args:
+        meter: Of the rendering; None: of this one conversion.
     Raises:
         EvaluationError: A number outside of JSON's range, or more than 1 MiB.
     """
     if isinstance(value, str):
         return value
+    if meter is not None:
+        meter.charge(_OF_CONTAINER)
+    if type(value) is int or (type(value) is float and isfinite(value)):
+        return repr(value)
+    if is_container(value):
+        weight = weighed(value, meter := meter or Meter())
+        meter.charge(_OF_ENCODER + weight.nodes + weight.characters // 64)
+        check_size(weight.characters + weight.nodes)  # less than its JSON has
     try:
         return capped(dumps(value))
     except (TypeError, ValueError, RecursionError) as error:

@@ -273,6 +273,11 @@ LIMITS: Final = Table(
     "limits",
     (
         count_key("max_model_calls_per_step", "Logical model calls; repairs count."),
+        count_key(
+            "max_tool_calls_per_answer",
+            "Tool calls of one answer that are made; the model is told of the others.",
+        ),
+        count_key("max_tool_calls_per_step", "Tool calls that a model has made in one step."),
         count_key("max_tool_call_retries", "Extra attempts per tool call.", minimum=0),
         flag_key(
             "sequential_tool_calls", "Execute the tool calls of one answer one after the other."

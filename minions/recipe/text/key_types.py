@@ -31,9 +31,9 @@ __all__ = [
     "text_key",
 ]
 
-NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]+$"
+NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]{1,200}$"
 """Pattern of a recipe's id."""
-STEP_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_-]*$"
+STEP_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_-]{0,199}$"
 """Pattern of names of steps, inputs, `save_as` and tool prefixes."""
 
 

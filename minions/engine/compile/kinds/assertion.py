@@ -21,8 +21,10 @@ from minions.engine.compile.recipe_step import (
     as_text,
 )
 from minions.engine.history.replay import Replayable, StepRows
+from minions.engine.services.breathing import breathe
 from minions.recipe.expressions.template import (
     Condition,
+    Meter,
     Reference,
     Template,
     compile_condition,
@@ -66,7 +68,10 @@ class AssertStep(WrittenStep[None], PythonStep[None], Replayable):
         """
         values = scope.context.values
         for text, condition in zip(self.spec.conditions, self.conditions, strict=True):
-            if not condition.holds(values):
+            is_met = condition.holds(values, meter := Meter())
+            if meter.is_long:
+                await breathe()
+            if not is_met:
                 raise StepFailedError(
                     FailureInfo(code="assertion-failed", message=self._words(text, values))
                 )

@@ -16,7 +16,9 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
 )
 from minions.engine.history.replay import Replayable, StepRows
+from minions.engine.services.breathing import breathe
 from minions.recipe.expressions.template import (
+    Meter,
     Template,
     compile_template,
 )
@@ -45,7 +47,10 @@ class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
 
     async def run(self, scope: StepScope) -> JsonValue:
         """Render the values."""
-        return self.values.render(scope.context.values)
+        value = self.values.render(scope.context.values, meter := Meter())
+        if meter.is_long:
+            await breathe()
+        return value
 
     def bind(self, values: Mapping[str, JsonValue]) -> JsonValue:
         """Render the output from `values`, as `run` does, without a scope."""

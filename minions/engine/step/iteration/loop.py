@@ -19,6 +19,7 @@ from minions.engine.context.iterations import LoopItem
 from minions.engine.services.services import room_for_more
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off
+from minions.recipe.expressions.values import weight_up_to
 
 __all__ = ["LOOP_FAILED", "StepLoop"]
 
@@ -26,6 +27,8 @@ LOOP_FAILED: Final = "loop-failed"
 """Code of a loop too many of whose items failed; the results of the others are its output."""
 
 _MOST_SHOWN = 5
+_MOST_NODES: Final = 4_194_304
+"""Values, and KiB of text, in all results together."""
 _NO_SERVER: Final = frozenset((UNREACHABLE, CIRCUIT_OPEN))
 
 
@@ -44,6 +47,9 @@ class StepLoop(IteratedStep):
         self._control = control
         self._is_unreachable = False
         """Whether the model's server cannot be reached: then no further item starts."""
+        self._total_nodes = 0
+        self._is_too_large = False
+        """Whether the results so far are too large together: then no further item starts."""
 
     async def execute(self) -> StepExecution[object]:
         """All items; COMPLETED when every one is, else FAILED with what went wrong where.
@@ -107,6 +113,7 @@ class StepLoop(IteratedStep):
                     if not self._may_start():
                         continue  # a later one may have ended before
                 execution, outputs[index] = await self._one(item, executor)
+                self._weigh(outputs[index])
                 done[index] = execution
                 self._is_unreachable |= _found_no_server(execution)
 
@@ -123,13 +130,25 @@ class StepLoop(IteratedStep):
 
     def _may_start(self) -> bool:
         """Whether another item starts; each would spend all its attempts on a dead server."""
-        return not self._is_unreachable and self._may_go_on()
+        return not (self._is_unreachable or self._is_too_large) and self._may_go_on()
+
+    def _weigh(self, output: JsonValue) -> None:
+        """The results stand together in one value, also where items share one in memory."""
+        self._total_nodes += weight_up_to(output, _MOST_NODES - self._total_nodes)
+        self._is_too_large = self._total_nodes >= _MOST_NODES
 
     # --- what came out ------------------------------------------------------------------------
 
     def _failure(
         self, executions: Sequence[StepExecution[object]], total: int
     ) -> FailureInfo | None:
+        if self._is_too_large:
+            return FailureInfo(
+                code="expression-budget",
+                message=f"The results of step '{self._step.id}' have more than {_MOST_NODES:,} "
+                "values or as many KiB of text together. Let each item give less.",
+                where=self._path,
+            )
         budget = self._context.progress.budget
         waiting = [each for each in executions if each.status is StepStatus.IN_PROGRESS]
         if waiting:

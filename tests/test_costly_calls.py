@@ -1,0 +1,301 @@
+"""Every use of patterns, codecs and parsers has a bound, so that no text keeps them busy.
+
+If a test here fails for a new line of yours: prefer a helper that stands in the table already
+(`minions.contracts.patterns.search` for patterns of others, `parse_json` and `find_json_value` for
+JSON, `near_names` for similar names). A constant pattern needs no entry if its time grows with its
+text alone: write it so that no two loops can match the same text, and begin a search with a
+character rather than a loop. Anything else: say in the table what bounds the text, and test that.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+import minions
+from pattern_growth import growing_loops
+
+ROOT: Final = Path(minions.__file__).parent
+
+PATTERNS: Final = {
+    # Constants whose time may grow with the square of the text, with what bounds the text.
+    "adapters/models/rate_limit_headers.py::_PART": "64 characters (_LONGEST)",
+    "adapters/tools/glob_pattern.py::_CLASS": "1,000 characters (_LONGEST)",
+    "contracts/schema.py::_WORD_OR_TEXT": "2,000 characters (_LONGEST_MESSAGE)",
+    "engine/compile/static_values.py::_EXPRESSION": "compiled before: each '{{' is closed",
+    "interfaces/masking.py::_KEYS": "the loop behind 'PRIVATE KEY' ends at the end of the text",
+    # Patterns that are made while the program runs.
+    "adapters/tools/glob_pattern.py::__init__": "1,000 characters; `*` of fnmatch is atomic",
+    "adapters/tools/line_matcher.py::_check": "only compiled here; matched in a process with a "
+    "deadline",
+    "contracts/secrets.py::__init__": "escaped texts alone: no loops",
+    "engine/history/run_search.py::hits_in": "escaped words with blanks between them, of one "
+    "query; the texts are those of one run",
+    "interfaces/cli/run_follower.py::_to_paste": "our own words about a run",
+    "interfaces/server/http/allowed_methods.py::_pattern": "our own paths",
+    "recipe/library.py::slug_of": "NAME_PATTERN: one loop, from the beginning",
+    "recipe/text/sections.py::_check_text": "patterns of our keys: one loop each",
+}
+"""Uses of `re` that are not proven by themselves, with their bound."""
+
+CODECS: Final[dict[str, str]] = {
+    "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
+    "adapters/models/chat_failures.py::_error_of": "JSON, the body of one answer",
+    "adapters/models/chat_request.py::_sendable": "JSON, arguments of a call, of one answer",
+    "adapters/models/chat_request.py::request_body": "JSON, what we wrote",
+    "adapters/models/chat_response.py::_take": "JSON, one event of a stream",
+    "adapters/models/chat_response.py::result": "JSON, the body of one answer",
+    "adapters/models/http_response.py::__init__": "decompressed in pieces; the sum is bounded",
+    "adapters/models/script_file.py::_read": "a file of 1 MiB",
+    "adapters/sandboxes/supervised.py::_decoded": "JSON, our own program wrote it",
+    "adapters/sandboxes/supervisor/main.py::_add_result": "in the sandbox, within its limits",
+    "adapters/sandboxes/supervisor/main.py::main": "JSON, our own program wrote it",
+    "adapters/sandboxes/supervisor/python_code.py::_value_of": "in the sandbox, within its limits",
+    "adapters/stores/postgres_blobs.py::get_blob": "what we wrote",
+    "adapters/stores/postgres_step_cache.py::_value": "JSON, what we wrote",
+    "adapters/stores/row_bodies.py::_read_slowly": "JSON, one row",
+    "adapters/stores/sqlite_blobs.py::decompressed": "what we wrote",
+    "adapters/stores/sqlite_step_cache.py::_entry": "JSON, what we wrote",
+    "adapters/stores/stored_rows.py::_lengthened": "JSON, one row",
+    "adapters/tools/file_outline.py::outline_of": "in a thread; a file of at most max_read_bytes",
+    "adapters/tools/line_matcher.py::matching": "JSON, our own process wrote it",
+    "adapters/tools/many_files.py::_file_diff": "in a thread; _MOST_COMPARED lines",
+    "contracts/codec.py::_from_base64": "in proportion to its text",
+    "contracts/errors.py::near_names": "_MOST_COMPARED pairs of characters",
+    "contracts/facts.py::before": "in proportion to its text",
+    "contracts/toml_text.py::parse_toml": "200 dots of a line; the callers bound the text",
+    "engine/calls/completion_instructions.py::instruction_in": "JSON, one answer",
+    "engine/compile/selection.py::load": "JSON, what we wrote",
+    "engine/history/lookup.py::_step_ids": "JSON, what we wrote",
+    "engine/history/run_diff.py::_merged": "each name stands once in a list: no text is compared",
+    "engine/run/recorded_run.py::load_recorded_run": "JSON, what we wrote",
+    "engine/sessions/archive.py::_value": "JSON, one line of a file that the operator imports",
+    "engine/step/model_loop.py::_answer_text": "JSON, arguments of a call, of one answer",
+    "interfaces/cli/completion.py::_table": "JSON, our own file",
+    "interfaces/cli/result_file.py::_is_result": "JSON, a file named in a command",
+    "interfaces/run_page.py::_laid_out": "JSON, one value of a run that is exported",
+    "interfaces/server/openapi.py::_document": "JSON, our own document",
+    "interfaces/wiring/webhook.py::_key": "a setting",
+    "planning/mending.py::diff": "a recipe of 1 MiB, in a command",
+    "planning/step_executor.py::step_executor_document": "our own file",
+    "recipe/kinds/code.py::_check_code": "in proportion to its text, a recipe of 1 MiB",
+    "recipe/library.py::slug_of": "in proportion to its text; the first 64 KiB of a recipe",
+    "recipe/text/yaml_faults.py::_key_without_colon": "a recipe of 1 MiB",
+    "recipe/text/yaml_reader.py::document": "a recipe of 1 MiB; nodes are counted",
+    "testing/endpoint.py::body": "JSON, requests of tests",
+}
+"""Uses of other parsers and codecs, with the bound of what they are given.
+
+JSON takes time in proportion to its text, some 10 ms for a MiB."""
+
+COSTLY: Final = frozenset(
+    {
+        "ElementTree.fromstring",
+        "ElementTree.parse",
+        "ast.literal_eval",
+        "ast.parse",
+        "base64.b64decode",
+        "b64decode",
+        "bz2.decompress",
+        "difflib.SequenceMatcher",
+        "difflib.get_close_matches",
+        "difflib.ndiff",
+        "difflib.unified_diff",
+        "SequenceMatcher",
+        "gzip.decompress",
+        "json.load",
+        "json.loads",
+        "lzma.decompress",
+        "tomllib.load",
+        "tomllib.loads",
+        "unicodedata.normalize",
+        "yaml.load",
+        "yaml.parse",
+        "yaml.safe_load",
+        "yaml.scan",
+        "self._yaml.parse",
+        "zlib.decompress",
+        "zlib.decompressobj",
+    }
+)
+RE_CALLS: Final = frozenset(
+    {"compile", "match", "search", "fullmatch", "sub", "subn", "split", "finditer", "findall"}
+)
+
+
+class Use(NamedTuple):
+    """A call in `minions`."""
+
+    module: str
+    """The file below `minions`."""
+    scope: str
+    """The function around it, or the name that the result is given at the top of the module."""
+    line: int
+    call: ast.Call
+
+    @property
+    def key(self) -> str:
+        return f"{self.module}::{self.scope}"
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8"))
+        for path in sorted(ROOT.rglob("*.py"))
+    }
+
+
+@cache
+def uses() -> tuple[Use, ...]:
+    return tuple(use for module, tree in trees().items() for use in _uses(module, tree, ""))
+
+
+def _uses(module: str, node: ast.AST, scope: str) -> Iterator[Use]:
+    for child in ast.iter_child_nodes(node):
+        inner = scope
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner = child.name
+        elif isinstance(child, ast.Assign | ast.AnnAssign) and not scope:
+            target = child.targets[0] if isinstance(child, ast.Assign) else child.target
+            inner = ast.unparse(target)
+        if isinstance(child, ast.Call):
+            yield Use(module, scope, child.lineno, child)
+        yield from _uses(module, child, inner)
+
+
+def _name(call: ast.Call) -> str:
+    return ast.unparse(call.func) if isinstance(call.func, ast.Attribute | ast.Name) else ""
+
+
+# --- patterns --------------------------------------------------------------------------------
+
+
+class Known(NamedTuple):
+    """A pattern as it stands in the code."""
+
+    pattern: str | bytes
+    flags: int
+    searches: bool
+    whole: bool
+
+
+def _known(use: Use) -> Known | None:
+    """The pattern of a use, with how it is used; None: it is made while the program runs."""
+    name = _name(use.call).removeprefix("re.")
+    if name == "compile" and use.scope and not use.scope[0].islower():
+        made = getattr(importlib.import_module(_dotted(use.module)), use.scope, None)
+        if isinstance(made, re.Pattern):
+            how = _methods(use)
+            whole = how == {"fullmatch"}
+            flags = made.flags
+            return Known(made.pattern, flags, not how <= {"match", "fullmatch"}, whole)
+    try:
+        pattern = ast.literal_eval(use.call.args[0])
+    except (ValueError, IndexError):
+        return None
+    flags = 0
+    for each in (*use.call.args[1:], *(word.value for word in use.call.keywords)):
+        if ast.unparse(each).startswith("re."):
+            for part in ast.unparse(each).split(" | "):
+                flags |= getattr(re, part.removeprefix("re."))
+    return Known(pattern, flags, name not in ("match", "fullmatch"), name == "fullmatch")
+
+
+def _dotted(module: str) -> str:
+    return "minions." + module.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+
+def _methods(use: Use) -> set[str]:
+    """The methods of a pattern that its module calls; `search` too if others may use it."""
+    found = {
+        node.attr
+        for node in ast.walk(trees()[use.module])
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == use.scope
+    }
+    return found if found and use.scope.startswith("_") else {*found, "search"}
+
+
+def _pattern_uses() -> list[Use]:
+    return [
+        use
+        for use in uses()
+        if _name(use.call).startswith("re.") and _name(use.call)[3:] in RE_CALLS
+    ]
+
+
+def _why_unproven(use: Use) -> str:
+    known = _known(use)
+    if known is None:
+        return "it is made while the program runs"
+    pattern, flags, searches, whole = known
+    flags &= re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.ASCII
+    return growing_loops(pattern, flags, searches=searches, whole=whole)
+
+
+def test_every_pattern_takes_time_in_proportion_to_its_text_or_has_a_bound() -> None:
+    """A-124."""
+    unproven = {use.key: (use, why) for use in _pattern_uses() if (why := _why_unproven(use))}
+    new = [
+        f"minions/{use.module}:{use.line} {_name(use.call)}: {why}"
+        for key, (use, why) in unproven.items()
+        if key not in PATTERNS
+    ]
+    assert not new, "\n".join(["Mend these, or enter a bound (see the top of this file):", *new])
+    assert not (PATTERNS.keys() - unproven.keys()), "These need no entry any more."
+
+
+def test_every_use_of_a_costly_codec_or_parser_has_a_bound() -> None:
+    """A-124."""
+    found = {use.key: use for use in uses() if _name(use.call) in COSTLY}
+    new = [
+        f"minions/{use.module}:{use.line} {_name(use.call)} in {use.scope}"
+        for key, use in found.items()
+        if key not in CODECS
+    ]
+    assert not new, "\n".join(["Enter what bounds these (see the top of this file):", *new])
+    assert not (CODECS.keys() - found.keys()), "These need no entry any more."
+
+
+# --- the proof itself ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"a*a*b",
+        r"\s+$",
+        r"(a|b)*[ab]*c",
+        r"x\s*y?\s*z",
+        r"(?:a|a)*b",
+        r"<a[^>]*>.*</a>",
+        r"(a*)*b",
+        r"(a+)+b",
+        r"(?:(?:ab)+|c)*d(?:x+)+y",
+        r"\d+\.\d+",
+    ],
+)
+def test_patterns_that_grow_with_the_square_of_the_text_are_found(pattern: str) -> None:
+    assert growing_loops(pattern, searches=True, whole=False)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "searches", "whole"),
+    [
+        (r"\s+", True, False),
+        (r"\s+#", False, False),
+        (r"[a-z]+(?:-[a-z]+)*", False, True),
+        (r"key: *([^\n]*)", True, False),
+        (r"^a+b", True, False),
+        (r"[0-9]{1,9}x", True, False),
+    ],
+)
+def test_others_are_not(pattern: str, searches: bool, whole: bool) -> None:
+    assert growing_loops(pattern, searches=searches, whole=whole) == ""
