@@ -63,7 +63,7 @@ def read_toml(path: Path) -> dict[str, dict[str, object]]:
 
     try:
         return cast("dict[str, dict[str, object]]", tomllib.loads(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: also of long numbers
         raise UsageError(
             f"{path}: not readable as TOML: {error}.", code="bad-configuration", where=str(path)
         ) from error
