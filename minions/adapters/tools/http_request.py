@@ -69,7 +69,7 @@ def parse_url(text: str) -> URL:
         url = URL(text.strip()).with_fragment(None)
         is_complete = bool(url.raw_host) and url.port is not None
         str(url.with_query(None))  # parsed once more: what is taken can be shown
-    except ValueError:
+    except (ValueError, IndexError):  # yarl raises both
         raise ToolError(
             "That is not a URL, such as https://example.com/path.", code="bad-url"
         ) from None
@@ -162,7 +162,7 @@ def redirected(request: HttpRequest, status: int, place: str) -> HttpRequest:
 
     try:
         target = parse_url(str(request.url.join(URL(place))))
-    except ValueError:
+    except (ValueError, IndexError):
         raise ToolError(
             f"{shown_url(request.url)} redirects to something that is not a URL.", code="bad-url"
         ) from None
