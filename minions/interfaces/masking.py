@@ -7,9 +7,10 @@ from typing import Final
 
 __all__ = ["masked"]
 
+# The parts of a JWT are bounded: in a long text each `eyJ` could begin one, and all are tried.
 _KEYS: Final = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
-    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}"
+    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\beyJ[\w-]{10,2000}+\.[\w-]{10,100000}+\.[\w-]{5,}"
     r"|(?<=[Bb]earer )[\w.~+/=-]{16,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
 )
