@@ -330,6 +330,13 @@ def check_schema(schema: JsonSchema) -> None:
     Raises:
         SchemaError: The message names the place as a JSON path.
     """
+    try:
+        _check(schema)
+    except RecursionError:
+        raise SchemaError("$: the schema is nested too deep to be checked") from None
+
+
+def _check(schema: JsonSchema) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError as Invalid
 

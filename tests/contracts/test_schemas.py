@@ -310,6 +310,16 @@ def test_a_schema_that_is_broken_or_unsafe_is_refused_with_its_place(
     assert words in caught.value.message
 
 
+@pytest.mark.parametrize("keyword", ["not", "items"])
+@pytest.mark.parametrize("depth", [150, 900])
+def test_a_schema_that_is_nested_too_deep_is_refused(keyword: str, depth: int) -> None:
+    schema: dict[str, JsonValue] = {}
+    for _ in range(depth):
+        schema = {keyword: schema}
+    with pytest.raises(SchemaError, match="nested too deep"):
+        check_schema(schema)
+
+
 @pytest.mark.parametrize(
     "schema",
     [
