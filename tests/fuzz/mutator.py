@@ -182,7 +182,7 @@ class Mutator:
 
     def _change_at(self, place: _Place) -> None:
         holder, key = place.holder, place.key
-        match self.chance.randrange(6):
+        match self.chance.randrange(7):
             case 0:
                 del holder[key]
             case 1 if isinstance(holder, list):
@@ -193,8 +193,17 @@ class Mutator:
                 holder[self._word()] = holder.pop(key)
             case 3 | 4:
                 holder[key] = self.chance.choice(_VALUES)
+            case 5:
+                holder[key] = self._nested(holder[key])
             case _:
                 holder[key] = self._word()
+
+    def _nested(self, value: JsonValue) -> JsonValue:
+        """The value in so many lists, or objects with one key."""
+        word = self._word() if self.chance.random() < 0.7 else None
+        for _ in range(self.chance.choice((1, 5, 60, 300))):
+            value = [value] if word is None else {word: value}
+        return value
 
     def _word(self) -> str:
         return self.chance.choice(self._words).decode("utf-8", "replace")
