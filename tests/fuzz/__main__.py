@@ -125,15 +125,27 @@ def _run_all(chosen: Sequence[Target], options: argparse.Namespace, folder: Path
     return int(total > 0)
 
 
+_START_S = 120.0
+"""Seconds for a process to load and to run the seeds, on a busy machine."""
+
+
 def _guided(asked: SessionOptions) -> Mapping[str, float]:
     own = Path(tempfile.mkdtemp(dir=asked.folder.parent))
     text = SessionOptions.read(json.dumps({**json.loads(asked.text()), "folder": str(own)})).text()
     paths = [str(Path(each).resolve()) for each in (*sys.path,) if each]
     command = [sys.executable, "-m", "fuzz.guided", text]
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    ended = subprocess.run(
-        command, cwd=own, env=surroundings, stderr=subprocess.PIPE, check=False, text=True
-    )
+    try:
+        ended = subprocess.run(
+            command,
+            cwd=own,
+            env=surroundings,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=2 * asked.seconds + _START_S,
+        )
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{asked.target} did not end.")
     if not asked.report.exists():
         sys.exit(f"{asked.target} ended with {ended.returncode}:\n{ended.stderr[-3_000:]}")
     figures: Mapping[str, float] = json.loads(asked.report.read_text("utf-8"))

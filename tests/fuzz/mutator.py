@@ -178,7 +178,10 @@ class Mutator:
         if not places:
             return self.put_word(data)
         self._change_at(self.chance.choice(places))
-        return json.dumps(document).encode()
+        try:
+            return json.dumps(document).encode()
+        except RecursionError:  # it was nested several times
+            return data
 
     def _change_at(self, place: _Place) -> None:
         holder, key = place.holder, place.key
