@@ -143,6 +143,7 @@ def _guided(asked: SessionOptions) -> Mapping[str, float]:
             stderr=subprocess.PIPE,
             text=True,
             timeout=2 * asked.seconds + _START_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         sys.exit(f"{asked.target} did not end.")
