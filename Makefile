@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench tokens crash mutants update-expected lock clean
+.PHONY: demo test check bench tokens crash fuzz mutants update-expected lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -37,6 +37,10 @@ update-expected: $(READY)  ## Write stored outputs and generated pages anew; rea
 
 mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/services/budget.py" for one.
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTANTS)
+
+FUZZ_SECONDS ?= 10
+fuzz: $(READY)  ## Give readers of strangers' data inputs that nobody thought of; FUZZ_SECONDS=60 for each target.
+	PYTHONPATH=.:tests $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
 
 bench: $(READY)  ## Measure, as ratios within one run.
 	$(BIN)/python benchmarks/run.py

@@ -14,11 +14,11 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from attrs import asdict
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from minions.contracts.calls import StepCompletionInstruction
@@ -96,6 +96,11 @@ Object: TypeAlias = Mapping[str, JsonValue]
 """A JSON object that other code interprets: usage, metrics, an error."""
 
 T = TypeVar("T")
+
+_Count: TypeAlias = Annotated[int, Meta(ge=0)]
+"""The sequence of the last message that counts; 0: none does."""
+_Number: TypeAlias = Annotated[int, Meta(ge=1)]
+"""The sequence of a message, counted from 1."""
 
 
 # A field with its default is left out of the row: a field that is added later with a default does
@@ -225,7 +230,7 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     that a retry ran again; None: what `usage` says.
     """
     error: Object | None | UnsetType = UNSET
-    sequence: int | None = None
+    sequence: _Count | None = None
     """The session's last message that counts again after a failed
     retry; None: nothing is restored.
     """
@@ -409,7 +414,7 @@ class ModelCallFinished(ModelCallFact, frozen=True, kw_only=True):
 
     conversation: str | None = None
     message: Message
-    sequence: int | None = None
+    sequence: _Number | None = None
     """Number of the message in the session; None: not part of the session's conversation."""
     metrics: Object | None = None
     finish_reason: str | None | UnsetType = UNSET
@@ -473,7 +478,7 @@ class MessageRecorded(_Fact, frozen=True, kw_only=True):
     """The tool's name."""
     shown: int | None = None
     """How many characters of the call's result the message shows; None: all."""
-    sequence: int | None = None
+    sequence: _Number | None = None
     saved: SavedMessage | None = None
     metrics: Object | None = None
     replaces: int | None = None
@@ -493,7 +498,7 @@ class Rollback(_Fact, frozen=True, kw_only=True):
     step_id: str | None = None
     conversation: str
     position: int
-    sequence: int | None = None
+    sequence: _Count | None = None
 
 
 # --- tool calls ----------------------------------------------------------------------------
@@ -813,7 +818,7 @@ class SessionForked(_Fact, frozen=True, kw_only=True):
     state: ClassVar[str] = "forked"
 
     parent: str
-    sequence: int
+    sequence: _Count
     """Sequence of the last message that is taken from the parent."""
     position: int
     """Position of the last entry that is read from the parent."""
@@ -828,7 +833,7 @@ class SessionCut(_Fact, frozen=True, kw_only=True):
     kind: ClassVar[str] = "session"
     state: ClassVar[str] = "cut"
 
-    sequence: int
+    sequence: _Count
 
 
 Fact: TypeAlias = (
@@ -906,6 +911,8 @@ def fact_of(kind: str, state: str, body: Object) -> Fact | UnreadableFact:
             return msgspec.convert(body, found)
         except (msgspec.ValidationError, RecursionError) as error:
             problem = str(error)
+        except UnicodeEncodeError:
+            problem = "a name in its body holds half a character (a lone surrogate)"
     return UnreadableFact(kind=kind, state=state, problem=problem, body=body)
 
 

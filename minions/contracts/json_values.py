@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 __all__ = ["JsonValue", "dumps", "find_json_value", "json_type", "parse_json"]
@@ -77,7 +77,33 @@ def parse_json(text: str, *, unique_keys: bool = False) -> JsonValue:
         value: JsonValue = decoder.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    return _shallow(value, text)
+
+
+_DEEPEST: Final = 300
+"""Levels of nesting: whatever copies, checks or stores a value takes several frames for each."""
+
+
+def _shallow(value: JsonValue, text: str) -> JsonValue:
+    """The value of that text.
+
+    Raises:
+        ValueError: It is nested too deep to be worked with.
+    """
+    if text.count("[") + text.count("{") <= _DEEPEST:
+        return value
+    level, depth = [value], 0
+    while level := [inner for each in level for inner in _within(each)]:
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested too deep: over {_DEEPEST} levels")
     return value
+
+
+def _within(value: JsonValue) -> Iterable[JsonValue]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def json_type(value: object) -> str:
@@ -99,7 +125,7 @@ def find_json_value(text: str) -> JsonValue:
     `{}` in the prose does not hide the answer. Braces inside strings do not count.
 
     Raises:
-        ValueError: There is none; the message shows the text instead.
+        ValueError: There is none, and the message shows the text instead; or it is nested too deep.
     """
     stripped = text.strip()
     if not stripped:
@@ -112,7 +138,7 @@ def find_json_value(text: str) -> JsonValue:
     except (ValueError, RecursionError):
         pass
     else:
-        return value
+        return _shallow(value, stripped)
     refusals: list[_NoNumberError] = []
     found = list(_embedded_values(stripped, refusals))
     if not found:
@@ -120,7 +146,7 @@ def find_json_value(text: str) -> JsonValue:
             raise refusals[0]
         start = stripped[:80].replace("\n", " ")
         raise ValueError(f"no JSON object or array in the text that starts with {start!r}")
-    return max(found, key=lambda item: item[0])[1]
+    return _shallow(max(found, key=lambda item: item[0])[1], stripped)
 
 
 _MOST_ATTEMPTS = 200

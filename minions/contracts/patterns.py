@@ -9,10 +9,19 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, TypeAlias, cast
 
-__all__ = ["PATTERN_TIME_S", "PatternNode", "check_engine", "pattern_tree", "search"]
+__all__ = [
+    "PATTERN_TIME_S",
+    "PatternNode",
+    "check_engine",
+    "pattern_tree",
+    "search",
+    "without_warnings",
+]
 
 PATTERN_TIME_S: Final = 0.5
 """Seconds for one pattern on one text."""
@@ -36,7 +45,8 @@ def pattern_tree(pattern: str) -> Sequence[PatternNode]:
     if len(pattern) > _LONGEST:
         raise re.error(f"it has {len(pattern)} characters; at most {_LONGEST} are allowed")
     try:
-        tree = list(importlib.import_module("re._parser").parse(pattern))
+        with without_warnings():
+            tree = list(importlib.import_module("re._parser").parse(pattern))
     except (
         OverflowError,
         ValueError,
@@ -47,6 +57,14 @@ def pattern_tree(pattern: str) -> Sequence[PatternNode]:
     if _parts(tree, 0) > _MOST_PARTS:
         raise re.error(f"with its repetitions written out it has over {_MOST_PARTS} parts")
     return tree
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Both parsers warn of signs that may get a meaning: not those who run the process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 def _too_deep() -> re.error:
@@ -75,7 +93,8 @@ def check_engine(pattern: str) -> None:
     import regex
 
     try:
-        regex.compile(pattern)
+        with without_warnings():
+            regex.compile(pattern)
     except (regex.error, OverflowError, RecursionError, MemoryError) as error:
         raise ValueError(str(error) or type(error).__name__) from error
 

@@ -285,7 +285,8 @@ def _told(error: ValidationError) -> tuple[str, str]:
     if wrong_types and not rest:
         first, *others = wrong_types
         return error.json_path, ", ".join([wrong_types[first], *(f"'{each}'" for each in others)])
-    if len({each.schema_path[0] for each in rest}) == 1:  # the one alternative of its type
+    # The error of the schema `false` has no path.
+    if len({next(iter(each.schema_path), None) for each in rest}) == 1:  # the one of its type
         return _told(rest[0])
     return error.json_path, error.message
 
@@ -332,20 +333,31 @@ def check_schema(schema: JsonSchema) -> None:
     Raises:
         SchemaError: The message names the place as a JSON path.
     """
+    try:
+        _check(schema)
+    except RecursionError:
+        raise SchemaError("$: the schema is nested too deep to be checked") from None
+
+
+def _check(schema: JsonSchema) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import SchemaError as Invalid
 
     has_references = False
+    inner_id: str | None = None
     for path, keyword, value in _walk(schema, "$"):
         if keyword in ("$ref", "$dynamicRef"):
             has_references = True
             _check_reference(schema, path, value)
+        elif keyword == "$id" and isinstance(value, str) and path != "$.$id":
+            inner_id = path
         elif keyword == "pattern" and isinstance(value, str):
             _check_pattern(path, value)
         elif keyword == "patternProperties" and isinstance(value, Mapping):
             for pattern in value:
                 _check_pattern(path, pattern)
     if has_references:
+        _check_ids(inner_id)
         _check_expansion(schema)
     try:
         Draft202012Validator.check_schema(dict(schema))
@@ -386,6 +398,14 @@ def _check_expansion(schema: JsonSchema) -> None:
             expansion.check(value, path)
 
 
+def _check_ids(inner: str | None) -> None:
+    """References below an inner `$id` start from there instead of from the whole schema."""
+    if inner is not None:
+        raise SchemaError(
+            f"{inner}: an '$id' within a schema changes what its references point to. Leave it out."
+        )
+
+
 def _check_reference(schema: JsonSchema, path: str, value: JsonValue) -> None:
     if isinstance(value, str):  # else it is a property named "$ref"
         _referred(schema, path, value)
@@ -423,15 +443,35 @@ def _anchored(schema: JsonSchema, path: str, name: str) -> JsonValue:
     Raises:
         SchemaError: There is none.
     """
-    for node in _mappings(schema):
+    for node in _subschemas(schema):
         if name in (node.get("$anchor"), node.get("$dynamicAnchor")):
             return node
     raise SchemaError(f"{path}: the reference '#{name}' points to no '$anchor' of this schema.")
 
 
-def _mappings(schema: JsonSchema) -> Iterator[JsonSchema]:
+_SUBSCHEMA: Final = frozenset(
+    {
+        *("additionalProperties", "contains", "contentSchema", "else", "if", "items", "not"),
+        *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+    }
+)
+_SUBSCHEMAS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+
+
+def _subschemas(schema: JsonValue) -> Iterator[JsonSchema]:
+    """The schema and those within it, where the library looks for anchors: not in other data."""
+    if not isinstance(schema, Mapping):
+        return
     yield schema
-    yield from (value for _, _, value in _walk(schema, "$") if isinstance(value, Mapping))
+    for keyword, value in schema.items():
+        if keyword in _SUBSCHEMA:
+            yield from _subschemas(value)
+        elif keyword in _SUBSCHEMAS and isinstance(value, list | tuple):
+            for each in value:
+                yield from _subschemas(each)
+        elif keyword in _BY_NAME and isinstance(value, Mapping):
+            for each in value.values():
+                yield from _subschemas(each)
 
 
 def _check_pattern(path: str, pattern: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
@@ -108,7 +109,7 @@ class ItemsFile(BatchItems):
 
     def _columns(self, head: Sequence[str]) -> Sequence[str]:
         columns = [name.strip() for name in head]
-        twice = sorted({name for name in columns if columns.count(name) > 1})
+        twice = sorted(name for name, count in Counter(columns).items() if count > 1)
         if not columns or twice or "" in columns:
             why = f"has the column '{twice[0]}' twice" if twice else "names no column"
             why = "has a column without a name" if not twice and columns else why

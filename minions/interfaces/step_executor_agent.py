@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias, cast
 
-import yaml
 from attrs import evolve, field, frozen
 
 from minions.contracts.calls import ChatModel
@@ -21,6 +20,7 @@ from minions.engine.services.services import Services
 from minions.interfaces.application import Minions
 from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import STEP_EXECUTOR, PlanChoices, step_executor_document
+from minions.recipe.text.yaml_writer import yaml_text
 
 __all__ = ["ExecutionResult", "StepExecutorAgent", "run_step_executor"]
 
@@ -108,7 +108,7 @@ async def run_step_executor(
         "workspace": os.path.abspath(workspace),  # noqa: PTH100, ASYNC240  # nothing is looked at
     }
     async with Minions(model=model, tools=own, services=services) as m:
-        return _report(await m.arun(yaml.safe_dump(document), inputs))
+        return _report(await m.arun(yaml_text(document), inputs))
 
 
 def _report(result: AgentResult[JsonValue]) -> ExecutionResult:

@@ -46,8 +46,7 @@ _MOST_SHOWN: Final = 10
 """Items of a list that are shown, of a plan that is too large, or in a note."""
 _LEFT_OUT: Final = (".git", ".venv", "node_modules", "__pycache__")
 """Folders that the toolset `files` leaves out, whatever the case."""
-_FILE_NAME: Final = re.compile(r".*\\.*|.*\.[A-Za-z][A-Za-z0-9]{0,5}", re.DOTALL)
-"""An artifact that is meant as a file, though it is none that could be made."""
+_ENDING: Final = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,5}\Z")
 
 
 @frozen(kw_only=True)
@@ -195,7 +194,9 @@ def _bad_lines(use: FileUse) -> str | None:
 
 def _unusable(step: PlanStep, artifact: str) -> str | None:
     """Why a step cannot give an artifact; None: it can, or it is a name rather than a file."""
-    if not is_path(artifact) and _FILE_NAME.fullmatch(artifact) is None:
+    # Meant as a file, though it is perhaps none that could be made.
+    is_file = is_path(artifact) or "\\" in artifact or _ENDING.search(artifact) is not None
+    if not is_file:
         return None if artifact.isprintable() and len(artifact) <= _LONGEST_NAME else "is no name"
     refusal = refusal_of(artifact)
     if refusal is not None or not step.type.changes_files:

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import yaml
 from attrs import evolve, field, frozen
 from yaml.reader import Reader
 
@@ -31,6 +30,7 @@ from minions.planning.plan_json import read_plan
 from minions.planning.plan_recipe import recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
+from minions.recipe.text.yaml_writer import yaml_text
 
 __all__ = ["plans_toolset"]
 
@@ -135,7 +135,7 @@ _FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
 def _recipe_text(checked: CheckedPlan, form: PlanForm) -> str:
     document = recipe_document(checked.plan, form)
     head = f"# Made of the plan below.\n{_commented(checked.plan.to_text())}"
-    return head + yaml.safe_dump(document, sort_keys=False, width=100, allow_unicode=True)
+    return head + yaml_text(document)
 
 
 def _faults_of_recipe(text: str, catalog: Catalog) -> list[str]:

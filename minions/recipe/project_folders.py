@@ -21,6 +21,7 @@ __all__ = [
     "toml_tables",
 ]
 
+_MOST_BYTES: Final = 1024 * 1024
 USUAL_FOLDER: Final = Path("recipes")
 """The folder below the current one in which recipes are found by their id."""
 
@@ -68,11 +69,19 @@ def read_bytes(path: Path) -> bytes:
         UsageError: `bad-configuration`: the file cannot be read.
     """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(
             f"{path}: {error.strerror}.", code="bad-configuration", where=str(path)
         ) from error
+    if len(content) > _MOST_BYTES:
+        raise UsageError(
+            f"{path}: larger than {_MOST_BYTES} bytes, which no configuration is.",
+            code="bad-configuration",
+            where=str(path),
+        )
+    return content
 
 
 def toml_tables(path: Path, content: bytes) -> dict[str, dict[str, object]]:

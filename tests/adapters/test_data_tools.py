@@ -115,6 +115,12 @@ def test_what_was_written_is_read_again(rows: list[JsonValue]) -> None:
     assert parse_csv(to_csv(rows, ["a", "b"])) == CsvTable(rows, ["a", "b"], len(rows))
 
 
+def test_a_cell_that_begins_like_the_mark_of_a_file_is_read_again() -> None:
+    """Only one such mark in front of a table is none of its text."""
+    rows: list[JsonValue] = [["\ufeffa", "b"]]
+    assert parse_csv(to_csv(rows), header=False) == CsvTable(rows, [], 1)
+
+
 def test_json_is_read_and_anything_else_refused() -> None:
     assert parse_json('\ufeff {"a": [1, null, "\\u00e9"]}\n') == {"a": [1, None, "\u00e9"]}
     for text in ("", "{", "[1] x", "NaN", "1e999", "[" * 100_000):

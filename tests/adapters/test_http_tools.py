@@ -333,7 +333,8 @@ async def test_odd_headers_are_refused(server: Server, name: str, value: str) ->
 @pytest.mark.parametrize(
     "url",
     ["", "/x", "ftp://a.b/", "file:///etc/passwd", "http://", "http://u:p@a.b/", "http://[::1/",
-     "http://a.b:99999/", "http://127.1/", "http://2130706433/", "http://0.0.0.0.0/", "a\0b"],
+     "http://a.b:99999/", "http://127.1/", "http://2130706433/", "http://0.0.0.0.0/", "a\0b",
+     "http://[]@", "http://[:]:8", "http://[:\x7f:1]:80/x"],
 )  # fmt: skip
 async def test_what_is_no_web_address_is_refused(url: str) -> None:
     assert await refusal(url, allow=["a.b", "127.1", "2130706433"]) == "bad-url"
@@ -430,6 +431,7 @@ async def test_five_redirects_are_followed_and_no_more(server: Server) -> None:
         ("http://127.0.0.1:1/", "host-refused"),
         ("ftp://127.0.0.1/", "bad-url"),
         ("http://[", "bad-url"),
+        ("//[]@", "bad-url"),
         ("http://u:p@127.0.0.1/", "bad-url"),
     ],
 )

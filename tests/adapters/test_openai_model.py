@@ -1082,6 +1082,18 @@ async def test_a_stream_that_reports_its_usage_and_breaks_was_paid_for(model_at:
     assert (failure_of(outcome).code, failure_of(outcome).usage) == ("model-timeout", USAGE)
 
 
+def test_a_stream_that_is_none_is_told_alike_wherever_it_is_cut() -> None:
+    page = b"\n" * 1_990 + b"not found " * 100
+    peer = ChatPeer(provider="f", model="m", base_url="http://h")
+    whole = StreamedAnswer(peer, float, 0.0)
+    whole.feed(page)
+    for size in (1, 7, 1_999):
+        cut = StreamedAnswer(peer, float, 0.0)
+        for at in range(0, len(page), size):
+            cut.feed(page[at : at + size])
+        assert cut.result() == whole.result()
+
+
 async def test_a_malformed_answer_shows_its_first_200_characters(model_at: Make) -> None:
     page = b"<html>\n" + b"x" * 5_000
     failure = failure_of(await ask(model_at, fake.body(page, content_type="text/html")))
@@ -1393,6 +1405,7 @@ async def test_a_rate_limit_says_how_long_to_wait(model_at: Make) -> None:
         ({"retry-after": "Fri, 02 Jan 2026 03:04:35 GMT"}, 30.0),
         ({"retry-after": "Fri, 02 Jan 2026 03:04:35 -0000"}, 30.0),
         ({"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0.0),
+        ({"retry-after": "2 Jan 6 44444444444:1"}, None),
         ({"retry-after": "tomorrow"}, None),
         ({"retry-after": ""}, None),
         ({"retry-after": "inf"}, None),

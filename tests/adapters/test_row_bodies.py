@@ -30,6 +30,10 @@ def test_a_body_that_is_nested_without_end_is_no_json(opening: str, *, closed: b
         (b"\xff", "its body is not JSON (UnicodeDecodeError)"),
         ('{"sequence": "1"}', "Expected `int`, got `str` - at `$.sequence`"),
         ("{}", "Object missing required field `sequence`"),
+        (
+            '{"sequence": 1, "\\ud800": 1}',
+            "a name in its body holds half a character (a lone surrogate)",
+        ),
     ],
 )
 def test_what_is_no_fact_says_what_was_expected(text: str | bytes, problem: str) -> None:

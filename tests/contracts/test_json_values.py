@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue, dumps, find_json_value
+from minions.contracts.json_values import JsonValue, dumps, find_json_value, parse_json
 
 leaves = (
     st.none()
@@ -122,3 +122,21 @@ def test_compact_text_is_read_back(value: JsonValue) -> None:
 def test_compact_text_refuses_what_json_cannot_say() -> None:
     with pytest.raises(ValueError, match="Out of range float"):
         dumps(float("nan"))
+
+
+@pytest.mark.parametrize("depth", [301, 700, 100_000])
+@pytest.mark.parametrize("ends", [("[", "]"), ('{"a":', "}"), ('[1, {"b": "]", "a": ', "}]")])
+def test_a_value_that_nobody_could_work_with_is_refused(depth: int, ends: tuple[str, str]) -> None:
+    text = f"{ends[0] * depth}1{ends[1] * depth}"
+    for read in (parse_json, find_json_value):
+        with pytest.raises(ValueError, match=r"nested too deep|no JSON object"):
+            read(text)
+
+
+def test_many_values_beside_each_other_are_not_deep() -> None:
+    value: JsonValue = [[{"a": []}] * 500] * 3
+    assert parse_json(dumps(value)) == value
+    deepest: JsonValue = 1
+    for _ in range(300):
+        deepest = [deepest]
+    assert find_json_value(f"Here: {dumps(deepest)} it is.") == deepest

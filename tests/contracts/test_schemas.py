@@ -21,6 +21,7 @@ from minions.contracts.errors import SchemaError
 from minions.contracts.explosive_patterns import is_explosive_pattern
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
+from minions.contracts.patterns import check_engine
 from minions.contracts.schema import (
     JsonSchema,
     SchemaValidator,
@@ -275,6 +276,12 @@ def _doubling(lines: int) -> dict[str, JsonValue]:
         ({"$ref": "other.json#/a"}, "points outside the schema"),
         ({"$ref": "#/$defs/Nope"}, "points to nothing in this schema"),
         ({"$ref": "#Nope"}, "points to no '$anchor' of this schema"),
+        ({"$ref": "#a", "unknown": {"$anchor": "a"}}, "points to no '$anchor' of this schema"),
+        ({"$ref": "#a", "const": {"$anchor": "a"}}, "points to no '$anchor' of this schema"),
+        (
+            {"properties": {"a": {"$id": "http://x/y", "$ref": "#/$defs/B"}}, "$defs": {"B": {}}},
+            "$.properties.a.$id: ",
+        ),
         ({"items": {"$dynamicRef": "file:///etc/passwd"}}, "$.items.$dynamicRef"),
         ({"pattern": "("}, "$.pattern: not a regular expression: '('"),
         ({"pattern": "(a+)+$"}, "repeats a repetition"),
@@ -301,6 +308,16 @@ def test_a_schema_that_is_broken_or_unsafe_is_refused_with_its_place(
     with pytest.raises(SchemaError) as caught:
         check_schema(schema)
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize("keyword", ["not", "items"])
+@pytest.mark.parametrize("depth", [150, 900])
+def test_a_schema_that_is_nested_too_deep_is_refused(keyword: str, depth: int) -> None:
+    schema: dict[str, JsonValue] = {}
+    for _ in range(depth):
+        schema = {keyword: schema}
+    with pytest.raises(SchemaError, match="nested too deep"):
+        check_schema(schema)
 
 
 @pytest.mark.parametrize(
@@ -377,6 +394,13 @@ def test_a_pattern_that_does_not_is_taken(pattern: str) -> None:
 
 
 # --- output instructions -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["[[a]", "[!--b]", "[a||b]", "[a&&b]", "[a~~b]"])
+def test_a_pattern_that_may_mean_something_else_some_day_warns_nobody(pattern: str) -> None:
+    """Who runs the process did not write it; warnings are errors in this suite."""
+    assert not is_explosive_pattern(pattern)
+    check_engine(pattern)
 
 
 def test_instructions_give_their_schema_from_text_mapping_or_class() -> None:
@@ -589,6 +613,14 @@ def test_several_alternatives_of_the_right_type_are_not_chosen_among() -> None:
     schema: JsonSchema = {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
     (error,) = SchemaValidator(schema).errors({})
     assert error == "$: {} is not valid under any of the given schemas"
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+def test_an_alternative_that_nothing_fits_is_told(keyword: str) -> None:
+    (error,) = SchemaValidator({keyword: [False]}).errors(1)
+    assert error == "$: false schema does not allow 1"
+    (error,) = SchemaValidator({keyword: [False, {"type": "string"}, {"minimum": 2}]}).errors(1)
+    assert error == "$: 1 is not valid under any of the given schemas"
 
 
 def test_an_error_that_shows_a_long_value_costs_more() -> None:

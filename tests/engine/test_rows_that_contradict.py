@@ -49,6 +49,17 @@ async def test_a_run_with_such_a_row_names_it_and_hides_no_other(
     assert problem in caught.value.message
 
 
+async def test_a_run_that_names_no_steps_can_be_shown() -> None:
+    """A-123: it may have rows of the run as a whole."""
+    journal = MemoryJournal(FakeClock())
+    lease = await journal.acquire("ses_1", "run_1", "w", 60)
+    await journal.append(lease, draft_of("run", "started", {"recipe": "r", "steps": {}}, key="run"))
+    ended: dict[str, JsonValue] = {"status": "completed"}
+    await journal.append(lease, draft_of("run", "finished", ended, key="run"))
+    shown = await show_run(journal, await find_run(journal, "run_1"))
+    assert shown.steps == ()
+
+
 async def test_a_session_that_holds_nothing_readable_can_be_removed() -> None:
     """A-123: what the message about such a row says to do is possible."""
     journal = MemoryJournal(FakeClock())

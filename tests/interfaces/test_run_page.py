@@ -84,6 +84,11 @@ def test_what_looks_like_a_key_is_masked_wherever_it_stands() -> None:
     assert masked("a risk-based ask, 12 skis") == "a risk-based ask, 12 skis"
 
 
+def test_a_long_text_that_begins_a_token_again_and_again_is_masked_in_one_walk() -> None:
+    token = f"eyJ{'a' * 1_000}.{'b' * 10_000}.{'c' * 1_000}"
+    assert masked(f"{'eyJabcdefghij-' * 40_000} {token}") == f"{'eyJabcdefghij-' * 40_000} [masked]"
+
+
 def test_half_characters_and_deep_json_do_not_break_the_file() -> None:
     for text in ("\ud800", "[" * 100_000, '{"a": NaN}'):
         assert page_of(text).encode()

@@ -273,6 +273,12 @@ def test_what_does_not_fit_is_told_with_file_key_value_and_what_was_expected(
     assert (error.error_code, error.where) == ("bad-configuration", str(here / "minions.toml"))
 
 
+def test_a_number_of_too_many_digits_is_told_with_its_file(here: Path) -> None:
+    error = refused(here, f"max_parallel = {'9' * 5_000}\n")
+    assert f"{here / 'minions.toml'}: not readable as TOML: " in error.message
+    assert error.error_code == "bad-configuration"
+
+
 def test_an_unknown_key_is_told_with_its_near_name_and_all_keys(here: Path) -> None:
     error = refused(here, 'modle = "x"\n')
     assert "unknown key 'modle'. Did you mean 'model'? Keys are: model, params, " in error.message

@@ -50,6 +50,13 @@ async def test_a_plan_that_is_too_large_has_a_fault_that_can_be_recorded(
     assert len(json.dumps(found)) < LARGEST / 2
 
 
+@pytest.mark.parametrize("text", ["1e0", "0o17", "1E5"])
+async def test_a_text_that_yaml_takes_for_a_number_stays_a_text(text: str) -> None:
+    found = await checked([step("s", goal=text, name=text, description=text, artifacts=[text])])
+    assert found["faults"] == []
+    assert text in str(found["recipe"])
+
+
 async def test_the_largest_plan_can_be_recorded() -> None:
     found = await checked([step(f"s{at}", artifacts=ALL, files=ALL) for at in range(50)])
     assert len(json.dumps(found)) < LARGEST

@@ -301,6 +301,8 @@ def test_a_whole_number_grows_no_larger_than_a_float_can_be() -> None:
         ("{{- a }}", "'{{-' is not supported", 0),
         ("{{ '\\q' }}", "the escape", 4),
         ("{{ " + "9" * 400 + " }}", "digits", 3),
+        ("{{ a. 2.5 }}", "expected a name or an index after '.'", 6),
+        ("{{ a[0]. 1e3 }}", "expected a name or an index after '.'", 9),
         ("{{ " + "(" * 100 + "1" + ")" * 100 + " }}", "nested deeper", 33),
         ("{{ " + "a + " * 300 + "a }}", "400 words", 2),
     ],

@@ -330,7 +330,7 @@ def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
 
     try:
         until = parsedate_to_datetime(said)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if until.tzinfo is None:
         until = until.replace(tzinfo=now.tzinfo)

@@ -128,7 +128,7 @@ class StreamedAnswer(AnswerReader):
 
     def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
         if len(self._start) < _START_KEPT:
-            self._start += chunk[:_START_KEPT]
+            self._start += chunk[: _START_KEPT - len(self._start)]
         deltas: list[ModelDelta] = []
         for event in self._events.feed(chunk):
             deltas += self._take(event)

@@ -349,7 +349,8 @@ class ConfinedFolder:
 
     def _not_found(self, place: Place) -> ToolError:
         missing, folder = "", place
-        while folder.parts and not folder.path.is_dir():
+        # Not `Path.is_dir`, which raises where a path is too long for the system.
+        while folder.parts and not os.path.isdir(folder.path):  # noqa: PTH112
             missing, folder = folder.parts[-1], Place(folder.root, folder.parts[:-1])
         names = [entry.name for entry in self.entries(folder)]
         # Compared as shown: a name that is not UTF-8 looks like the requested one, but is another.

@@ -150,7 +150,8 @@ def _line(cells: Sequence[str], delimiter: str) -> str:
     """
     if list(cells) == [""]:
         return '""\n'  # an unquoted empty cell would be an empty line, which readers skip
-    odd = frozenset(f'{delimiter}"\r\n')
+    # A byte order mark in quotes is part of the cell; in front of a text it is none of it.
+    odd = frozenset(f'{delimiter}"\r\n\ufeff')
     quoted = (
         f'"{cell.replace(chr(34), chr(34) * 2)}"' if odd & set(cell) else cell for cell in cells
     )

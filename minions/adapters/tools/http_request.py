@@ -66,9 +66,10 @@ def parse_url(text: str) -> URL:
     from yarl import URL
 
     try:
-        url = URL(text.strip())
+        url = URL(text.strip()).with_fragment(None)
         is_complete = bool(url.raw_host) and url.port is not None
-    except ValueError:
+        str(url.with_query(None))  # parsed once more: what is taken can be shown
+    except (ValueError, IndexError):  # yarl raises both
         raise ToolError(
             "That is not a URL, such as https://example.com/path.", code="bad-url"
         ) from None
@@ -81,7 +82,7 @@ def parse_url(text: str) -> URL:
             "The URL has a name or password before the host. Send an Authorization header.",
             code="bad-url",
         )
-    return url.with_fragment(None)
+    return url
 
 
 def _is_odd_number(host: str) -> bool:
@@ -161,7 +162,7 @@ def redirected(request: HttpRequest, status: int, place: str) -> HttpRequest:
 
     try:
         target = parse_url(str(request.url.join(URL(place))))
-    except ValueError:
+    except (ValueError, IndexError):
         raise ToolError(
             f"{shown_url(request.url)} redirects to something that is not a URL.", code="bad-url"
         ) from None

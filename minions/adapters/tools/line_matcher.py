@@ -17,6 +17,7 @@ from typing import Final, Self, cast
 
 from minions.contracts.errors import ToolError
 from minions.contracts.explosive_patterns import is_explosive_pattern
+from minions.contracts.patterns import without_warnings
 
 __all__ = ["LineMatcher"]
 
@@ -93,7 +94,8 @@ class LineMatcher:
 def _check(pattern: str) -> None:
     try:
         if not is_explosive_pattern(pattern):
-            re.compile(pattern)
+            with without_warnings():
+                re.compile(pattern)
             return
     except re.error as error:
         raise ToolError(

@@ -305,7 +305,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     started = _newest(rows, RunStarted, RunResumed)
     finished = _newest(rows, RunFinished) if run.has_ended else None
     ids = await _step_ids(journal, started)
-    entries = [entry for entry in rows if _outermost(step_of(entry) or ids[0], ids) in ids]
+    entries = [entry for entry in rows if _is_of(step_of(entry), ids)]
     return RunDetail(
         summary=run,
         inputs=started.inputs if started is not None else None,
@@ -357,6 +357,11 @@ def step_of(entry: JournalEntry) -> str | None:
             return path
         case _:
             return None
+
+
+def _is_of(path: str | None, ids: Sequence[str]) -> bool:
+    """Whether that is the path of a step of the run, or None, the run as a whole."""
+    return path is None or _outermost(path, ids) in ids
 
 
 def _outermost(path: str, ids: Sequence[str]) -> str:

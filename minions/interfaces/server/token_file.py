@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
@@ -13,12 +12,13 @@ from typing import Final, cast
 from attrs import field, frozen
 
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean
+from minions.contracts.toml_text import parse_toml
 from minions.interfaces.server.tokens import CallerToken
 
 __all__ = ["FileTokens", "read_token_file"]
 
 _MOST_BYTES: Final = 100_000
-_TABLE: Final = re.compile(r"(?m)^\s*(?:\[\[?\s*tokens\b|tokens\s*=)")
+_TABLE: Final = re.compile(r"(?m)^[ \t]*(?:\[\[?[ \t]*tokens\b|tokens[ \t]*=)")
 """What a file with a table has, and no token."""
 _KEYS: Final = ("name", "token", "sha256", "scopes", "user")
 
@@ -67,8 +67,8 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 
 def _table(path: Path, text: str) -> tuple[CallerToken, ...]:
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = parse_toml(text)
+    except ValueError as error:
         # The parser's message quotes characters of the file, but its place does not.
         place = re.search(r"\(at [^()]*\)\Z", str(error))
         raise _refused(path, f"is no TOML {place[0] if place else ''}".rstrip()) from None

@@ -261,7 +261,8 @@ class _Parser:
 
     def _member(self) -> PathPart:
         self._expect(".")
-        if self._next.kind not in ("name", "number"):
+        is_index = self._next.kind == "number" and self._next.text.isdigit()
+        if not is_index and self._next.kind != "name":
             self._fail("expected a name or an index after '.'")
         token = self._take()
         return whole_number(token) if token.kind == "number" else token.text

@@ -33,7 +33,7 @@ from minions.recipe.text.nodes import (
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["read_document", "read_source"]
+__all__ = ["is_plain_text", "read_document", "read_source"]
 
 MAX_BYTES: Final = 1_048_576
 """Bytes of a recipe; a longer one is refused without being parsed."""
@@ -400,6 +400,16 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 _NO_NUMBER: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _LONGEST_NUMBER: Final = 300
 """Characters: converting a text to a number takes quadratic time."""
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether a scalar without quotes would be read as this text, not as a number or a word."""
+    if text in _WORDS:
+        return False
+    try:
+        return isinstance(_number(text), str)
+    except ValueError:
+        return False
 
 
 def _number(text: str) -> int | float | str:

@@ -1,0 +1,29 @@
+"""Times as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from minions.contracts.durations import seconds_of
+from minions.contracts.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90.0),
+        ("1.5s", 1.5),
+        ("250 ms", 0.25),
+        ("10m", 600.0),
+        (" 2h ", 7_200.0),
+        ("1d", 86_400.0),
+    ],
+)
+def test_a_number_with_its_unit_is_a_duration(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1 week", "1e3", "inf", "9" * 400, "40000d"])
+def test_what_is_none_or_longer_than_a_clock_can_wait_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration"):
+        seconds_of(text)
