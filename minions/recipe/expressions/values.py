@@ -52,7 +52,7 @@ MAX_BYTES: Final = 67_108_864
 """Characters of texts and keys in such a value."""
 MAX_OPERATIONS: Final = 500_000
 """Operations of one rendering: an item that is looked at, 64 characters that are copied. They take
-some 40 ms, in which the event loop does nothing else."""
+some 40 ms, in which nothing else of the event loop can run."""
 
 PathPart: TypeAlias = str | int
 Scope: TypeAlias = Mapping[str, JsonValue]
