@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Final
 
@@ -11,6 +10,8 @@ from minions.contracts.errors import UsageError
 __all__ = ["seconds_of", "spoken"]
 
 _UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST_S: Final = 1e12
+"""31,000 years: a longer duration counts as this one, for JSON has no infinite number."""
 _FORM: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)\s*")
 
 
@@ -18,13 +19,13 @@ def seconds_of(text: str) -> float:
     """The duration in seconds.
 
     Raises:
-        UsageError: `text` has another form, is zero, or is too large for a number.
+        UsageError: `text` has another form, or is zero.
     """
     found = _FORM.fullmatch(text)
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"{text[:40]!r} is not a duration. Write seconds or 90s, 10m, 2h.")
-    return seconds
+    if seconds <= 0:
+        raise UsageError(f"{text!r} is not a duration. Write seconds or 90s, 10m, 2h.")
+    return min(seconds, _LONGEST_S)
 
 
 def spoken(duration_ms: float) -> str:
