@@ -30,6 +30,8 @@ _BEGUN: Final = frozenset(("started", "rejected"))
 _EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
 _IMPORTED: Final = "imported"
 _MARKS: Final = ("server", _IMPORTED)
+_LEVELS: Final = 160
+"""Levels of nesting that are read for these words: each writes a character at least."""
 _MEMBERS: Final = 20
 """Members of a list or an object of which these words are made."""
 _READ: Final = 500
@@ -106,14 +108,17 @@ def _cut(value: JsonValue, most: int) -> str:
     return short if len(short) <= most else f"{short[: most - 1]}…"
 
 
-def _beginning(value: JsonValue) -> JsonValue:
+def _beginning(value: JsonValue, depth: int = 0) -> JsonValue:
     """The first members: a list of a million items is not written out for a line."""
     if isinstance(value, str):
         return value[:_READ]
+    if isinstance(value, Mapping | list | tuple) and depth == _LEVELS:
+        return "…"
     if isinstance(value, Mapping):
-        return {name: _beginning(each) for name, each in islice(value.items(), _MEMBERS)}
+        first = islice(value.items(), _MEMBERS)
+        return {name: _beginning(each, depth + 1) for name, each in first}
     if isinstance(value, list | tuple):
-        return [_beginning(each) for each in value[:_MEMBERS]]
+        return [_beginning(each, depth + 1) for each in value[:_MEMBERS]]
     return value
 
 

@@ -17,13 +17,15 @@ from minions.contracts.errors import UsageError
         ("10m", 600.0),
         (" 2h ", 7_200.0),
         ("1d", 86_400.0),
+        ("9" * 400, 1e12),
+        (f"{'9' * 308}d", 1e12),
     ],
 )
 def test_a_number_with_its_unit_is_a_duration(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1 week", "1e3", "inf", "9" * 400, "40000d"])
-def test_what_is_none_or_longer_than_a_clock_can_wait_is_refused(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "0", "-1", "1 week", "1e3", "inf"])
+def test_what_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a duration"):
         seconds_of(text)
