@@ -38,10 +38,12 @@ def server_targets(folder: Path) -> Sequence[Target]:
     Args:
         folder: An empty one, for the server's recipes.
     """
+    served = _ServerTarget(folder)
     return (
         Target(
             name="server",
-            check=_ServerTarget(folder).check,
+            check=served.check,
+            close=served.close,
             seeds=_requests,
             words=(*_HEADERS, *_VALUES),
             few=200,
@@ -186,6 +188,14 @@ class _ServerTarget:
             self._runner = asyncio.Runner()
         reply = self._runner.run(self._asked(scope, body))
         self._check_reply(str(scope["method"]), reply)
+
+    def close(self) -> None:
+        """Close the app, and the event loop."""
+        if self._runner is None:
+            return
+        if self._served is not None:
+            self._runner.run(self._served.app.aclose())
+        self._runner.close()
 
     def _check_reply(self, method: str, reply: Reply) -> None:
         assert reply.status != 500, reply.body

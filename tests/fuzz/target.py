@@ -9,6 +9,10 @@ from attrs import frozen
 __all__ = ["Target", "text_of"]
 
 
+def _nothing() -> None:
+    """Most readers open nothing."""
+
+
 @frozen(kw_only=True)
 class Target:
     """One reader of strangers' data."""
@@ -26,6 +30,8 @@ class Target:
     """The longest input."""
     few: int = 100
     """How many inputs the suite tries: a slow reader gets fewer."""
+    close: Callable[[], None] = _nothing
+    """Closes what `check` has opened."""
 
 
 def text_of(data: bytes) -> str:

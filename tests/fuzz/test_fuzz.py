@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Mapping
@@ -38,9 +39,11 @@ def test_whatever_is_read_is_taken_or_refused_as_its_reader_says(
     targets: Mapping[str, Target], name: str
 ) -> None:
     target = targets[name]
-    for data in itertools.islice(_sample(target), target.few):
-        finding = examined(target, data, cpu_s=None)
-        assert finding is None, finding.words()
+    with contextlib.ExitStack() as stack:
+        stack.callback(target.close)
+        for data in itertools.islice(_sample(target), target.few):
+            finding = examined(target, data, cpu_s=None)
+            assert finding is None, finding.words()
 
 
 def _sample(target: Target) -> itertools.chain[bytes]:

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
-from minions.contracts.errors import MinionsError, UsageError
+from minions.contracts.errors import MinionsError
 from minions.contracts.step_cache import CachedStep
 from minions.engine.services.services import NullLog
+from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
@@ -34,6 +35,19 @@ NAMES = ("a", "b", "c")
 CATALOG = Catalog(
     toolsets=built_in_toolsets(), tools={each.spec.name: each.spec for each in built_in_tools()}
 )
+
+
+class ListLog:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def info(self, event: str, /, **facts: object) -> None:
+        self.told.append(f"{event} {facts}")
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        self.told.append(f"{event} {facts}")
 
 
 def _recipe(name: str) -> bytes:
@@ -111,10 +125,12 @@ def test_a_file_that_takes_the_id_of_another_is_named_and_found_by_its_own_name(
     tmp_path: Path,
 ) -> None:
     _written(tmp_path, _recipe("c"))
-    stored = RecipeStore([tmp_path], CATALOG, lambda each: each, NullLog()).find
+    log = ListLog()
+    stored = RecipeStore([tmp_path], CATALOG, lambda each: each, log).find
     assert stored("c").error is None
-    with pytest.raises(UsageError, match=r"b.yaml says that its id is 'c'"):
+    with pytest.raises(RefusedError, match="The recipe 'b' of this server has 1 fault"):
         stored("b")
+    assert any("b.yaml says that its id is 'c'" in each for each in log.told)
 
 
 # --- tools ----------------------------------------------------------------------------------------
