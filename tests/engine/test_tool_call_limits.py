@@ -34,6 +34,7 @@ def asking(count: int, start: int = 0) -> list[ToolCallRequest]:
 
 
 async def test_the_surplus_calls_of_an_answer_are_not_made_and_the_model_is_told() -> None:
+    """A-125."""
     tool, made = counting()
     step = text_step(tools=["look"], limits={"max_tool_calls_per_answer": 2})
     ran = await run_recipe(step, [asking(4), answer_of("done")], tools=[tool])
@@ -49,6 +50,7 @@ async def test_the_surplus_calls_of_an_answer_are_not_made_and_the_model_is_told
 
 
 async def test_a_step_makes_no_more_calls_than_its_limit_and_can_still_answer() -> None:
+    """A-125."""
     tool, made = counting()
     step = text_step(tools=["look"], limits={"max_tool_calls_per_step": 3})
     answers: list[Answer] = [asking(2), asking(2, 10), asking(2, 20), answer_of("done")]
