@@ -19,7 +19,7 @@ class FakeConnection:
     def __init__(
         self, client: str = "a", awaited: Awaited | None = Awaited.HEAD, since: float = 0.0
     ) -> None:
-        self.client = client
+        self.owner = client
         self.awaited = awaited
         self.since = since
         self.is_dropped = False

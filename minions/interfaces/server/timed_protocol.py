@@ -52,23 +52,25 @@ class TimedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._is_in_body = False
         self._head_bytes = 0
-        self._peer = _Peer(self, client_of(transport.get_extra_info("peername")), self.loop.time())
-        if not self.open_connections.add(self._peer, self._peer.since):
+        self.owner = client_of(transport.get_extra_info("peername"))
+        self.awaited: Awaited | None = Awaited.HEAD
+        self.since = self.loop.time()
+        if not self.open_connections.add(self, self.since):
             self._refuse(_NO_ROOM)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self.open_connections.remove(self._peer)
+        self.open_connections.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came."""
         if self.transport.is_closing():
             return
-        before = self._peer.awaited
+        before = self.awaited
         super().data_received(data)
         self._note()
-        if self._peer.awaited is Awaited.HEAD and before in (Awaited.HEAD, Awaited.REQUEST):
+        if self.awaited is Awaited.HEAD and before in (Awaited.HEAD, Awaited.REQUEST):
             self._head_bytes += len(data)
             if self._head_bytes > _MOST_HEAD_BYTES:
                 self._refuse(_TOO_LARGE)
@@ -108,8 +110,8 @@ class TimedProtocol(HttpToolsProtocol):
     def _note(self) -> None:
         """Note what the connection waits for now, and since when."""
         awaited = self._awaited()
-        if awaited is not self._peer.awaited:
-            self._peer.awaited, self._peer.since = awaited, self.loop.time()
+        if awaited is not self.awaited:
+            self.awaited, self.since = awaited, self.loop.time()
 
     def _awaited(self) -> Awaited | None:
         cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves None out
@@ -119,16 +121,6 @@ class TimedProtocol(HttpToolsProtocol):
         if not is_answered or self.pipeline:
             return None
         return Awaited.HEAD if self._is_in_head else Awaited.REQUEST
-
-
-class _Peer:
-    """A connection as `Connections` sees it."""
-
-    def __init__(self, protocol: TimedProtocol, client: str, since: float) -> None:
-        self.client = client
-        self.awaited: Awaited | None = Awaited.HEAD
-        self.since = since
-        self.drop = protocol.drop
 
 
 def _response_of(error: RefusedError) -> bytes:

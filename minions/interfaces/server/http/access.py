@@ -22,6 +22,7 @@ from minions.interfaces.server.http.responses import (
     refusal,
 )
 from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.tokens import digest_of
 
 __all__ = ["ROOT", "AccessMiddleware", "StaticFile"]
 
@@ -71,6 +72,7 @@ class AccessMiddleware:
         self._options = options
         self._files = files
         self._report = report
+        self._sha256 = digest_of(options.token) if options.token else None
         self._inside = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,7 +167,7 @@ class AccessMiddleware:
         """Whose token the request has; None: it has none, or a wrong one."""
         given = _one(headers, b"authorization") or ""
         scheme, _, token = given.partition(" ")
-        caller = caller_of(token.strip(), self._options.token, self._options.tokens)
+        caller = caller_of(token.strip(), self._sha256, self._options.tokens)
         return caller if scheme.lower() == "bearer" else None
 
 

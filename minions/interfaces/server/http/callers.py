@@ -76,16 +76,16 @@ FULL: Final = Caller(scopes=frozenset(TokenScope))
 """The holder of a server's only token."""
 
 
-def caller_of(given: str, token: str, tokens: Sequence[CallerToken]) -> Caller | None:
+def caller_of(given: str, sha256: str | None, tokens: Sequence[CallerToken]) -> Caller | None:
     """Whose token it is; None: nobody's. It takes the same time for every wrong token.
 
     Args:
         given: The token of a request.
-        token: The server's only token; empty: there is none.
+        sha256: The digest of the server's only token; None: there is none.
         tokens: Those with names.
     """
     digest, found = digest_of(given), None
-    if token and hmac.compare_digest(digest, digest_of(token)):
+    if sha256 is not None and hmac.compare_digest(digest, sha256):
         found = FULL
     for each in tokens:
         if hmac.compare_digest(digest, each.sha256):

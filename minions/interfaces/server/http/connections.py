@@ -10,6 +10,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Final, Protocol
 
 from attrs import frozen
@@ -33,7 +34,7 @@ class Awaited(Enum):
 class Connection(Protocol):
     """One open connection, as the protocol that serves it tells of it."""
 
-    client: str
+    owner: str
     """Whose it is, from `client_of`."""
     awaited: Awaited | None
     """What it waits for; None: its request is being answered."""
@@ -81,7 +82,11 @@ def client_of(address: object) -> str:
     """Whose connection it is: the IPv4 address, or the /64 of the IPv6 address, which one client
     has all of. Empty: it is no network address.
     """
-    host = str(address[0]) if isinstance(address, tuple) and address else ""
+    return _client_of(str(address[0]) if isinstance(address, tuple) and address else "")
+
+
+@lru_cache(maxsize=1_024)
+def _client_of(host: str) -> str:
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -134,7 +139,7 @@ class Connections:
         heads: dict[str, list[Connection]] = {}
         for each in self._open:
             if each.awaited is Awaited.HEAD and now - each.since >= PROMPT_S:
-                heads.setdefault(each.client, []).append(each)
+                heads.setdefault(each.owner, []).append(each)
         for late in heads.values():
             late.sort(key=lambda each: each.since)
             yield from late[: max(0, len(late) - self.limits.most_late_heads)]
@@ -143,10 +148,10 @@ class Connections:
         waiting = [each for each in self._open if each.awaited is not None]
         if not waiting:
             return False
-        ((client, _),) = Counter(each.client for each in waiting).most_common(1)
+        ((client, _),) = Counter(each.owner for each in waiting).most_common(1)
         # A client's own burst does not close connections that have had no time to say anything.
-        spared = PROMPT_S if client == new.client else 0.0
-        found = [each for each in waiting if each.client == client and now - each.since >= spared]
+        spared = PROMPT_S if client == new.owner else 0.0
+        found = [each for each in waiting if each.owner == client and now - each.since >= spared]
         found.sort(key=lambda each: each.since)
         for each in found[: len(waiting) // _PART + 1]:
             self._drop(each)
