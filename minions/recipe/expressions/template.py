@@ -41,7 +41,7 @@ __all__ = [
 
 MAX_DEPTH: Final = 100
 _UNUSED: Final = Meter()
-"""For constants, which take no operations."""
+"""For constants and paths, which take no operations."""
 _MARK: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
 
 
@@ -128,6 +128,8 @@ class Template(Struct, frozen=True, gc=False):
     """Every path that rendering may read, in the order of the text."""
     is_constant: bool
     """Whether there is nothing to fill in: `render` then returns the value as written."""
+    makes_values: bool
+    """Whether the result is a value that was not there before: then it is weighed."""
 
     @property
     def term(self) -> Term | None:
@@ -175,18 +177,11 @@ class Template(Struct, frozen=True, gc=False):
             EvaluationError: A value has the wrong type, or the text exceeds 1 MiB.
             ExpressionBudgetError: It takes too long, or makes too large a value.
         """
-        if self.is_constant:
+        if not self.makes_values:
             return self.root.render(scope, _UNUSED)
         value = self.root.render(scope, meter := meter or Meter())
-        if self.makes_values:
-            check_weight(value, meter)
+        check_weight(value, meter)
         return value
-
-    @property
-    def makes_values(self) -> bool:
-        """Whether the result is a value that was not there before: then it is weighed."""
-        root = self.root
-        return not (isinstance(root, _Native) and isinstance(root.term, Path))
 
 
 class Condition(Struct, frozen=True, gc=False):
@@ -215,9 +210,15 @@ def compile_template(value: JsonValue) -> Template:
     """
     root = _compiled(value, 0)
     if isinstance(root, _Constant):
-        return Template(root, (), is_constant=True)
+        return Template(root, (), is_constant=True, makes_values=False)
     terms = list(root.terms())
-    return Template(root, _references_of(terms), not terms)
+    is_path = isinstance(root, _Native) and isinstance(root.term, Path)
+    return Template(
+        root,
+        _references_of(terms),
+        is_constant=not terms,
+        makes_values=bool(terms) and not is_path,
+    )
 
 
 def compile_condition(text: str) -> Condition:
