@@ -44,6 +44,9 @@ _TOO_LARGE: Final = RefusedError(
 class TimedProtocol(HttpToolsProtocol):
     """One connection, which tells what it waits for."""
 
+    # In slots: with them in its dict an instance had more names than instances can share, 1 KiB.
+    __slots__ = ("_head_bytes", "_is_in_body", "_is_in_head", "awaited", "owner", "since")
+
     open_connections: ClassVar[Connections]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
