@@ -28,6 +28,7 @@ PACKAGE = Path(minions.__file__).parent
 COMMAND = """\
 import asyncio, signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup lets its children ignore
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell lets `command &` ignore
 from minions.adapters.sandboxes.workspaces import {name}
 from minions.contracts.sandbox import Command
 text = f"setsid sleep {{sys.argv[2]}} & trap '' TERM HUP INT; sleep {{sys.argv[2]}}"
