@@ -37,6 +37,10 @@ def _damage(run_id: str, kind: str, body: str) -> None:
 
 
 DAMAGES: dict[str, tuple[str, str, str]] = {
+    "an infinite number": (
+        *("run", '{"recipe": "small", "inputs": {"a": 2e308, "b": 1}}'),
+        "its body is not JSON",
+    ),
     "no JSON": ("run", '{"recipe": "small', "its body is not JSON"),
     "no object": ("run", "[]", "its body is no JSON object"),
     "no recipe": ("run", "{}", "Object missing required field `recipe`"),

@@ -22,7 +22,7 @@ from minions.contracts.facts import (
     fact_of,
 )
 from minions.contracts.journal import EntryDraft, JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import parse_json
 
 __all__ = ["body_text", "read_fact"]
 
@@ -90,7 +90,7 @@ def _read_slowly(kind: str, state: str, stored: str | bytes) -> Fact | Unreadabl
     """As above, or what was expected."""
     try:
         text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
-        body: JsonValue = json.loads(text)
+        body = parse_json(text)
     except (ValueError, RecursionError) as error:
         problem = f"its body is not JSON ({type(error).__name__})"
         return UnreadableFact(kind=kind, state=state, problem=problem)
