@@ -165,6 +165,9 @@ class EngineProcess:
             process.stdin.flush()
         self._read_log(process)
         process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                _close(stream)
         self._ended.set()
 
     def _read_log(self, process: subprocess.Popen[bytes]) -> None:

@@ -100,14 +100,15 @@ def start_llama(order: EngineOrder) -> tuple[object, int]:
     llama = importlib.import_module("xllamacpp")
     params = llama.CommonParams()
     params.model.path = order["weights"]
-    params.model_alias = {order["name"]}
-    params.hostnames, params.port = ["127.0.0.1"], 0
+    params.port = 0
     params.api_keys = [order["key"]]
     params.n_parallel, params.n_ctx = order["slots"], order["context_tokens"] * order["slots"]
     params.n_predict = order["most_tokens"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = order["threads"]
     _set_if_known(
         params,
+        hostnames=["127.0.0.1"],
+        hostname="127.0.0.1",
         cache_ram_mib=order["cache_mib"],
         verbosity=_WARNINGS,
         ui=False,

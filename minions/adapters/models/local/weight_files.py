@@ -21,7 +21,6 @@ from typing import IO, Final
 
 from minions.adapters.models.local.gguf import BAD_WEIGHTS, read_gguf_head
 from minions.adapters.models.local.weights import (
-    IN_THE_BOX,
     MISSING_WEIGHTS,
     KnownWeights,
     Weights,
@@ -51,19 +50,19 @@ def pull(store: WeightsStore, what: str, download: Download) -> Weights:
         EnvironmentRefusedError: `download-failed`, or the folder cannot be written.
     """
     path = Path(what).expanduser()
-    if what != IN_THE_BOX.name and not path.is_file():
+    if what != store.known.name and not path.is_file():
         raise NotFoundError(
             f"There is no file '{what}', and no weights of that name are known: known is "
-            f"{IN_THE_BOX.name}. Get a GGUF file of the model, and pull that: "
+            f"{store.known.name}. Get a GGUF file of the model, and pull that: "
             "minions models pull PATH.gguf.",
             code=MISSING_WEIGHTS,
-            suggestions=(IN_THE_BOX.name,),
+            suggestions=(store.known.name,),
         )
     try:
         with _making(store.folder) as folder:
-            if what == IN_THE_BOX.name:
+            if what == store.known.name:
                 return _pull_known(store, folder, download)
-            name = _name_for(path)
+            name = _name_for(path, store.known)
             return _keep(store, folder, name, _file_of(path, folder))
     except OSError as error:
         raise EnvironmentRefusedError(
@@ -73,16 +72,16 @@ def pull(store: WeightsStore, what: str, download: Download) -> Weights:
 
 
 def _pull_known(store: WeightsStore, folder: Path, download: Download) -> Weights:
-    found = store.find(IN_THE_BOX.name)
-    if found is not None and sha256_of(found.path) == IN_THE_BOX.sha256:
+    found = store.find(store.known.name)
+    if found is not None and sha256_of(found.path) == store.known.sha256:
         return found
-    file = _unpacked(download(IN_THE_BOX, folder), folder)
-    return _keep(store, folder, IN_THE_BOX.name, file)
+    file = _unpacked(download(store.known, folder), folder)
+    return _keep(store, folder, store.known.name, file)
 
 
-def _name_for(path: Path) -> str:
+def _name_for(path: Path, known: KnownWeights) -> str:
     if path.suffix == ".whl":
-        return IN_THE_BOX.name
+        return known.name
     name = path.stem.lower()
     if _NAME.fullmatch(name) is None:
         raise UsageError(
@@ -129,11 +128,11 @@ def _copy(packed: IO[bytes], file: IO[bytes], most: int) -> None:
 def _keep(store: WeightsStore, folder: Path, name: str, file: Path) -> Weights:
     """Put the file in its place under that name."""
     digest, licence = sha256_of(file), read_gguf_head(file).licence
-    if name == IN_THE_BOX.name:
-        licence = IN_THE_BOX.licence
-        if digest != IN_THE_BOX.sha256:
+    if name == store.known.name:
+        licence = store.known.licence
+        if digest != store.known.sha256:
             raise UsageError(
-                f"The weights '{name}' have the SHA-256 {digest}; expected {IN_THE_BOX.sha256}. "
+                f"The weights '{name}' have the SHA-256 {digest}; expected {store.known.sha256}. "
                 "They are damaged, or another file. Nothing was kept.",
                 code=BAD_WEIGHTS,
             )

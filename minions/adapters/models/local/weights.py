@@ -11,7 +11,6 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.models.local.gguf import read_gguf_head
 from minions.contracts.errors import EnvironmentRefusedError, NotFoundError, near_hint, near_names
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
 MISSING_WEIGHTS: Final = "missing-weights"
 """Code of a model whose weights are not on this machine."""
 _RECORD: Final = "weights.json"
-_SUFFIX: Final = ".gguf"
 
 FindPackage = Callable[[str], Path | None]
 """The folder of an installed package; None: it is not installed. Imports nothing."""
@@ -78,19 +76,23 @@ class Weights:
     licence: str | None
     source: str
     """`pulled`, or the package that brought it along."""
-
-    @property
-    def is_default(self) -> bool:
-        """Whether `-m local` means it."""
-        return self.name == IN_THE_BOX.name
+    is_default: bool
+    """Whether `-m local` means it."""
 
 
 class WeightsStore:
     """The user's weights: a folder for each name, complete or not there."""
 
-    def __init__(self, folder: Path, find_package: FindPackage) -> None:
-        """Nothing is read yet; the folder need not exist."""
+    def __init__(
+        self, folder: Path, find_package: FindPackage, known: KnownWeights = IN_THE_BOX
+    ) -> None:
+        """Nothing is read yet; the folder need not exist.
+
+        Args:
+            known: The weights that `local` means.
+        """
         self.folder = folder
+        self.known = known
         self._find_package = find_package
 
     def all(self) -> tuple[Weights, ...]:
@@ -114,7 +116,7 @@ class WeightsStore:
         if found is not None:
             return found
         here = [each.name for each in self.all()]
-        if name == IN_THE_BOX.name:
+        if name == self.known.name:
             what, pull = f"The weights of 'local/{name}' are not here yet", "minions models pull"
         else:
             what = f"There are no weights '{name}'.{near_hint(near_names(name, here))}"
@@ -176,19 +178,21 @@ class WeightsStore:
             sha256=str(record["sha256"]),
             licence=str(licence) if licence else None,
             source="pulled",
+            is_default=place.name == self.known.name,
         )
 
     def _of_packages(self) -> Iterator[Weights]:
-        folder = self._find_package(IN_THE_BOX.package)
-        path = folder / IN_THE_BOX.file if folder is not None else None
+        folder = self._find_package(self.known.package)
+        path = folder / self.known.file if folder is not None else None
         if path is not None and path.is_file():
             yield Weights(
-                name=IN_THE_BOX.name,
+                name=self.known.name,
                 path=path,
                 size_bytes=path.stat().st_size,
                 sha256=None,
-                licence=IN_THE_BOX.licence,
-                source=IN_THE_BOX.distribution,
+                licence=self.known.licence,
+                source=self.known.distribution,
+                is_default=True,
             )
 
 
@@ -196,12 +200,3 @@ def sha256_of(path: Path) -> str:
     """The hash of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def licence_of(path: Path) -> str | None:
-    """The licence that a GGUF file names.
-
-    Raises:
-        UsageError: `bad-weights`: it is no GGUF file.
-    """
-    return read_gguf_head(path).licence
