@@ -41,7 +41,7 @@ def start(order: dict[str, Any]) -> tuple[object, int]:  # Any: the program is n
                 self.answer(401, {"error": {"message": "Invalid API Key"}})
                 return
             said = request["messages"][-1]["content"]
-            if said == "crash" or (said.startswith("crash once ") and first_time(said)):
+            if said == "crash" or ("crash once " in said and first_time(said)):
                 sys.stderr.write("E something broke\n")
                 sys.stderr.flush()
                 os.abort()
@@ -68,7 +68,7 @@ def start(order: dict[str, Any]) -> tuple[object, int]:  # Any: the program is n
 
 
 def first_time(said: str) -> bool:
-    mark = Path(said.removeprefix("crash once "))
+    mark = Path(said.partition("crash once ")[2].split()[0])
     is_first = not mark.exists()
     mark.touch()
     return is_first

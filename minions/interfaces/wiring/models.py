@@ -152,7 +152,7 @@ class Models:
         offline_try = f"-m {scripts[0]}" if scripts else "-m scripted/answers.yaml"
         return EnvironmentRefusedError(
             f"Recipe '{recipe.id}' needs a model and none is configured. Try one of:\n"
-            f"  {asked} -m local   (a small model in this process, no key)\n"
+            f"  {asked} -m local   (a small model that comes along; see minions models)\n"
             f"  {asked} -m ollama/llama3.2   (a local server, no key)\n"
             f"  OPENAI_API_KEY=… {asked}   (OpenAI)\n"
             f"  {asked} {offline_try}   (scripted answers, offline)",
