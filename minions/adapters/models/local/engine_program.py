@@ -35,7 +35,7 @@ class EngineOrder(TypedDict):
     key: str
     """The key that requests have to send."""
     context_tokens: int
-    """Of each slot."""
+    """Tokens of the context of each slot."""
     slots: int
     """Requests that are answered at a time."""
     threads: int
