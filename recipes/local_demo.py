@@ -20,12 +20,12 @@ def main() -> None:
     for review in output["reviews"]:
         print(f"{review['product']:6} {review['mood']:8} {review['review']}")
     print(f"{output['happy']} happy, {output['unhappy']} unhappy; look at: {output['look_at']}")
-    step, used = result.step("labels"), result.usage
-    seconds = step.duration_ms / 1000
+    used, seconds = result.usage, result.step("labels").duration_ms / 1000
+    read = used.input_tokens - used.cached_tokens
+    rate = (read + used.output_tokens) / seconds
     print(
-        f"{used.output_tokens} tokens written in {seconds:.1f} s: "
-        f"{used.output_tokens / seconds:.0f} tokens/s; {used.input_tokens} read, "
-        f"{used.cached_tokens} of them from the engine's cache"
+        f"{len(output['reviews'])} answers in {seconds:.1f} s: {rate:.0f} tokens/s "
+        f"({used.output_tokens} written, {read} read; {used.cached_tokens} more were in the cache)"
     )
 
 
