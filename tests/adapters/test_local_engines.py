@@ -24,6 +24,7 @@ from local_engines import (
 from minions.adapters.models.local.engines import LocalEngine, LocalEngines
 from minions.contracts.calls import ModelDelta
 from minions.testing.processes import gone
+from patience import HANG_S
 
 linux_only = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 
@@ -171,6 +172,23 @@ async def test_a_start_that_hangs_is_ended_in_time(weights: Path) -> None:
     assert failure.code == "engine-failed"
     assert "did not begin to serve within 0.2 s" in failure.message
     assert gone(frozenset({started[0].pid}))
+
+
+async def test_an_engine_that_is_just_starting_is_ended_at_once(weights: Path) -> None:
+    parts = fake_parts("hang")
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def spawn(command: object) -> subprocess.Popen[bytes]:
+        process = parts.spawn(parts.command())
+        loop.call_soon_threadsafe(started.set)
+        return process
+
+    engines = LocalEngines(evolve(parts, spawn=spawn))
+    call = asyncio.ensure_future(failure_of(local_model(engines.engine(spec_of(weights)))))
+    await started.wait()
+    await asyncio.wait_for(engines.aclose(), HANG_S)
+    assert (await call).code == "engine-failed"
 
 
 async def test_a_program_that_is_not_there_is_told(weights: Path) -> None:

@@ -111,7 +111,7 @@ async def test_it_answers_and_streams_the_same(model: LocalModel) -> None:
     assert len(deltas) > 3
     assert streamed.first_token_latency_ms is not None
     assert plain.usage.output_tokens == streamed.usage.output_tokens > 3
-    assert plain.finish_reason == "stop"
+    assert (plain.finish_reason, plain.model_name) == ("stop", "smollm2")
 
 
 SCHEMA: Final = {

@@ -80,6 +80,8 @@ class EngineProcess:
     _said: queue.SimpleQueue[bytes] = field(factory=queue.SimpleQueue, init=False, repr=False)
     """The line that the process answers with; empty: it ended without one."""
     _ended: threading.Event = field(factory=threading.Event, init=False, repr=False)
+    _is_unwanted: threading.Event = field(factory=threading.Event, init=False, repr=False)
+    """Whether it was stopped, perhaps before it was there."""
     _started: list[subprocess.Popen[bytes]] = field(factory=list, init=False, repr=False)
     """The process, once it was started."""
 
@@ -120,7 +122,8 @@ class EngineProcess:
         return self._ended.wait(most_s)
 
     def stop(self, *, grace_s: float = _GRACE_S) -> None:
-        """End the process and wait for its end. Stopping what ended does nothing."""
+        """End the process and wait for its end, also while it starts."""
+        self._is_unwanted.set()
         if not self._started:
             return
         process = self._started[0]
@@ -160,7 +163,9 @@ class EngineProcess:
         threading.Thread(
             target=lambda: self._said.put(answers.readline()), name="minions-engine", daemon=True
         ).start()
-        with contextlib.suppress(OSError):  # it ended already: its log says why
+        if self._is_unwanted.is_set():
+            _close(process.stdin)  # it ends without an order
+        with contextlib.suppress(OSError, ValueError):  # it ended already: its log says why
             process.stdin.write(json.dumps(self.order).encode() + b"\n")
             process.stdin.flush()
         self._read_log(process)

@@ -109,6 +109,7 @@ def start_llama(order: EngineOrder) -> tuple[object, int]:
         params,
         hostnames=["127.0.0.1"],
         hostname="127.0.0.1",
+        model_alias=_alias(params, order["name"]),
         cache_ram_mib=order["cache_mib"],
         verbosity=_WARNINGS,
         ui=False,
@@ -117,6 +118,13 @@ def start_llama(order: EngineOrder) -> tuple[object, int]:
     )
     server = llama.Server(params)
     return server, urlsplit(str(server.listening_address)).port or 0
+
+
+def _alias(params: object, name: str) -> object:
+    """What the server calls the model: otherwise everybody on this machine could ask for its path.
+    Newer engines take several names.
+    """
+    return {name} if isinstance(getattr(params, "model_alias", None), set) else name
 
 
 def _set_if_known(params: object, **values: object) -> None:

@@ -122,6 +122,7 @@ class LocalEngine:
         self._lock = threading.Lock()
         """Held while a process is started or ended; event loops never wait for it."""
         self._server: Server | None = None
+        self._starting: EngineProcess | None = None
         self._failures = 0
         """Failed starts and crashes since the last answer."""
         self._failed: tuple[float, ModelFailure] | None = None
@@ -152,7 +153,12 @@ class LocalEngine:
         return failure
 
     def stop(self) -> None:
-        """End the process; blocks for a moment. A later call starts a new one."""
+        """End the process, also while it starts; blocks for a moment. A later call starts a new
+        one.
+        """
+        starting = self._starting
+        if starting is not None:
+            starting.stop(grace_s=0)  # who waits for it has the lock
         with self._lock:
             server, self._server = self._server, None
             if server is not None:
@@ -166,11 +172,13 @@ class LocalEngine:
             if refusal is not None:
                 return refusal
             key = self._parts.new_key()
-            process = self._process(key)
+            self._starting = process = self._process(key)
             try:
                 port = process.start()
             except EngineFailedError as error:
                 return self._count(self._not_started(str(error)))
+            finally:
+                self._starting = None
             self._server = Server(f"http://127.0.0.1:{port}/v1", key, process)
             return self._server
 
