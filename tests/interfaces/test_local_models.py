@@ -205,9 +205,12 @@ def test_without_the_extra_the_two_commands_are_told(here: Path) -> None:
 
 
 def test_a_recipe_with_a_local_model_is_valid_where_there_is_none(cli: Cli, write: Write) -> None:
-    write("r.yaml", RECIPE.format(model="local"))
+    write("r.yaml", RECIPE.format(model="{name: local, max_output_tokens: 10}"))
     assert cli("validate", "r.yaml").code == 0
-    assert "local" in cli("explain", "r.yaml").out
+    explained = cli("explain", "r.yaml").out
+    assert "local: asked by a" in explained
+    assert "cost: $0" in explained
+    assert "unbounded" not in explained
 
 
 def test_what_is_no_model_is_refused_before_the_run(here: Path) -> None:

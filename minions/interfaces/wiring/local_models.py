@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     MakeOpenAI = Callable[[str, Server, int], OpenAIModel]
 
-__all__ = ["LocalModels", "check_local_name", "is_local", "weights_store"]
+__all__ = ["LocalModels", "check_local_name", "is_local", "most_context", "weights_store"]
 
 _SUFFIX: Final = ".gguf"
 _ENGINE: Final = "xllamacpp"
@@ -35,6 +35,11 @@ def is_local(name: str, settings: Settings) -> bool:
     return (name == LOCAL_MODEL or name.startswith(f"{LOCAL_MODEL}/")) and (
         LOCAL_MODEL not in settings.providers
     )
+
+
+def most_context(settings: Settings) -> int:
+    """The most tokens that a context of the engine has, whatever the weights are."""
+    return settings.local.context_tokens or _MOST_CONTEXT
 
 
 def weights_store(find_package: FindPackage | None = None) -> WeightsStore:
