@@ -202,6 +202,13 @@ def test_a_damaged_head_is_refused(tmp_path: Path, damage: Callable[[bytes], byt
         read_gguf_head(path)
 
 
+def test_a_head_without_end_is_refused_before_it_takes_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(gguf({f"list.{at}": [""] * 10_000 for at in range(12)}))
+    with pytest.raises(UsageError, match="more than 100000 values"):
+        read_gguf_head(path)
+
+
 def test_a_folder_is_no_weights(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Is a directory"):
         read_gguf_head(tmp_path)

@@ -21,7 +21,7 @@ BAD_WEIGHTS: Final = "bad-weights"
 
 _MAGIC: Final = b"GGUF"
 _VERSIONS: Final = (2, 3)
-_MOST_KEYS: Final = 4096
+_MOST_VALUES: Final = 100_000
 _MOST_TEXT: Final = 1024 * 1024
 """Bytes of one text of the head."""
 _END: Final = "tokenizer."
@@ -59,7 +59,7 @@ def read_gguf_head(path: Path) -> GgufHead:
     """
     try:
         with path.open("rb") as file:
-            return _head_of(dict(_values(file)))
+            return _head_of(dict(_HeadReader(file).values()))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}.", code=BAD_WEIGHTS) from error
     except (ValueError, struct.error) as error:
@@ -77,7 +77,7 @@ def _head_of(values: dict[str, _Value]) -> GgufHead:
     return GgufHead(
         architecture=architecture if isinstance(architecture, str) else None,
         licence=licence if isinstance(licence, str) else None,
-        context_tokens=context or None,
+        context_tokens=context if context > 0 else None,
         bytes_per_token=_bytes_per_token(values, str(architecture)),
     )
 
@@ -99,59 +99,64 @@ def _number(values: dict[str, _Value], key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _values(file: BinaryIO) -> Iterator[tuple[str, _Value]]:
-    """Keys with a single value, up to the vocabulary.
+class _HeadReader:
+    """Reads the values of a head, as many as an honest one has."""
 
-    Raises:
-        ValueError: It is another kind of file, or a damaged one.
-    """
-    if file.read(4) != _MAGIC:
-        raise ValueError("it does not begin with the letters GGUF")
-    version, _tensors, keys = _unpacked(file, "<I"), _unpacked(file, "<Q"), _unpacked(file, "<Q")
-    if version not in _VERSIONS:
-        raise ValueError(f"its version {version} is not 2 or 3")
-    for _ in range(min(int(keys), _MOST_KEYS)):
-        key, kind = _text(file), int(_unpacked(file, "<I"))
-        if key.startswith(_END):
-            return
-        if kind != _LIST:
-            yield key, _value(file, kind)
-        elif not _skip_list(file):
-            return
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._left = _MOST_VALUES
 
+    def values(self) -> Iterator[tuple[str, _Value]]:
+        """Keys with a single value, up to the vocabulary.
 
-def _value(file: BinaryIO, kind: int) -> _Value:
-    if kind == _TEXT:
-        return _text(file)
-    if kind not in _NUMBERS:
-        raise ValueError(f"its head has a value of the unknown kind {kind}")
-    return _unpacked(file, _NUMBERS[kind])
+        Raises:
+            ValueError: It is another kind of file, or a damaged one.
+        """
+        if self._file.read(4) != _MAGIC:
+            raise ValueError("it does not begin with the letters GGUF")
+        version, _tensors, keys = self._number("<I"), self._number("<Q"), self._number("<Q")
+        if version not in _VERSIONS:
+            raise ValueError(f"its version {version} is not 2 or 3")
+        for _ in range(int(keys)):
+            key, kind = self._text(), int(self._number("<I"))
+            if key.startswith(_END):
+                return
+            if kind != _LIST:
+                yield key, self._value(kind)
+            elif not self._skip_list():
+                return
 
+    def _skip_list(self) -> bool:
+        """Whether the list is short enough to be skipped."""
+        kind, size = int(self._number("<I")), int(self._number("<Q"))
+        if size > _MOST_ITEMS or kind == _LIST:
+            return False
+        for _ in range(size):
+            self._value(kind)
+        return True
 
-def _skip_list(file: BinaryIO) -> bool:
-    """Whether the list is short enough to be skipped."""
-    kind, size = int(_unpacked(file, "<I")), int(_unpacked(file, "<Q"))
-    if size > _MOST_ITEMS or kind == _LIST:
-        return False
-    for _ in range(size):
-        _value(file, kind)
-    return True
+    def _value(self, kind: int) -> _Value:
+        if kind == _TEXT:
+            return self._text()
+        if kind not in _NUMBERS:
+            raise ValueError(f"its head has a value of the unknown kind {kind}")
+        return self._number(_NUMBERS[kind])
 
+    def _number(self, form: str) -> int | float:
+        value: int | float = struct.unpack(form, self._bytes(struct.calcsize(form)))[0]
+        return value
 
-def _unpacked(file: BinaryIO, form: str) -> int | float:
-    size = struct.calcsize(form)
-    content = file.read(size)
-    if len(content) < size:
-        raise ValueError("it ends within its head")
-    value: int | float = struct.unpack(form, content)[0]
-    return value
+    def _text(self) -> str:
+        size = int(self._number("<Q"))
+        if size > _MOST_TEXT:
+            raise ValueError(f"a text of its head has {size} bytes")
+        return self._bytes(size).decode("utf-8", "replace")
 
-
-def _text(file: BinaryIO) -> str:
-    size = int(_unpacked(file, "<Q"))
-    if size > _MOST_TEXT:
-        raise ValueError(f"a text of its head has {size} bytes")
-    content = file.read(size)
-    if len(content) < size:
-        raise ValueError("it ends within its head")
-    return content.decode("utf-8", "replace")
+    def _bytes(self, size: int) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"its head has more than {_MOST_VALUES} values")
+        content = self._file.read(size)
+        if len(content) < size:
+            raise ValueError("it ends within its head")
+        return content
