@@ -20,7 +20,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.interfaces.folder_trust import harmless_keys
 from minions.interfaces.settings import LocalSettings, ProviderSettings, Settings
 from minions.interfaces.user_folders import user_cache_folder
-from minions.interfaces.wiring.local_models import LocalModels
+from minions.interfaces.wiring.local_models import LocalModels, is_local
 from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.interfaces.wiring.prices import make_prices
 from minions.recipe.catalog import Catalog
@@ -93,6 +93,11 @@ def test_what_was_pulled_is_named_without_its_path(cli: Cli, here: Path) -> None
 def test_local_alone_is_the_model_that_comes_along(here: Path) -> None:
     with pytest.raises(EnvironmentRefusedError, match="weights of 'local/smollm2' are not here"):
         model_of(models_of(here), here, "local", by="recipe")
+
+
+@pytest.mark.parametrize("name", ["ollama/local", "localhost/x.gguf", "locals", "x/local/a.gguf"])
+def test_no_other_name_is_a_local_one(name: str) -> None:
+    assert not is_local(name, Settings())
 
 
 def test_a_provider_of_the_operators_with_that_name_wins(here: Path) -> None:
