@@ -8,14 +8,21 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOCAL := $(VENV)/.local
 
-.PHONY: demo test check bench tokens crash fuzz mutants update-expected lock clean
+.PHONY: demo demo-local test test-local check bench tokens crash fuzz mutants update-expected lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
 
+demo-local: $(LOCAL)  ## Run a recipe with a real model on this machine; fetches it first, 130 MB. No key.
+	$(BIN)/python recipes/local_demo.py
+
 test: $(READY)  ## Run the whole test suite; no network, no key.
 	$(BIN)/python -m pytest -q -n $(WORKERS)
+
+test-local: $(LOCAL)  ## Run the tests that need a real model.
+	MINIONS_TEST_LOCAL=1 $(BIN)/python -m pytest -q tests/local
 
 check: $(READY)  ## Format, lint, types, import layers.
 	$(BIN)/ruff format --check .
@@ -52,6 +59,8 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 lock:
 	uv pip compile pyproject.toml --group dev --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements.lock
+	echo 'xllamacpp>=2026.4,<2027' | uv pip compile - --no-deps --generate-hashes --no-emit-index-url --universal \
+		--python-version 3.11 --no-annotate --no-header -o requirements-local.lock
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found." >&2; exit 1; }
@@ -59,6 +68,11 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m compileall -q minions
+	@touch $@
+
+$(LOCAL): $(READY) requirements-local.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r requirements-local.lock
+	$(BIN)/python -m minions models pull --trust
 	@touch $@
 
 clean:

@@ -43,6 +43,7 @@ class FailureCategory(StrEnum):
 
 _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.TRANSIENT: """
+        download-failed engine-crashed
         circuit-open model-unreachable model-unavailable empty-response stream-interrupted cut-off
         file-changed fenced lease-held run-active session-went-on run-went-on database-unreachable
         database-lost database-busy database-slow server-overloaded too-many-connections slow-head
@@ -73,10 +74,11 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         workspace-refused unauthorized wrong-host wrong-origin
         missing-scope other-name other-user input-refused
         open-token-file not-permitted not-writable read-only real-model not-faked
-        secret-in-file protected-path
+        secret-in-file protected-path weights-refused
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
+        engine-failed bad-weights missing-weights
         sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone

@@ -46,8 +46,13 @@ def harmless_keys(content: Mapping[str, object], user: Mapping[str, object]) -> 
         for key, value in content.items()
         if key in _PRINTING
         or (key in _TIGHTENING and value is True)
-        or (key in _AS_A_RECIPE and key not in user)
+        or (key in _AS_A_RECIPE and key not in user and not _names_weights(value))
     )
+
+
+def _names_weights(value: object) -> bool:
+    """Whether it is a model in a file: native code would read it."""
+    return isinstance(value, str) and value.startswith("local/") and value.endswith(".gguf")
 
 
 @frozen(kw_only=True)

@@ -14,7 +14,14 @@ from minions.contracts.budgets import Budgets
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
 
-__all__ = ["BUILT_IN_PROVIDERS", "LogFormat", "PriceSettings", "ProviderSettings", "Settings"]
+__all__ = [
+    "BUILT_IN_PROVIDERS",
+    "LocalSettings",
+    "LogFormat",
+    "PriceSettings",
+    "ProviderSettings",
+    "Settings",
+]
 
 
 def _is_price(value: float) -> bool:
@@ -71,6 +78,20 @@ class PriceSettings:
     input_per_mtok: _Price
     output_per_mtok: _Price
     cached_input_per_mtok: _Price | None = None
+
+
+@frozen(kw_only=True)
+class LocalSettings:
+    """How the engine serves the models of `local/`: `[local]`."""
+
+    context_tokens: _Count | None = None
+    """Tokens of a prompt and its answer together; None: as the model was trained, up to 8,192."""
+    max_concurrency: _Count | None = None
+    """Calls that are answered at a time, each with such a context; None: 2."""
+    threads: _Count | None = None
+    """Threads that compute; None: as many as this process has processors."""
+    folders: tuple[str, ...] = ()
+    """Folders whose GGUF files recipes may name as `local/PATH.gguf`."""
 
 
 def _described(text: str, expected: str | None = None) -> dict[str, str]:
@@ -206,6 +227,13 @@ class Settings:
         factory=dict,
         metadata=_described(
             "OpenAI-compatible servers, by provider name.", "tables [providers.NAME]"
+        ),
+    )
+    local: LocalSettings = field(
+        factory=LocalSettings,
+        metadata=_described(
+            "The engine of `local/` models: `context_tokens`, `max_concurrency` and `threads`; and "
+            "`folders`, whose GGUF files recipes may name.",
         ),
     )
     prices: Mapping[str, PriceSettings] = field(

@@ -1,4 +1,4 @@
-"""Where the files of the user are: the configuration, and the journal if none is named."""
+"""Where the files of the user are: configuration, weights, and the journal if none is named."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["user_config_folder", "user_data_folder"]
+__all__ = ["user_cache_folder", "user_config_folder", "user_data_folder"]
 
 
 def user_config_folder() -> Path:
@@ -27,6 +27,16 @@ def user_data_folder() -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("minions")
+
+
+def user_cache_folder() -> Path:
+    """The folder of what can be fetched again, which need not exist."""
+    usual = _usual_folder("XDG_CACHE_HOME", ".cache")
+    if usual is not None:
+        return usual
+    from platformdirs import user_cache_path
+
+    return user_cache_path("minions")
 
 
 def _usual_folder(variable: str, beneath_home: str) -> Path | None:

@@ -23,6 +23,7 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
 
 __all__ = [
+    "LOCAL_MODEL",
     "MESSAGE_INPUT",
     "MOST_ROUTING_CALLS",
     "AgentRecipe",
@@ -79,6 +80,10 @@ class OnFailure(StrEnum):
 
     STOP = "stop"
     CONTINUE = "continue"
+
+
+LOCAL_MODEL: Final = "local"
+"""The one name of a model that needs no slash: the model that comes with the extra `local`."""
 
 
 @frozen(kw_only=True)

@@ -326,6 +326,24 @@ async def test_a_connection_that_nobody_uses_is_closed_after_a_while() -> None:
         await model.aclose()
 
 
+async def test_a_request_on_a_kept_connection_that_was_closed_meanwhile_is_sent_on_a_new_one() -> (
+    None
+):
+    """llama.cpp closes a connection after each stream, while the next request is on its way."""
+    async with ChatEndpoint(fake.answer("hi"), fake.drop(), default=fake.answer("hi")) as server:
+        assert await said_at(server.base_url) == ["hi"] * 2
+        assert (server.connections, len(server.requests)) == (2, 3)
+
+
+async def test_a_request_is_sent_on_one_new_connection_only() -> None:
+    async with ChatEndpoint(fake.answer("hi"), fake.drop(), fake.drop()) as server:
+        model = OpenAIModel(provider="f", model="m", base_url=server.base_url, api_key=None)
+        await model.complete(HELLO)
+        failure = (await model.complete(HELLO)).failure()
+        await model.aclose()
+        assert (failure.code, len(server.requests)) == ("model-unreachable", 3)
+
+
 async def test_a_connection_on_which_more_came_than_was_asked_for_is_not_used_again() -> None:
     async def say_more(exchange: fake.Exchange) -> None:
         body = json.dumps(fake.completion("hi")).encode()

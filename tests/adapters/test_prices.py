@@ -94,9 +94,9 @@ def test_every_listed_price_is_what_the_library_makes_of_it() -> None:
 
 
 def test_the_context_is_listed_too() -> None:
-    book = GenaiPriceBook({"local/some": OwnPrice(input_per_mtok=1, output_per_mtok=1)})
+    book = GenaiPriceBook({"lab/some": OwnPrice(input_per_mtok=1, output_per_mtok=1)})
     assert book.context_tokens("openai/gpt-4.1-mini") == 1_000_000
-    assert book.context_tokens("local/some") is None
+    assert book.context_tokens("lab/some") is None
 
 
 def test_a_known_model_is_not_searched_for_again() -> None:
@@ -127,8 +127,8 @@ def test_cached_input_has_its_own_price_where_there_is_one() -> None:
 
 
 def test_an_own_price_may_be_zero() -> None:
-    book = GenaiPriceBook({"local/some": OwnPrice(input_per_mtok=0, output_per_mtok=0)})
-    assert book.cost_usd("local/some", USAGE, at=AT) == 0.0
+    book = GenaiPriceBook({"lab/some": OwnPrice(input_per_mtok=0, output_per_mtok=0)})
+    assert book.cost_usd("lab/some", USAGE, at=AT) == 0.0
 
 
 def test_a_model_behind_a_server_tells_where_it_is() -> None:

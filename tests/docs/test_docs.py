@@ -163,7 +163,9 @@ def test_everybody_is_told_to_install_this_distribution() -> None:
             r"pip install ['\"]?([a-z-]*minions[a-z-]*)(\[([a-z,]+)\])?", file.read_text("utf-8")
         )
     }
-    assert told == {(project["name"], extra) for extra in ("server", "postgres", "sandbox")}
+    assert told == {
+        (project["name"], extra) for extra in ("local", "postgres", "sandbox", "server")
+    }
     assert {extra for _, extra in told} <= project["optional-dependencies"].keys()
     readme = (root / "README.md").read_text("utf-8")
     for name, extra in told:

@@ -12,6 +12,7 @@ from fuzz.recipe_targets import recipe_targets
 from fuzz.server_target import server_targets
 from fuzz.target import Target
 from fuzz.tool_targets import tool_targets
+from fuzz.weights_target import weights_targets
 
 __all__ = ["all_targets"]
 
@@ -29,5 +30,6 @@ def all_targets(folder: Path) -> Mapping[str, Target]:
         *plan_targets(folder),
         *tool_targets(folder),
         *server_targets(folder),
+        *weights_targets(folder),
     )
     return {each.name: each for each in targets}

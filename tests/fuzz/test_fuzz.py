@@ -24,6 +24,7 @@ NAMES = (
     *("stream", "response", "failure", "output", "script"),
     *("row", "journal", "archive", "plan", "artifacts", "outline"),
     *("tool", "csv", "items", "glob", "url", "settings", "decision", "masking", "server"),
+    "weights",
 )
 SEED = 20
 

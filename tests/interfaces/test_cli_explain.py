@@ -269,7 +269,7 @@ def test_a_limit_bounds_the_run_with_what_is_in_flight_then(cli: Cli, write: Wri
 def test_calls_that_run_together_are_in_flight_together(cli: Cli, write: Write) -> None:
     write(
         "wide.yaml",
-        "model: local/some\n"
+        "model: lab/some\n"
         "execution_mode: parallel\n"
         "max_parallel: 2\n"
         "limits: {max_tokens: 900}\n"
@@ -283,7 +283,7 @@ def test_calls_that_run_together_are_in_flight_together(cli: Cli, write: Write) 
     assert tail(done.out)[-3:] == [
         "  tokens: 900, and what 5 calls under way then may use",
         "  cost: unknown because",
-        "    the price of local/some is not known",
+        "    the price of lab/some is not known",
     ]
 
 
@@ -293,20 +293,20 @@ def test_an_own_price_counts_and_a_loop_of_unknown_length_has_no_bound(
     write("minions.toml", PRICES)
     write(
         "open.yaml",
-        "model: {name: local/some, max_output_tokens: 10}\n"
+        "model: {name: lab/some, max_output_tokens: 10}\n"
         'steps: [{id: c, analyze: C?, input: 1, loop: "{{ inputs.xs }}"}]\n'
         "inputs: {xs: {type: array}}\n",
     )
     done = cli("explain", "open.yaml")
     assert tail(done.out)[-3:] == [
         "    the loop of 'c' goes over {{ inputs.xs }}",
-        "    local/some has no known context",
+        "    lab/some has no known context",
         "  cost: unbounded, as the tokens are",
     ]
 
 
 PRICES = """
-[prices."local/some"]
+[prices."lab/some"]
 input_per_mtok = 1
 output_per_mtok = 2
 """
@@ -337,7 +337,7 @@ class Writer(DefaultStep):
 """
 INNER = """
 id: inner
-model: local/large
+model: lab/large
 permissions: {allow_write: true, allow_look: false}
 retry: {max_attempts: 5}
 steps:
@@ -384,7 +384,7 @@ def test_what_is_in_a_recipe_counts_as_often_as_that_is_run(cli: Cli, write: Wri
         "  call/deep: inner; may not write; refused: look",
         "models:",
         "  the configured one: asked by draft",
-        "  local/large: asked by call/deep/two",
+        "  lab/large: asked by call/deep/two",
         "questions to a person:",
         "  whom: To whom?; waits as long as it takes",
         ('  call/deep/fine: Is that fine?; an answer that fits {"type":"boolean"}; waits'),
@@ -395,10 +395,10 @@ def test_what_is_in_a_recipe_counts_as_often_as_that_is_run(cli: Cli, write: Wri
         "    (each sent up to 5 times when it fails)",
         "  tool calls, with retries: 27",
         "  tokens: unbounded because",
-        "    local/large has no max_output_tokens and no known context",
+        "    lab/large has no max_output_tokens and no known context",
         "    the configured model has no max_output_tokens and no known context",
         "  cost: unknown because",
-        "    the price of local/large is not known",
+        "    the price of lab/large is not known",
         "    the price of the configured model is not known",
     ]
 

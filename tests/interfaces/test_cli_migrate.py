@@ -226,6 +226,8 @@ def test_without_a_model_three_commands_are_told(cli: Cli, here: Path) -> None:
     assert (done.code, done.out) == (4, "")
     assert done.err == (
         "error[no-model]: Recipe 'migrate' needs a model and none is configured. Try one of:\n"
+        "  minions migrate monitor.yaml -m local   (a small model that comes along; see minions "
+        "models)\n"
         "  minions migrate monitor.yaml -m ollama/llama3.2   (a local server, no key)\n"
         "  OPENAI_API_KEY=… minions migrate monitor.yaml   (OpenAI)\n"
         "  minions migrate monitor.yaml -m scripted/answers.yaml   (scripted answers, offline)\n"

@@ -20,6 +20,7 @@ from minions.interfaces.setting_sources import Origin, load_settings
 from minions.interfaces.setting_types import setting_types
 from minions.interfaces.settings import (
     BUILT_IN_PROVIDERS,
+    LocalSettings,
     LogFormat,
     PriceSettings,
     ProviderSettings,
@@ -66,6 +67,12 @@ headers = {X-Gate = "env:GATE"}
 max_concurrency = 4
 requests_per_minute = 60
 tokens_per_minute = 90000
+
+[local]
+context_tokens = 4096
+max_concurrency = 3
+threads = 2
+folders = ["models"]
 
 [prices."mine/m"]
 input_per_mtok = 1
@@ -117,6 +124,7 @@ READ = Settings(
             tokens_per_minute=90_000,
         )
     },
+    local=LocalSettings(context_tokens=4096, max_concurrency=3, threads=2, folders=("models",)),
     prices={
         "mine/m": PriceSettings(input_per_mtok=1.0, output_per_mtok=2.5, cached_input_per_mtok=0.0)
     },
@@ -165,6 +173,7 @@ def test_a_section_of_the_project_does_likewise(here: Path, write: Write) -> Non
     )
     inner = inner.replace("[offline_models", "[tool.minions.offline_models")
     inner = inner.replace("[budgets", "[tool.minions.budgets")
+    inner = inner.replace("[local]", "[tool.minions.local]")
     write("pyproject.toml", f"[tool.minions]\n{inner}")
     assert origin_of(here).settings == READ
 

@@ -33,6 +33,7 @@ MODELS: Final = {
     "classify_tickets": "tickets_model.py",
     "write_function": "function_model.py",
     "build_package": "package_model.py",
+    "read_reviews": "reviews_model.py",
 }
 WRITES: Final = {"sales_report": ["report"], "write_function": ["check"]}
 """The steps of a recipe whose tools write."""
@@ -101,6 +102,7 @@ LARGEST_PROMPTS: Final = {
     "label_ticket": ("tickets_model.py", 762),
     "questions_over_documents": ("documents_model.py", 1659),
     "quickstart": ("quickstart_model.py", 1506),
+    "read_reviews": ("reviews_model.py", 510),
     "repository_triage": ("triage_model.py", 2051),
     "sales_report": ("sales_model.py", 1045),
     "write_function": ("function_model.py", 1492),
@@ -192,6 +194,34 @@ def test_a_region_that_the_model_made_up_stops_the_report(here: Path) -> None:
     assert result.error is not None
     assert result.error.message == "There is no region Atlantis."
     assert not (here / "made").exists()
+
+
+# --- read_reviews ----------------------------------------------------------------------------
+
+
+def test_each_review_has_its_product_and_mood(cli: Cli) -> None:
+    done = cli("run", recipe("read_reviews"), *offline("read_reviews"), "--json")
+    assert done.code == 0, done.err
+    output = cast("dict[str, JsonValue]", done.json["output"])
+    reviews = cast("list[dict[str, JsonValue]]", output.pop("reviews"))
+    assert output == {
+        "happy": 4,
+        "unhappy": 4,
+        "products": ["chair", "desk", "lamp", "shelf"],
+        "look_at": [],
+    }
+    assert [f"{each['product']} {each['mood']}" for each in reviews] == [
+        *("desk happy", "lamp unhappy", "chair unhappy", "shelf happy"),
+        *("lamp happy", "shelf unhappy", "chair happy", "desk unhappy"),
+    ]
+
+
+def test_a_review_whose_product_was_guessed_is_to_be_looked_at() -> None:
+    guess: Answer = {"product": "desk", "mood": "happy"}
+    result = minions.run(
+        recipe("read_reviews"), {"reviews": ["Very nice!"]}, model=ScriptedModel([guess])
+    )
+    assert cast("dict[str, JsonValue]", result.unwrap())["look_at"] == ["Very nice!"]
 
 
 # --- repository_triage -----------------------------------------------------------------------

@@ -169,6 +169,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "server/test_server_run_states.py",
         )
     ),
+    "interfaces/wiring/local_models.py": Guard(
+        tests=("interfaces/test_local_models.py",),
+        places=frozenset({"check_local_name", "is_local"}),
+    ),
     "interfaces/server/http/caller_secrets.py": Guard(
         tests=("server/test_caller_secrets.py", "server/test_server_secrets.py")
     ),

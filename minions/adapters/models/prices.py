@@ -45,7 +45,7 @@ class OwnPrice:
 
 
 _MTOK: Final = 1_000_000
-_NEVER_LISTED: Final = ("scripted", "ollama")
+_NEVER_LISTED: Final = ("scripted", "ollama", "local")
 """Providers that run on this machine: known to have no price without loading the data."""
 
 
@@ -75,6 +75,8 @@ class GenaiPriceBook(PriceBook):
         own = self._own.get(model)
         if own is not None:
             return own.cost_usd(usage)
+        if _is_free(model, base_url):
+            return 0.0
         info = self._info(model, base_url)
         return None if info is None else _listed_cost(info.get_prices(at), usage)
 
@@ -100,6 +102,12 @@ class GenaiPriceBook(PriceBook):
         if key not in self._found:
             self._found[key] = _look_up(model, base_url)
         return self._found[key]
+
+
+def _is_free(model: str, base_url: str | None) -> bool:
+    """Whether the model is computed by a process of ours: it has a file for a server."""
+    is_local = model == "local" or model.startswith("local/")
+    return is_local and (base_url is None or base_url.startswith("file:"))
 
 
 def _may_be_listed(model: str, base_url: str | None) -> bool:

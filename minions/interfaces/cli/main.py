@@ -37,6 +37,7 @@ _COMMANDS: Final = {
     "cancel": "End a run that another process executes.",
     "fork": "Branch a session at one of its messages.",
     "sessions": "List, show, compare, export and remove runs and sessions.",
+    "models": "Pull, list and remove models that run on this machine.",
     "serve": "Serve recipes and sessions over HTTP, with a page.",
     "do": "Plan a task on a folder, and carry the plan out.",
     "plan": "Plan a task on a folder, as a recipe.",

@@ -12,11 +12,14 @@ from attrs import evolve, frozen
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
 from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.local_models import LocalModels, check_local_name, is_local
 from minions.recipe.model import AgentRecipe, ModelConfig
 from minions.recipe.project_folders import NamedFiles
 
 if TYPE_CHECKING:  # `explain` needs prices of models, and no engine
     from minions.adapters.models.endpoints import OperatorModels
+    from minions.adapters.models.local.engines import Server
+    from minions.adapters.models.openai import OpenAIModel
     from minions.engine.compile.extensions import Extensions, ModelSource
     from minions.recipe.catalog import CheckModel
 
@@ -56,6 +59,7 @@ class Models:
         folder_of: Callable[[str], Path],
         recipe_folders: tuple[Path, ...] = (),
         warn: Callable[[str], None] | None = None,
+        local: LocalModels | None = None,
     ) -> None:
         """No model is made yet.
 
@@ -63,7 +67,9 @@ class Models:
             folder_of: From a settings key to the folder of the scripts that it names.
             recipe_folders: As for a `Catalog`.
             warn: Called with a line about things that slow calls down; None: the models' logger.
+            local: Makes the models of `local`; None: as the settings say.
         """
+        self._local = local or LocalModels(settings, folder_of=folder_of)
         self._settings = settings
         self._extensions = extensions
         self._environ = environ
@@ -92,6 +98,7 @@ class Models:
     async def aclose(self) -> None:
         """Close every model that was made here; those of extensions belong to the operator."""
         async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self._local.aclose)
             for model in self._own.values():
                 stack.push_async_callback(model.aclose)
 
@@ -101,6 +108,8 @@ class Models:
         home = self._home(recipe, choice, name, is_own=is_own)
         if is_own and name.startswith(SCRIPTED) and name not in self._extensions.models:
             NamedFiles(home, self._recipe_folders).check(_script_path(name, home), name)
+        if is_own and is_local(name, self._settings):
+            self._local.check(name, home)
         key = (name, _config_for(config, name, choice), home)
         model = self._made.get(key)
         if model is None:
@@ -143,6 +152,7 @@ class Models:
         offline_try = f"-m {scripts[0]}" if scripts else "-m scripted/answers.yaml"
         return EnvironmentRefusedError(
             f"Recipe '{recipe.id}' needs a model and none is configured. Try one of:\n"
+            f"  {asked} -m local   (a small model that comes along; see minions models)\n"
             f"  {asked} -m ollama/llama3.2   (a local server, no key)\n"
             f"  OPENAI_API_KEY=… {asked}   (OpenAI)\n"
             f"  {asked} {offline_try}   (scripted answers, offline)",
@@ -155,10 +165,28 @@ class Models:
     def _make(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
         if name in self._extensions.models:
             return self._extensions.models[name]
-        is_script = name.startswith(SCRIPTED)
-        model = self._scripted(name, folder) if is_script else self._endpoint(name, config)
+        model = self._new(name, config, folder)
         self._own[id(model)] = model
         return model
+
+    def _new(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
+        if name.startswith(SCRIPTED):
+            return self._scripted(name, folder)
+        if config.base_url is None and is_local(name, self._settings):
+            return self._local.make(name, folder, self._local_client)
+        return self._endpoint(name, config)
+
+    def _local_client(self, name: str, server: Server, slots: int) -> OpenAIModel:
+        from minions.adapters.models.openai import OpenAIModel
+
+        return OpenAIModel(
+            name,
+            base_url=server.base_url,
+            api_key=server.key,
+            provider="local",
+            max_requests=slots,
+            warn=self._warn,
+        )
 
     def _scripted(self, name: str, folder: Path) -> ChatModel:
         from minions.adapters.models.scripted import ScriptedModel
@@ -251,7 +279,9 @@ def _check_script(name: str, folder: Path) -> None:
         )
 
 
-def model_check(settings: Settings, environ: Mapping[str, str]) -> CheckModel:
+def model_check(
+    settings: Settings, environ: Mapping[str, str], folder_of: Callable[[str], Path]
+) -> CheckModel:
     """A check of recipes' models that asks no server. A key that is missing in `environ` is no
     fault: the recipe may run elsewhere. A script that a recipe names has to be there.
     """
@@ -260,6 +290,9 @@ def model_check(settings: Settings, environ: Mapping[str, str]) -> CheckModel:
         name = config.name or ""
         if name.startswith(SCRIPTED):
             _check_script(name, Path(file).parent)
+            return
+        if config.base_url is None and is_local(name, settings):
+            check_local_name(name, settings, folder_of, Path(file).parent)
             return
         from minions.adapters.models.endpoints import resolve_endpoint
 

@@ -10,6 +10,7 @@ from minions.contracts.errors import UsageError
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
 from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.local_models import is_local, most_context
 from minions.interfaces.wiring.models import operator_models
 from minions.recipe.model import ModelConfig
 
@@ -49,7 +50,11 @@ def knowledge_of_models(settings: Settings, environ: Mapping[str, str]) -> KnowM
         def cost_usd(usage: TokenUsage) -> float | None:
             return prices.cost_usd(name, usage, at=now, base_url=url)
 
-        context = prices.context_tokens(name, base_url=url)
+        context = (
+            most_context(settings)
+            if config.base_url is None and is_local(name, settings)
+            else prices.context_tokens(name, base_url=url)
+        )
         return KnownModel(name=name, context_tokens=context, cost_usd=cost_usd)
 
     return know

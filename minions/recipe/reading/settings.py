@@ -21,7 +21,7 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.checks.tools import check_against_schema
 from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates
 from minions.recipe.language import keys
-from minions.recipe.model import ExecutionMode, InputSpec, ModelConfig, ToolsetUse
+from minions.recipe.model import LOCAL_MODEL, ExecutionMode, InputSpec, ModelConfig, ToolsetUse
 from minions.recipe.text.foreign_words import TYPE_WORDS
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
@@ -301,7 +301,7 @@ def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:
     provider, slash, rest = name.partition("/")
     if "{{" in name:
         report(node.place.fault("bad-value", "a model's name cannot be a template"))
-    elif name not in catalog.models and not (provider and slash and rest):
+    elif name not in {LOCAL_MODEL, *catalog.models} and not (provider and slash and rest):
         known = tuple(sorted(catalog.models))
         report(
             node.place.fault(

@@ -40,7 +40,10 @@ def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
     Exit code 2 if any has an error; warnings alone are fine.
     """
     context = command_context(flags)
-    catalog = evolve(context.catalog(), check_model=model_check(context.settings, context.environ))
+    catalog = evolve(
+        context.catalog(),
+        check_model=model_check(context.settings, context.environ, context.folder_of),
+    )
     by_file = {name: _faults(name, context, catalog) for name in recipes}
     _print(by_file, form or ("json" if context.settings.json else "text"))
     is_bad = any(not fault.is_warning for faults in by_file.values() for fault in faults)
