@@ -351,6 +351,8 @@ class ModelDelta:
     content: str | None = None
     tool_call: Mapping[str, JsonValue] | None = None
     """A fragment of a tool call in the provider's form, with its `index`."""
+    reasoning: str | None = None
+    """A fragment of what the model thinks aloud."""
 
 
 DeltaSink: TypeAlias = Callable[[ModelDelta], None]

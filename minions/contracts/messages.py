@@ -16,6 +16,7 @@ __all__ = [
     "Message",
     "MessageBundle",
     "MessageRole",
+    "ProviderData",
     "TokenUsage",
     "ToolCallRequest",
     "as_role",
@@ -88,6 +89,19 @@ class ToolCallRequest:
 
 
 @frozen(kw_only=True)
+class ProviderData:
+    """What a provider wants back unchanged with an answer of its model: signatures, encrypted
+    thoughts, and where they stood among the texts and calls.
+    """
+
+    source: str
+    """Wire form and model that it is of, as in `messages anthropic/claude-sonnet-4-5`: no other is
+    ever sent it."""
+    content: str = field(repr=False)
+    """JSON text that only that wire form reads."""
+
+
+@frozen(kw_only=True)
 class Message:
     """One chat message."""
 
@@ -98,6 +112,10 @@ class Message:
     tool_call_id: str | None = None
     """Only on tool messages: which call this answers."""
     name: str | None = None
+    reasoning: str | None = None
+    """What the model thought aloud before its answer; not part of the text, sent to no model."""
+    provider_data: ProviderData | None = None
+    """Goes back to the model that gave it, and nowhere else; None: it gave none."""
 
     @property
     def is_example(self) -> bool:
@@ -105,8 +123,8 @@ class Message:
         return self.name == EXAMPLE and self.role in (MessageRole.USER, MessageRole.ASSISTANT)
 
     def to_message_dict(self) -> dict[str, JsonValue]:
-        """The provider's form: `role` and the fields that are set;
-        a GOAL becomes a user message.
+        """The provider's form: `role` and the fields that are set, without what belongs to the
+        model alone (`reasoning`, `provider_data`); a GOAL becomes a user message.
         """
         role = MessageRole.USER if self.role is MessageRole.GOAL else self.role
         result: dict[str, JsonValue] = {"role": role.value}
@@ -143,7 +161,13 @@ def message_from_dict(value: Mapping[str, JsonValue]) -> Message:
     requests = [
         ToolCallRequest.from_message_dict(call) for call in calls if isinstance(call, Mapping)
     ]
-    return Message(role=MessageRole(role), tool_calls=tuple(requests), **texts)
+    return Message(
+        role=MessageRole(role),
+        content=texts.get("content"),
+        tool_calls=tuple(requests),
+        tool_call_id=texts.get("tool_call_id"),
+        name=texts.get("name"),
+    )
 
 
 def message_to_json(message: Message) -> dict[str, JsonValue]:
@@ -160,6 +184,10 @@ def message_to_json(message: Message) -> dict[str, JsonValue]:
         result["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         result["name"] = message.name
+    if message.reasoning is not None:
+        result["reasoning"] = message.reasoning
+    if (kept := message.provider_data) is not None:
+        result["provider_data"] = {"source": kept.source, "content": kept.content}
     return result
 
 
@@ -178,9 +206,21 @@ def goal(text: str) -> Message:
     return Message(role=MessageRole.GOAL, content=text)
 
 
-def assistant(text: str | None = None, *, tool_calls: Iterable[ToolCallRequest] = ()) -> Message:
+def assistant(
+    text: str | None = None,
+    *,
+    tool_calls: Iterable[ToolCallRequest] = (),
+    reasoning: str | None = None,
+    provider_data: ProviderData | None = None,
+) -> Message:
     """An answer of a model."""
-    return Message(role=MessageRole.ASSISTANT, content=text, tool_calls=tuple(tool_calls))
+    return Message(
+        role=MessageRole.ASSISTANT,
+        content=text,
+        tool_calls=tuple(tool_calls),
+        reasoning=reasoning,
+        provider_data=provider_data,
+    )
 
 
 def tool_result(text: str, *, tool_call_id: str, name: str | None = None) -> Message:

@@ -118,7 +118,9 @@ class HttpPool:
         self._connect_s = connect_s
         self._certificates = certificates
         self._places = asyncio.Semaphore(max_requests)
-        self._head = self._request_head(headers)
+        self._headers = headers
+        self._head = self._request_head(headers, self._target)
+        self._other_heads: dict[str, bytes] = {}
         self._loop = asyncio.get_running_loop()
         self._idle: list[HttpConnection] = []
         """Open connections without a request, the last used one last; it is used first."""
@@ -135,15 +137,18 @@ class HttpPool:
         """As many as there may be connections: to be held while a call lasts."""
         return self._places
 
-    async def post(self, content: bytes) -> HttpResponse:
+    async def post(self, content: bytes, url: str | None = None) -> HttpResponse:
         """Post the content; returns the response with its body unread. The caller closes it.
 
+        Args:
+            url: Another one of the same server; None: the pool's.
         Raises:
             NoAnswerError: No response came.
         """
         connection = self._take_idle() or await self._connect()
         try:
-            head = await connection.ask(self._head + b"%d\r\n\r\n" % len(content), content)
+            begin = self._head if url is None else self._head_for(url)
+            head = await connection.ask(begin + b"%d\r\n\r\n" % len(content), content)
         except BaseException as error:
             connection.abort()
             if isinstance(error, BadResponseError):
@@ -256,11 +261,17 @@ class HttpPool:
 
     # --- the request -----------------------------------------------------------------------------
 
-    def _request_head(self, headers: Mapping[str, str]) -> bytes:
+    def _head_for(self, url: str) -> bytes:
+        head = self._other_heads.get(url)
+        if head is None:
+            head = self._other_heads[url] = self._request_head(self._headers, urlsplit(url))
+        return head
+
+    def _request_head(self, headers: Mapping[str, str], target: SplitResult) -> bytes:
         """Request line and headers, up to the number of `Content-Length`."""
         if not all(map(_NAME.fullmatch, headers)):
             raise NoAnswerError("a header of the request has a name that none can have")
-        lines = [f"POST {self._request_target()} HTTP/1.1"]
+        lines = [f"POST {self._request_target(target)} HTTP/1.1"]
         lines += [] if "host" in map(str.lower, headers) else [f"Host: {_authority(self._target)}"]
         lines += [
             f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OURS
@@ -269,12 +280,12 @@ class HttpPool:
             lines += _authorization(self._proxy)
         return "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
 
-    def _request_target(self) -> str:
-        path = quote(self._target.path or "/", safe=_OF_PATHS)
-        query = f"?{quote(self._target.query, safe=f'{_OF_PATHS}?')}" if self._target.query else ""
-        if self._proxy is None or self._target.scheme == "https":
+    def _request_target(self, target: SplitResult) -> str:
+        path = quote(target.path or "/", safe=_OF_PATHS)
+        query = f"?{quote(target.query, safe=f'{_OF_PATHS}?')}" if target.query else ""
+        if self._proxy is None or target.scheme == "https":
             return path + query
-        return f"http://{_authority(self._target)}{path}{query}"
+        return f"http://{_authority(target)}{path}{query}"
 
 
 def _close_old(pool: weakref.ref[HttpPool]) -> None:

@@ -79,6 +79,8 @@ def session_step_of(
         tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
         name=message.name,
+        reasoning=message.reasoning,
+        provider_data=message.provider_data,
         metrics=StepMetrics.of(metrics),
         created_at=_time_of(saved) or entry.at,
         is_truncated=isinstance(fact, ModelCallFinished) and fact.finish_reason == CUT_AT_LIMIT,

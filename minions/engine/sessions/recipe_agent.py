@@ -172,6 +172,8 @@ class RecipeAgent:
                 tool_calls=message.tool_calls,
                 tool_call_id=message.tool_call_id,
                 name=message.name,
+                reasoning=message.reasoning,
+                provider_data=message.provider_data,
             )
             for message in messages
         ]
