@@ -13,6 +13,7 @@ from minions.contracts.json_values import JsonValue
 __all__ = [
     "CUT_AT_LIMIT",
     "EXAMPLE",
+    "Attachment",
     "Message",
     "MessageBundle",
     "MessageRole",
@@ -102,6 +103,27 @@ class ProviderData:
 
 
 @frozen(kw_only=True)
+class Attachment:
+    """An image or a file that is a part of a message. Rows hold the digest, not the content."""
+
+    media_type: str
+    """What it is by its content: `image/png`."""
+    digest: str
+    """SHA-256 of the content, in hex: its key among the journal's blobs."""
+    size: int
+    """Bytes of the content."""
+    name: str | None = None
+    """The file's name, without folders."""
+    data: bytes | None = field(default=None, eq=False, repr=False)
+    """The content; None: it was not loaded."""
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is an image; else it is a file."""
+        return self.media_type.startswith("image/")
+
+
+@frozen(kw_only=True)
 class Message:
     """One chat message."""
 
@@ -116,6 +138,8 @@ class Message:
     """What the model thought aloud before its answer; not part of the text, sent to no model."""
     provider_data: ProviderData | None = None
     """Goes back to the model that gave it, and nowhere else; None: it gave none."""
+    attachments: tuple[Attachment, ...] = ()
+    """Images and files that are read before the text. Only on messages of a user."""
 
     @property
     def is_example(self) -> bool:
@@ -188,7 +212,18 @@ def message_to_json(message: Message) -> dict[str, JsonValue]:
         result["reasoning"] = message.reasoning
     if (kept := message.provider_data) is not None:
         result["provider_data"] = {"source": kept.source, "content": kept.content}
+    if message.attachments:
+        result["attachments"] = [_attachment_to_json(each) for each in message.attachments]
     return result
+
+
+def _attachment_to_json(attachment: Attachment) -> dict[str, JsonValue]:
+    result: dict[str, JsonValue] = {
+        "media_type": attachment.media_type,
+        "digest": attachment.digest,
+        "size": attachment.size,
+    }
+    return result if attachment.name is None else {**result, "name": attachment.name}
 
 
 def system(text: str) -> Message:

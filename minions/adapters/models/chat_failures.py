@@ -163,8 +163,19 @@ def status_failure(
         return evolve(_redirected(peer, status, headers.get("location", "")), status=status)
     said = said or "no message"
     heard = f"{peer.base_url} answered HTTP {status} for '{peer.name}': {said}"
+    if request_id := _request_id(headers):
+        heard += f" (request {peer.clean(request_id, _LONGEST_REQUEST_ID)})"
     failure = _classified(peer, status, heard, retry_after_s(headers, now), error)
     return evolve(failure, status=status, rate_limits=rate_limits_of(headers, lambda: now))
+
+
+_LONGEST_REQUEST_ID: Final = 100
+"""Characters of a request's id that are shown."""
+
+
+def _request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's id of the request, which its support asks for."""
+    return headers.get("request-id") or headers.get("x-request-id")
 
 
 def error_failure(peer: ChatPeer, error: object) -> ModelFailure:
