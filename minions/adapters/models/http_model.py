@@ -194,6 +194,11 @@ class HttpModel(ChatModel):
         return self._peer.name
 
     @property
+    def wire(self) -> WireForm:
+        """The form of its requests and answers."""
+        return self._wire
+
+    @property
     def base_url(self) -> str:
         return self._peer.base_url
 

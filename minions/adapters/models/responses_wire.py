@@ -56,6 +56,7 @@ class ResponsesWire(WireForm):
         self._model = model
         self._source = f"{self.api.value} {provider}/{model}"
         self._takes_strict = takes_strict
+        self._has_thoughts = _WITHOUT_THOUGHTS.match(model) is None
         self._functions = FunctionTools()
 
     @property
@@ -69,7 +70,7 @@ class ResponsesWire(WireForm):
             **options.extra,
             "model": self._model,
             "store": False,
-            "include": _included(options.extra.get("include")),
+            **self._included(options.extra.get("include")),
             "input": list(self._items(messages)),
             **_options(options),
             **self._tools(constraint),
@@ -92,6 +93,13 @@ class ResponsesWire(WireForm):
 
     def _form(self) -> ResponsesForm:
         return ResponsesForm(AnswerBlocks(source=self._source))
+
+    def _included(self, own: JsonValue) -> dict[str, JsonValue]:
+        """`include` of the request, with the encrypted thoughts of models that think."""
+        wanted = list(own) if isinstance(own, list | tuple) else []
+        if self._has_thoughts and _THOUGHTS not in wanted:
+            wanted.append(_THOUGHTS)
+        return {"include": wanted} if wanted else {}
 
     # --- tools and output ------------------------------------------------------------------------
 
@@ -170,11 +178,8 @@ class ResponsesWire(WireForm):
 
 
 _THOUGHTS: Final = "reasoning.encrypted_content"
-
-
-def _included(own: JsonValue) -> list[JsonValue]:
-    wanted = [each for each in own if each != _THOUGHTS] if isinstance(own, list | tuple) else []
-    return [_THOUGHTS, *wanted]
+_WITHOUT_THOUGHTS: Final = re.compile(r"(gpt-[34]|chatgpt|.*-chat)", re.IGNORECASE)
+"""Models of OpenAI that refuse to be asked for their thoughts: they have none."""
 
 
 def _options(options: ModelOptions) -> dict[str, JsonValue]:
