@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from attrs import evolve
-
-from minions.adapters.models.anthropic_wire import AnthropicWire, claude_version
+from minions.adapters.models.anthropic_wire import AnthropicWire
+from minions.adapters.models.claude_names import takes_schema
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of
 from minions.adapters.models.server_route import provider_itself
 from minions.contracts.calls import ModelCapabilities, OutputMode
@@ -42,9 +41,10 @@ class AnthropicModel(HttpModel):
         """
         if base_url is None:
             base_url, api_key = provider_itself("anthropic", model, api_key)
-        capabilities = options.get("capabilities") or ModelCapabilities(tools_with_schema=True)
-        if claude_version(model) < (4, 5) and capabilities.output_mode is OutputMode.JSON_SCHEMA:
-            capabilities = evolve(capabilities, output_mode=OutputMode.TOOLS)
+        capabilities = options.get("capabilities") or ModelCapabilities(
+            output_mode=OutputMode.JSON_SCHEMA if takes_schema(model) else OutputMode.TOOLS,
+            tools_with_schema=True,
+        )
         options["capabilities"] = capabilities
         wire = AnthropicWire(provider=provider, model=model, takes_strict=capabilities.takes_strict)
         super().__init__(wire, peer_of(provider, model, base_url, api_key), **options)

@@ -18,6 +18,7 @@ from minions.adapters.models.block_answers import BlockAnswer, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
 from minions.adapters.models.chat_response import AnswerReader
+from minions.adapters.models.claude_names import claude_version
 from minions.adapters.models.kept_parts import data_of, kept_parts
 from minions.adapters.models.prompt_parts import (
     FunctionTools,
@@ -36,19 +37,12 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Attachment, Message, MessageRole, ToolCallRequest
 from minions.contracts.model_endpoints import ModelApi
 
-__all__ = ["AnthropicWire", "claude_version"]
+__all__ = ["AnthropicWire"]
 
 _VERSION: Final = "2023-06-01"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CACHED: Final[Mapping[str, JsonValue]] = {"cache_control": {"type": "ephemeral"}}
 _MOST_STRICT_TOOLS: Final = 20
-_LATEST: Final = (99, 0)
-
-
-def claude_version(model: str) -> tuple[int, int]:
-    """Major and minor version in the name of a Claude model; of other names the highest."""
-    found = re.search(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)", model)
-    return (int(found[1]), int(found[2] or 0)) if found else _LATEST
 
 
 class AnthropicWire(WireForm):
