@@ -9,7 +9,14 @@ import attrs
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, MessageRole, ProviderData, ToolCallRequest, as_role
+from minions.contracts.messages import (
+    Attachment,
+    Message,
+    MessageRole,
+    ProviderData,
+    ToolCallRequest,
+    as_role,
+)
 
 __all__ = ["AgentHooks", "Session", "SessionStep", "StepMetrics"]
 
@@ -87,6 +94,8 @@ class SessionStep:
     """What the model thought aloud before its answer; sent to no model."""
     provider_data: ProviderData | None = field(default=None, repr=False)
     """Goes back to the model that gave it, and nowhere else."""
+    attachments: tuple[Attachment, ...] = ()
+    """Images and files that are read before the text. Only on messages of a user."""
 
     @property
     def message(self) -> Message:
@@ -99,6 +108,7 @@ class SessionStep:
             name=self.name,
             reasoning=self.reasoning,
             provider_data=self.provider_data,
+            attachments=self.attachments,
         )
 
     def is_user_step(self) -> bool:

@@ -58,6 +58,8 @@ class ProviderSettings:
     api: ModelApi | None = None
     """The form of its requests; None: the provider's own at its own address, else chat."""
     strict: bool = True
+    images: bool = True
+    """Whether its models take images."""
     context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     max_concurrency: _Count | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 from collections.abc import Sequence
@@ -16,8 +17,10 @@ from returns.result import Result
 
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.structured_output import InstructorParser
+from minions.contracts.attachments import image_of
 from minions.contracts.calls import (
     ModelCallResponse,
+    ModelCapabilities,
     ModelDelta,
     ModelFailure,
     ModelOptions,
@@ -269,6 +272,45 @@ async def test_the_key_that_a_server_sends_back_is_shown_nowhere(server: StrictS
         await model.aclose()
     assert KEY not in f"{plain}{streamed}{response_of(plain).message.provider_data}"
     assert KEY not in "".join(each.content or each.reasoning or "" for each in shown)
+
+
+# --- images -------------------------------------------------------------------------------------
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(30)
+
+
+@every_form
+async def test_an_image_goes_before_the_text_of_its_message(server: StrictServer) -> None:
+    """A-134."""
+    shown = evolve(user("What is it?"), attachments=(image_of(PNG, "a.png"),))
+    prompt = Prompt((system("s"), user("Look."), shown, user("Well?")))
+    async with ChatEndpoint(default=server.answer(Planned(text="A dot."))) as endpoint:
+        model = server.model(endpoint.base_url)
+        assert response_of(await model.complete(prompt)).text == "A dot."
+        await model.aclose()
+        sent = endpoint.requests[0].raw.decode()
+    encoded = base64.b64encode(PNG).decode()
+    assert sent.count(encoded) == 1
+    assert sent.index("Look.") < sent.index(encoded) < sent.index("What is it?")
+    assert sent.index("What is it?") < sent.index("Well?")
+
+
+@every_form
+async def test_a_model_without_images_refuses_them_before_anything_is_sent(
+    server: StrictServer,
+) -> None:
+    """A-134."""
+    prompt = Prompt((evolve(user("What?"), attachments=(image_of(PNG),)),))
+    async with ChatEndpoint(default=server.answer(Planned(text="x"))) as endpoint:
+        model = server.model(endpoint.base_url)
+        model._capabilities = ModelCapabilities(takes_images=False)
+        failure = (await model.complete(prompt)).failure()
+        assert (failure.code, endpoint.requests) == ("images-not-taken", [])
+        unloaded = evolve(image_of(PNG), data=None)
+        half = Prompt((evolve(user("What?"), attachments=(unloaded,)),))
+        whole = server.model(endpoint.base_url)
+        assert (await whole.complete(half)).failure().code == "bad-request"
+        assert endpoint.requests == []
 
 
 # --- streams ------------------------------------------------------------------------------------

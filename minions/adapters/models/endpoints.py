@@ -56,6 +56,8 @@ class ProviderConfig:
     """The most tokens of a prompt that its models take; None: as listed for each model."""
     limits: EndpointLimits = field(factory=EndpointLimits)
     """How much its server is asked at most."""
+    images: bool | None = None
+    """Whether its models take images; None: they do."""
     api: ModelApi | None = None
     """The form of its requests; None: the provider's own at its own address, else chat."""
 
@@ -321,6 +323,7 @@ def _capabilities(
     return ModelCapabilities(
         output_mode=config.output_mode or _usual_mode(provider, model, api),
         tools_with_schema=api in _TAKE_BOTH if both is None else both,
+        takes_images=config.images is not False,
         takes_strict=config.strict is not False,
         context_tokens=config.context_tokens,
     )

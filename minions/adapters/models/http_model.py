@@ -41,6 +41,7 @@ from minions.adapters.models.server_route import (
     with_headers,
 )
 from minions.adapters.models.wire_form import WireForm
+from minions.contracts.attachments import attachments_of
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
     ChatModel,
@@ -216,6 +217,8 @@ class HttpModel(ChatModel):
         """One POST. Follows no redirects; cancelling closes the connection. Waiting for one of
         `max_requests` is no time of the model's.
         """
+        if (unsendable := self._unsendable(prompt)) is not None:
+            return Failure(unsendable)
         try:
             content = self._wire.write(prompt, stream=on_delta is not None)
         except (TypeError, ValueError, RecursionError) as error:
@@ -229,6 +232,23 @@ class HttpModel(ChatModel):
                 return await self._within_time(pool, content, prompt, on_delta)
         except NoAnswerError as error:
             return Failure(self._peer.unreachable(str(error)))
+
+    def _unsendable(self, prompt: Prompt) -> ModelFailure | None:
+        """The failure of a prompt with images that the model does not take; None: it may go."""
+        attached = attachments_of(prompt.messages)
+        if not attached or (
+            self._capabilities.takes_images and all(each.data for each in attached)
+        ):
+            return None
+        if self._capabilities.takes_images:
+            what = f"An image for '{self._peer.name}' was not loaded, so nothing was sent."
+            return ModelFailure(code="bad-request", message=what)
+        return ModelFailure(
+            code="images-not-taken",
+            message=f"'{self._peer.name}' takes no images, and the prompt has {len(attached)}; "
+            "nothing was sent. Use a model that takes them.",
+            suggestions=(f"remove `images = false` from [providers.{self._peer.provider}]",),
+        )
 
     async def aclose(self) -> None:
         """Closes the connections; a later call opens new ones."""

@@ -81,6 +81,7 @@ def session_step_of(
         name=message.name,
         reasoning=message.reasoning,
         provider_data=message.provider_data,
+        attachments=message.attachments,
         metrics=StepMetrics.of(metrics),
         created_at=_time_of(saved) or entry.at,
         is_truncated=isinstance(fact, ModelCallFinished) and fact.finish_reason == CUT_AT_LIMIT,

@@ -174,6 +174,7 @@ class RecipeAgent:
                 name=message.name,
                 reasoning=message.reasoning,
                 provider_data=message.provider_data,
+                attachments=message.attachments,
             )
             for message in messages
         ]

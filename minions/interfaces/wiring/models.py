@@ -243,6 +243,7 @@ def operator_models(settings: Settings) -> OperatorModels:
             tools_with_schema=provider.tools_with_schema,
             strict=provider.strict,
             api=provider.api,
+            images=provider.images,
             context_tokens=provider.context_tokens,
             headers=provider.headers,
             limits=EndpointLimits(
