@@ -47,12 +47,15 @@ PATTERNS: Final = {
 
 CODECS: Final[dict[str, str]] = {
     "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
+    "adapters/models/block_answers.py::_take": "JSON, one event of a stream",
+    "adapters/models/block_answers.py::result": "JSON, the body of one answer",
     "adapters/models/chat_failures.py::_error_of": "JSON, the body of one answer",
     "adapters/models/chat_request.py::_sendable": "JSON, arguments of a call, of one answer",
     "adapters/models/chat_request.py::request_body": "JSON, what we wrote",
     "adapters/models/chat_response.py::_take": "JSON, one event of a stream",
     "adapters/models/chat_response.py::result": "JSON, the body of one answer",
     "adapters/models/http_response.py::__init__": "decompressed in pieces; the sum is bounded",
+    "adapters/models/prompt_parts.py::_object_of": "JSON, arguments of a call, of one answer",
     "adapters/models/script_file.py::_read": "a file of 1 MiB",
     "adapters/models/sent_secrets.py::_arguments": "JSON, arguments of a call, of one answer",
     "adapters/sandboxes/supervised.py::_decoded": "JSON, our own program wrote it",

@@ -199,21 +199,23 @@ class AnthropicWire(WireForm):
 
     def _conversation(self, messages: Sequence[Message]) -> dict[str, JsonValue]:
         system = system_text(messages)
-        turns = merged(self._turns(messages))
-        if not turns:  # the API wants a message of the user; there is only what the system says
-            turns, system = [("user", [{"type": "text", "text": system or _NOTHING}])], ""
-        if turns[0][0] != "user":
-            turns.insert(0, ("user", [{"type": "text", "text": _NOTHING}]))
-        if len(turns) > 2:  # a conversation that goes on: the next request begins with all of this
-            _mark_cached(turns[-1][1])
+        sent_by = merged(self._parts_by_role(messages))
+        if not sent_by:  # the API wants a message of the user; there is only what the system says
+            sent_by, system = [("user", [{"type": "text", "text": system or _NOTHING}])], ""
+        if sent_by[0][0] != "user":
+            sent_by.insert(0, ("user", [{"type": "text", "text": _NOTHING}]))
+        if (
+            len(sent_by) > 2
+        ):  # a conversation that goes on: the next request begins with all of this
+            _mark_cached(sent_by[-1][1])
         sent: list[JsonValue] = [
-            {"role": role, "content": _results_first(parts)} for role, parts in turns
+            {"role": role, "content": _results_first(parts)} for role, parts in sent_by
         ]
         if not system:
             return {"messages": sent}
         return {"system": [{"type": "text", "text": system, **_CACHED}], "messages": sent}
 
-    def _turns(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[JsonValue]]]:
+    def _parts_by_role(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[JsonValue]]]:
         for message in with_valid_ids(messages, lambda each: _ID.fullmatch(each) is not None):
             if message.role is MessageRole.ASSISTANT:
                 yield "assistant", self._answer(message) or [{"type": "text", "text": _NOTHING}]
@@ -292,7 +294,7 @@ def _output_config(
 
 
 def _results_first(parts: list[JsonValue]) -> list[JsonValue]:
-    """The parts of a turn of the user: results of tools stand before all else."""
+    """The parts of a message of the user: results of tools stand before all else."""
     results = [part for part in parts if _is_result(part)]
     return [*results, *(part for part in parts if not _is_result(part))] if results else parts
 

@@ -75,7 +75,7 @@ class GeminiWire(WireForm):
         messages, options = conversation_of(prompt), prompt.options
         constraint = constraint_of(prompt, self._functions)
         system = system_text(messages)
-        contents = merged(self._turns(messages))
+        contents = merged(self._parts_by_role(messages))
         if not contents:  # the API wants a message of the user; there is only what the system says
             contents, system = [("user", [{"text": system or _NOTHING}])], ""
         body: dict[str, JsonValue] = {
@@ -146,10 +146,10 @@ class GeminiWire(WireForm):
 
     # --- the conversation ------------------------------------------------------------------------
 
-    def _turns(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[JsonValue]]]:
+    def _parts_by_role(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[JsonValue]]]:
         valid = list(with_valid_ids(messages, bool))
         names = {call.id: call for each in valid for call in each.tool_calls}
-        current = _current_turn(valid)
+        current = _last_question(valid)
         for index, message in enumerate(valid):
             if message.role is MessageRole.ASSISTANT:
                 yield "model", self._answer(message, is_current=index > current)
@@ -187,7 +187,7 @@ _UNSIGNED: Final = "skip_thought_signature_validator"
 _BUDGETS: Final = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576}
 
 
-def _current_turn(messages: Sequence[Message]) -> int:
+def _last_question(messages: Sequence[Message]) -> int:
     """The index of the last message that a user said; -1: nobody did."""
     users = (MessageRole.USER, MessageRole.GOAL)
     return max((index for index, each in enumerate(messages) if each.role in users), default=-1)
