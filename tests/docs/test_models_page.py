@@ -11,6 +11,7 @@ import pytest
 
 from docs.markdown_blocks import Block, blocks_of
 from minions.adapters.models.http_model import HttpModel
+from minions.contracts.model_endpoints import ModelApi
 from minions.engine.compile.extensions import Extensions
 from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.setting_sources import load_settings
@@ -68,6 +69,8 @@ def test_each_configuration_of_the_page_leads_to_its_model(block: Block, tmp_pat
     provider = str(settings.model).partition("/")[0]
     own = settings.providers.get(provider)
     url = (own.base_url if own else None) or BUILT_IN[provider]
+    if provider == "gemini" and own is not None and own.api is ModelApi.CHAT:
+        url += "/openai"
     assert _server_of(settings, _environ(settings), tmp_path) == (settings.model, url)
 
 
@@ -89,4 +92,4 @@ def test_each_model_of_the_overview_is_configured_below_it() -> None:
     lines = PAGE.read_text("utf-8").splitlines()
     named = {line.split("`")[1] for line in lines if line.startswith("| [")}
     configured = {str(tomllib.loads(block.text)["model"]) for block in _blocks("toml")}
-    assert configured == named | {"lab/some-model"}
+    assert configured == named | {"lab/some-model", "gateway/claude-sonnet-4-5"}
