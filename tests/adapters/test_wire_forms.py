@@ -6,6 +6,7 @@ import base64
 import itertools
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -373,6 +374,54 @@ def test_an_error_in_the_midst_of_a_stream_is_told(server: StrictServer) -> None
     failure = outcome.failure()
     assert (failure.code, failure.is_retryable) == ("model-unavailable", True)
     assert "Overloaded" in failure.message
+
+
+RECORDED = Path(__file__).with_name("recorded_answers")
+
+
+@every_own_form
+def test_a_stream_as_the_provider_documents_it_is_read(server: StrictServer) -> None:
+    """A-134: thoughts, text and a call, in the shape of each provider's own examples."""
+    outcome = heard(server, [(RECORDED / f"{server.name}.sse").read_bytes()])
+    response = response_of(outcome)
+    message = response.message
+    assert message.reasoning == "They want the weather in Paris."
+    assert message.content == "Okay, let me check the weather:"
+    (call,) = message.tool_calls
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"location": "Paris"})
+    assert response.usage == TokenUsage(input_tokens=1496, output_tokens=89, cached_tokens=1024)
+    assert response.finish_reason == "tool_calls"
+    wanted = {"messages": "EqQBCgIY", "responses": "gAAAAABwhole", "gemini": "CiwB0e2K"}
+    assert message.provider_data is not None
+    assert wanted[server.name] in message.provider_data.content
+
+
+@every_own_form
+@pytest.mark.parametrize(
+    ("behaviour", "codes"),
+    [
+        (fake.drop(), {"model-unreachable"}),
+        (fake.hang(), {"model-timeout"}),
+        (fake.huge(21 * 1_048_576), {"response-too-large"}),
+        (fake.status(302, headers={"Location": "http://127.0.0.1:1/"}), {"redirected"}),
+        (fake.body(b"<html>busy</html>"), {"malformed-response"}),
+        (fake.body(b""), {"malformed-response"}),
+    ],
+    ids=["drop", "hang", "huge", "redirect", "html", "nothing"],
+)
+async def test_a_server_that_fails_ends_typed_in_time(
+    server: StrictServer, behaviour: fake.Behaviour, codes: set[str]
+) -> None:
+    """A-134."""
+    options = ModelOptions(timeout_s=0.4, idle_timeout_s=0.3)
+    if codes == {"response-too-large"}:
+        options = ModelOptions()
+    async with ChatEndpoint(default=behaviour) as endpoint:
+        model = server.model(endpoint.base_url)
+        for sink in (None, lambda _: None):
+            outcome = await model.complete(evolve(HELLO, options=options), sink)
+            assert outcome.failure().code in codes
+        await model.aclose()
 
 
 # --- from one to another ------------------------------------------------------------------------
