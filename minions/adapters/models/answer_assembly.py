@@ -14,7 +14,8 @@ from returns.result import Failure, Result, Success
 
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_shapes import ChosenCall, Completion, Piece
-from minions.adapters.models.fragments import as_reasoning, joined_texts
+from minions.adapters.models.fragments import as_reasoning
+from minions.adapters.models.fragments import joined_texts as _joined
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
@@ -90,7 +91,7 @@ class _Slot:
     @property
     def arguments(self) -> str:
         """The JSON text so far; `{}` where there was none."""
-        text = joined_texts(self._parts)
+        text = _joined(self._parts)
         return text if text.strip() else "{}"
 
     @property
@@ -167,7 +168,7 @@ class AnswerAssembly:
 
     def _take_thought(self, thought: str, text: str | None) -> Sequence[ModelDelta]:
         self._thoughts.append(thought)
-        thinking = ModelDelta(reasoning=joined_texts((thought,)))
+        thinking = ModelDelta(reasoning=_joined((thought,)))
         if not text:
             return (thinking,)
         self._texts.append(text)
@@ -185,7 +186,7 @@ class AnswerAssembly:
         piece = _mapping(choice.get("delta") or choice.get("message") or {}, "choices[0].delta")
         text = self._shown(self._take_choice(choice, piece))
         thought = _thought_of(piece)
-        deltas = [ModelDelta(reasoning=joined_texts((thought,)))] if thought else []
+        deltas = [ModelDelta(reasoning=_joined((thought,)))] if thought else []
         deltas += [ModelDelta(content=text)] if text else []
         return [*deltas, *(self._take_fragment(call) for call in _calls_of(piece))]
 
@@ -195,11 +196,11 @@ class AnswerAssembly:
         """The answer, or the failure if it is not one."""
         if (failure := self._failure(peer)) is not None:
             return Failure(failure)
-        text = joined_texts(self._texts)
+        text = _joined(self._texts)
         message = assistant(
             text if text.strip() else None,
             tool_calls=self._tool_calls(),
-            reasoning=as_reasoning(joined_texts(self._thoughts)),
+            reasoning=as_reasoning(_joined(self._thoughts)),
         )
         return Success(
             ModelCallResponse(
@@ -214,10 +215,10 @@ class AnswerAssembly:
 
     def _failure(self, peer: ChatPeer) -> ModelFailure | None:
         if self.finish_reason == "length":
-            return peer.truncated(self.usage, None if self._slots else joined_texts(self._texts))
+            return peer.truncated(self.usage, None if self._slots else _joined(self._texts))
         if self.finish_reason == "content_filter":
             return peer.filtered(self.usage)
-        if refusal := joined_texts(self._refusals).strip():
+        if refusal := _joined(self._refusals).strip():
             return peer.refused(refusal, self.usage)
         if not self._slots and not "".join(self._texts).strip():
             return peer.empty(self.finish_reason, self.usage)
@@ -241,7 +242,7 @@ class AnswerAssembly:
         """
         text = self._half + text
         self._half = text[-1] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        return joined_texts((text.removesuffix(self._half),))
+        return _joined((text.removesuffix(self._half),))
 
     def _take_fragment(self, call: Mapping[str, object]) -> ModelDelta:
         call_id, name, arguments = _pieces_of(call)

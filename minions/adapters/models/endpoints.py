@@ -318,14 +318,15 @@ _TAKE_BOTH: Final = (ModelApi.MESSAGES, ModelApi.RESPONSES)
 def _capabilities(
     provider: str, model: str, api: ModelApi, operator: OperatorModels
 ) -> ModelCapabilities:
-    config = operator.providers.get(provider) or ProviderConfig()
-    both = config.tools_with_schema
+    config = operator.providers.get(provider)
+    usual = _usual_mode(provider, model, api)
+    both = config.tools_with_schema if config is not None else None
     return ModelCapabilities(
-        output_mode=config.output_mode or _usual_mode(provider, model, api),
+        output_mode=(config.output_mode if config else None) or usual,
         tools_with_schema=api in _TAKE_BOTH if both is None else both,
-        takes_images=config.images is not False,
-        takes_strict=config.strict is not False,
-        context_tokens=config.context_tokens,
+        takes_images=config is None or config.images is not False,
+        takes_strict=config is None or config.strict is not False,
+        context_tokens=config.context_tokens if config is not None else None,
     )
 
 
