@@ -43,6 +43,11 @@ _VERSION: Final = "2023-06-01"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CACHED: Final[Mapping[str, JsonValue]] = {"cache_control": {"type": "ephemeral"}}
 _MOST_STRICT_TOOLS: Final = 20
+_KEPT: Final = {
+    "thinking": ("type", "thinking", "signature"),
+    "redacted_thinking": ("type", "data"),
+}
+"""What goes back beside texts and calls."""
 
 
 class AnthropicWire(WireForm):
@@ -81,7 +86,7 @@ class AnthropicWire(WireForm):
             **thinking,
             **self._sampling(prompt.options, thinking),
             **self._conversation(messages),
-            **self._tools(constraint, is_thinking=_thinks({**prompt.options.extra, **thinking})),
+            **self._tools(constraint, is_thinking=self._thinks(prompt.options, thinking)),
         }
         if "system" not in body and isinstance(tools := body.get("tools"), list):
             tools[-1] = {**tools[-1], **_CACHED}
@@ -123,6 +128,13 @@ class AnthropicWire(WireForm):
             return {}
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
+    def _thinks(self, options: ModelOptions, thinking: Mapping[str, JsonValue]) -> bool:
+        """Whether the model thinks; from Claude 5 on it does unless it is told not to."""
+        setting = {**options.extra, **thinking}.get("thinking")
+        if isinstance(setting, Mapping):
+            return setting.get("type") != "disabled"
+        return "claude" in self._model and self._version >= (5, 0)
+
     def _is_without_thought(self, messages: Sequence[Message]) -> bool:
         """Whether the calls whose results come next were made without a thought of this model:
         such a loop is not taken with thinking switched on.
@@ -132,7 +144,7 @@ class AnthropicWire(WireForm):
         )
         if last is None or not last.tool_calls:
             return False
-        parts = kept_parts(last, self._source)
+        parts = kept_parts(last, self._source, _KEPT)
         return not parts or parts[0].text is not None or parts[0].call is not None
 
     def _sampling(
@@ -237,7 +249,7 @@ class AnthropicWire(WireForm):
     def _answer(self, message: Message) -> list[JsonValue]:
         """An answer as it was given: thoughts with their signatures, texts and calls in order."""
         text, calls = message.content or "", [_call(each) for each in message.tool_calls]
-        parts = kept_parts(message, self._source)
+        parts = kept_parts(message, self._source, _KEPT)
         if parts is None:
             texts: list[JsonValue] = [{"type": "text", "text": text}] if text.strip() else []
             return [*texts, *calls]
@@ -260,11 +272,6 @@ _CHOICES: Final = {"required": "any"}
 _LEAST_BUDGET: Final = 1_024
 _BUDGETS: Final = {"low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 31_999}
 """Tokens of thought of models that want a number."""
-
-
-def _thinks(body: Mapping[str, JsonValue]) -> bool:
-    setting = body.get("thinking")
-    return isinstance(setting, Mapping) and setting.get("type") != "disabled"
 
 
 def _bound_schema(constraint: OutputConstraint) -> dict[str, JsonValue] | None:

@@ -161,7 +161,7 @@ class GeminiWire(WireForm):
     def _answer(self, message: Message, *, is_current: bool) -> list[JsonValue]:
         """An answer as it was given: its signatures stand where they stood."""
         text = message.content or ""
-        parts = kept_parts(message, self._source)
+        parts = kept_parts(message, self._source, _KEPT)
         if parts is None:
             texts: list[JsonValue] = [{"text": text}] if text else []
             calls = [_call(each) for each in message.tool_calls]
@@ -182,6 +182,8 @@ class GeminiWire(WireForm):
 _RETRY_DELAY: Final = re.compile(rb'"retryDelay": ?"(\d{1,6}(?:\.\d{1,9})?)s"')
 _NOTHING: Final = "(empty)"
 """Stands where the API wants a text and there is none."""
+_KEPT: Final = {"": ("thoughtSignature",)}
+"""What goes back with texts and calls."""
 _UNSIGNED: Final = "skip_thought_signature_validator"
 """What Google documents for calls that another model made."""
 _BUDGETS: Final = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576}

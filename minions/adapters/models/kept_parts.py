@@ -6,7 +6,7 @@ Texts and calls are in the message itself; here only their order stands, and wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 from msgspec import MsgspecError, Struct
@@ -45,8 +45,15 @@ def provider_data(source: str, parts: Iterable[KeptPart]) -> ProviderData | None
     return ProviderData(source=source, content=text.encode("utf-8", "replace").decode())
 
 
-def kept_parts(message: Message, source: str) -> Sequence[KeptPart] | None:
-    """The parts of a message in their order; None: it is of another model, or was changed since."""
+def kept_parts(
+    message: Message, source: str, members: Mapping[str, Collection[str]]
+) -> Sequence[KeptPart] | None:
+    """The parts of a message in their order; None: it is of another model, or was changed since.
+
+    Args:
+        members: What the data of a part may hold, by its `type`; empty: it has none. Sessions are
+            imported, too, and whatever else stands there is not sent.
+    """
     kept = message.provider_data
     if kept is None or kept.source != source:
         return None
@@ -56,12 +63,19 @@ def kept_parts(message: Message, source: str) -> Sequence[KeptPart] | None:
         return None
     lengths = [part.text for part in parts if part.text is not None]
     calls = [part.call for part in parts if part.call is not None]
+    if not all(_is_known(part.data, members) for part in parts if part.data is not None):
+        return None
     is_whole = (
         all(length > 0 for length in lengths)
         and sum(lengths) == len(message.content or "")
         and sorted(calls) == list(range(len(message.tool_calls)))
     )
     return parts if is_whole else None
+
+
+def _is_known(data: Mapping[str, object], members: Mapping[str, Collection[str]]) -> bool:
+    known = members.get(str(data.get("type", "")), ())
+    return bool(known) and set(data) <= set(known)
 
 
 def data_of(part: KeptPart) -> Mapping[str, JsonValue]:

@@ -37,6 +37,8 @@ from minions.contracts.model_endpoints import ModelApi
 
 __all__ = ["ResponsesWire"]
 
+_KEPT: Final = {"reasoning": ("type", "id", "summary", "encrypted_content")}
+"""What goes back beside texts and calls."""
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -160,7 +162,7 @@ class ResponsesWire(WireForm):
     def _answer(self, message: Message) -> Iterator[JsonValue]:
         """An answer as it was given: thoughts, texts and calls in order."""
         text = message.content or ""
-        parts = kept_parts(message, self._source)
+        parts = kept_parts(message, self._source, _KEPT)
         if parts is None:
             if text:
                 yield _said(text)
