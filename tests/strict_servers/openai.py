@@ -43,7 +43,14 @@ class StrictChat(StrictServer):
         body = cast("Json", request.body)
         known = {
             *("model", "messages", "tools", "tool_choice", "response_format", "stream", "seed"),
-            *("stream_options", "max_completion_tokens", "reasoning_effort", "stop", "temperature"),
+            *(
+                "max_tokens",
+                "stream_options",
+                "max_completion_tokens",
+                "reasoning_effort",
+                "stop",
+                "temperature",
+            ),
         }
         allow(body, known, "body")
         waiting: set[str] = set()
