@@ -502,6 +502,25 @@ async def test_what_no_provider_gave_is_not_sent_as_its_own(server: StrictServer
         assert b"I look." in sent
 
 
+def test_markers_of_the_cache_stand_behind_what_comes_again() -> None:
+    """A-134."""
+
+    def places(prompt: Prompt) -> list[str]:
+        body = json.loads(StrictAnthropic().model("http://x/v1").wire.write(prompt, stream=False))
+        blocks = {"system": body.get("system", []), "tools": body.get("tools", [])}
+        blocks |= {str(at): each["content"] for at, each in enumerate(body["messages"])}
+        return [name for name, own in blocks.items() if own and "cache_control" in own[-1]]
+
+    first = Prompt((system("s"), user("a")), tools=(LOOK,))
+    assert places(first) == ["system"]
+    assert places(evolve(first, messages=(user("a"),))) == ["tools"]
+    talk = evolve(first, messages=(system("s"), user("a"), assistant("b"), user("c")))
+    assert places(talk) == ["system", "2"]
+    without = evolve(talk, options=ModelOptions(extra={"cache_control": None}))
+    assert places(without) == []
+    assert b"null" not in StrictAnthropic().model("http://x/v1").wire.write(without, stream=False)
+
+
 def test_a_model_that_thinks_by_itself_is_not_forced_to_call() -> None:
     """A-134."""
     request = InstructorParser().request(OutputInstructions(schema=SCHEMA), OutputMode.TOOLS)

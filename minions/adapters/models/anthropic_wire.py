@@ -41,7 +41,8 @@ __all__ = ["AnthropicWire"]
 
 _VERSION: Final = "2023-06-01"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_CACHED: Final[Mapping[str, JsonValue]] = {"cache_control": {"type": "ephemeral"}}
+_CACHE_CONTROL: Final = "cache_control"
+_CACHED: Final[Mapping[str, JsonValue]] = {_CACHE_CONTROL: {"type": "ephemeral"}}
 _MOST_STRICT_TOOLS: Final = 20
 _KEPT: Final = {
     "thinking": ("type", "thinking", "signature"),
@@ -88,8 +89,10 @@ class AnthropicWire(WireForm):
             **self._conversation(messages),
             **self._tools(constraint, is_thinking=self._thinks(prompt.options, thinking)),
         }
-        if "system" not in body and isinstance(tools := body.get("tools"), list):
-            tools[-1] = {**tools[-1], **_CACHED}
+        if _CACHE_CONTROL not in prompt.options.extra:
+            _mark_stable(body)
+        elif body[_CACHE_CONTROL] is None:
+            del body[_CACHE_CONTROL]
         if config := _output_config(prompt.options, thinking, constraint):
             body["output_config"] = config
         if stream:
@@ -216,16 +219,12 @@ class AnthropicWire(WireForm):
             sent_by, system = [("user", [{"type": "text", "text": system or _NOTHING}])], ""
         if sent_by[0][0] != "user":
             sent_by.insert(0, ("user", [{"type": "text", "text": _NOTHING}]))
-        if (
-            len(sent_by) > 2
-        ):  # a conversation that goes on: the next request begins with all of this
-            _mark_cached(sent_by[-1][1])
         sent: list[JsonValue] = [
             {"role": role, "content": _results_first(parts)} for role, parts in sent_by
         ]
         if not system:
             return {"messages": sent}
-        return {"system": [{"type": "text", "text": system, **_CACHED}], "messages": sent}
+        return {"system": [{"type": "text", "text": system}], "messages": sent}
 
     def _parts_by_role(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[JsonValue]]]:
         for message in with_valid_ids(messages, lambda each: _ID.fullmatch(each) is not None):
@@ -310,10 +309,19 @@ def _is_result(part: JsonValue) -> bool:
     return isinstance(part, Mapping) and part.get("type") == "tool_result"
 
 
-def _mark_cached(parts: list[JsonValue]) -> None:
-    last = parts[-1]
-    if isinstance(last, Mapping) and last.get("type") in ("text", "tool_result", "image"):
-        parts[-1] = {**last, **_CACHED}
+def _mark_stable(body: Mapping[str, JsonValue]) -> None:
+    """Place markers for the provider's cache: behind what every call of a step begins with, and
+    behind the last message of a conversation that goes on, with all of which the next one begins.
+    """
+    _mark_last(body.get("system") or body.get("tools"))
+    messages = body["messages"]
+    if isinstance(messages, list) and len(messages) > 2 and isinstance(messages[-1], Mapping):
+        _mark_last(messages[-1].get("content"))
+
+
+def _mark_last(parts: JsonValue) -> None:
+    if isinstance(parts, list) and isinstance(parts[-1], Mapping):
+        parts[-1] = {**parts[-1], **_CACHED}
 
 
 def _attachment(attachment: Attachment) -> JsonValue:
