@@ -27,6 +27,7 @@ MODULES: Final = (
     "minions.sandboxes",
     "minions.batches",
     "minions.caching",
+    "minions.models",
     "minions.prices",
     "minions.testing",
     "minions.server",

@@ -1,8 +1,8 @@
 """Minions: reliable, cheap, typed steps for LLM agents.
 
 What most applications need is here; the rest is in `minions.guide`, `sessions`, `events`,
-`decisions`, `batches`, `caching`, `prices`, `recipes`, `sandboxes`, `services`, `testing` and
-`server`.
+`decisions`, `batches`, `caching`, `models`, `prices`, `recipes`, `sandboxes`, `services`,
+`testing` and `server`.
 
 Each name is imported when it is first used.
 """

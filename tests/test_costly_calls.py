@@ -47,6 +47,8 @@ PATTERNS: Final = {
 
 CODECS: Final[dict[str, str]] = {
     "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
+    "adapters/models/block_answers.py::_take": "JSON, one event of a stream",
+    "adapters/models/block_answers.py::result": "JSON, the body of one answer",
     "adapters/models/chat_failures.py::_error_of": "JSON, the body of one answer",
     "adapters/models/chat_request.py::_sendable": "JSON, arguments of a call, of one answer",
     "adapters/models/chat_request.py::request_body": "JSON, what we wrote",
@@ -56,6 +58,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/models/local/engine_process.py::start": "JSON, our own program wrote it",
     "adapters/models/local/engine_program.py::serve": "JSON, our own process wrote it",
     "adapters/models/local/weights.py::_read": "JSON, what we wrote",
+    "adapters/models/prompt_parts.py::_object_of": "JSON, arguments of a call, of one answer",
     "adapters/models/script_file.py::_read": "a file of 1 MiB",
     "adapters/models/sent_secrets.py::_arguments": "JSON, arguments of a call, of one answer",
     "adapters/sandboxes/supervised.py::_decoded": "JSON, our own program wrote it",

@@ -110,6 +110,8 @@ class ModelCapabilities:
     """Whether tools and a schema may be sent together. Off by default: several
     servers drop tool calls then.
     """
+    takes_images: bool = True
+    """Whether messages may have images; False: such a prompt fails before it is sent."""
     takes_strict: bool = True
     """Whether `strict` may be sent with a schema that satisfies its rules."""
     context_tokens: int | None = None
@@ -351,6 +353,8 @@ class ModelDelta:
     content: str | None = None
     tool_call: Mapping[str, JsonValue] | None = None
     """A fragment of a tool call in the provider's form, with its `index`."""
+    reasoning: str | None = None
+    """A fragment of what the model thinks aloud."""
 
 
 DeltaSink: TypeAlias = Callable[[ModelDelta], None]

@@ -96,6 +96,8 @@ class StepDelta:
     """Text to append to what was received so far."""
     tool_calls: tuple[Mapping[str, JsonValue], ...] = ()
     """Fragments of tool calls in the provider's form; `index` tells which call one belongs to."""
+    reasoning: str | None = None
+    """Text to append to what the model thought aloud so far."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The fields that are set."""
@@ -104,6 +106,8 @@ class StepDelta:
             result["content"] = self.content
         if self.tool_calls:
             result["tool_calls"] = [dict(fragment) for fragment in self.tool_calls]
+        if self.reasoning is not None:
+            result["reasoning"] = self.reasoning
         return result
 
 

@@ -81,6 +81,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         engine-failed bad-weights missing-weights
         sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
+        images-not-taken
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
         environment system missing-package missing-extra unknown-database newer-database
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
@@ -105,7 +106,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-delimiter bad-rows bad-json bad-time unknown-timezone state-not-json bad-text
         bad-model-name bad-header unknown-link invalid-recipe empty-recipe bad-yaml bad-character
         not-utf-8 several-documents unknown-key duplicate-key missing-key wrong-type bad-value
-        bad-example no-examples
+        bad-example no-examples bad-image
         kind-missing kind-conflict not-supported-yet bad-schema bad-template unknown-template cycle
         bad-metadata bad-graph duplicate-id duplicate-recipe reserved-name name-clash ambiguous-name
         unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped

@@ -13,9 +13,11 @@ from minions.contracts.json_values import JsonValue
 __all__ = [
     "CUT_AT_LIMIT",
     "EXAMPLE",
+    "Attachment",
     "Message",
     "MessageBundle",
     "MessageRole",
+    "ProviderData",
     "TokenUsage",
     "ToolCallRequest",
     "as_role",
@@ -88,6 +90,40 @@ class ToolCallRequest:
 
 
 @frozen(kw_only=True)
+class ProviderData:
+    """What a provider wants back unchanged with an answer of its model: signatures, encrypted
+    thoughts, and where they stood among the texts and calls.
+    """
+
+    source: str
+    """Wire form and model that it is of, as in `messages anthropic/claude-sonnet-4-5`: no other is
+    ever sent it."""
+    content: str = field(repr=False)
+    """JSON text that only that wire form reads."""
+
+
+@frozen(kw_only=True)
+class Attachment:
+    """An image or a file that is a part of a message. Rows hold the digest, not the content."""
+
+    media_type: str
+    """What it is by its content: `image/png`."""
+    digest: str
+    """SHA-256 of the content, in hex: its key among the journal's blobs."""
+    size: int
+    """Bytes of the content."""
+    name: str | None = None
+    """The file's name, without folders."""
+    data: bytes | None = field(default=None, eq=False, repr=False)
+    """The content; None: it was not loaded."""
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it is an image; else it is a file."""
+        return self.media_type.startswith("image/")
+
+
+@frozen(kw_only=True)
 class Message:
     """One chat message."""
 
@@ -98,6 +134,12 @@ class Message:
     tool_call_id: str | None = None
     """Only on tool messages: which call this answers."""
     name: str | None = None
+    reasoning: str | None = None
+    """What the model thought aloud before its answer; not part of the text, sent to no model."""
+    provider_data: ProviderData | None = None
+    """Goes back to the model that gave it, and nowhere else; None: it gave none."""
+    attachments: tuple[Attachment, ...] = ()
+    """Images and files that are read before the text. Only on messages of a user."""
 
     @property
     def is_example(self) -> bool:
@@ -105,8 +147,8 @@ class Message:
         return self.name == EXAMPLE and self.role in (MessageRole.USER, MessageRole.ASSISTANT)
 
     def to_message_dict(self) -> dict[str, JsonValue]:
-        """The provider's form: `role` and the fields that are set;
-        a GOAL becomes a user message.
+        """The provider's form: `role` and the fields that are set, without what belongs to the
+        model alone (`reasoning`, `provider_data`); a GOAL becomes a user message.
         """
         role = MessageRole.USER if self.role is MessageRole.GOAL else self.role
         result: dict[str, JsonValue] = {"role": role.value}
@@ -143,7 +185,13 @@ def message_from_dict(value: Mapping[str, JsonValue]) -> Message:
     requests = [
         ToolCallRequest.from_message_dict(call) for call in calls if isinstance(call, Mapping)
     ]
-    return Message(role=MessageRole(role), tool_calls=tuple(requests), **texts)
+    return Message(
+        role=MessageRole(role),
+        content=texts.get("content"),
+        tool_calls=tuple(requests),
+        tool_call_id=texts.get("tool_call_id"),
+        name=texts.get("name"),
+    )
 
 
 def message_to_json(message: Message) -> dict[str, JsonValue]:
@@ -160,7 +208,22 @@ def message_to_json(message: Message) -> dict[str, JsonValue]:
         result["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         result["name"] = message.name
+    if message.reasoning is not None:
+        result["reasoning"] = message.reasoning
+    if (kept := message.provider_data) is not None:
+        result["provider_data"] = {"source": kept.source, "content": kept.content}
+    if message.attachments:
+        result["attachments"] = [_attachment_to_json(each) for each in message.attachments]
     return result
+
+
+def _attachment_to_json(attachment: Attachment) -> dict[str, JsonValue]:
+    result: dict[str, JsonValue] = {
+        "media_type": attachment.media_type,
+        "digest": attachment.digest,
+        "size": attachment.size,
+    }
+    return result if attachment.name is None else {**result, "name": attachment.name}
 
 
 def system(text: str) -> Message:
@@ -178,9 +241,21 @@ def goal(text: str) -> Message:
     return Message(role=MessageRole.GOAL, content=text)
 
 
-def assistant(text: str | None = None, *, tool_calls: Iterable[ToolCallRequest] = ()) -> Message:
+def assistant(
+    text: str | None = None,
+    *,
+    tool_calls: Iterable[ToolCallRequest] = (),
+    reasoning: str | None = None,
+    provider_data: ProviderData | None = None,
+) -> Message:
     """An answer of a model."""
-    return Message(role=MessageRole.ASSISTANT, content=text, tool_calls=tuple(tool_calls))
+    return Message(
+        role=MessageRole.ASSISTANT,
+        content=text,
+        tool_calls=tuple(tool_calls),
+        reasoning=reasoning,
+        provider_data=provider_data,
+    )
 
 
 def tool_result(text: str, *, tool_call_id: str, name: str | None = None) -> Message:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from attrs import evolve, field, frozen
 from attrs.validators import ge, optional
 from msgspec import Struct
 
-__all__ = ["Allowance", "EndpointLimits", "ModelEndpoint", "RateLimits"]
+__all__ = ["Allowance", "EndpointLimits", "ModelApi", "ModelEndpoint", "RateLimits"]
+
+
+class ModelApi(StrEnum):
+    """The form in which a server takes requests and answers."""
+
+    CHAT = "chat"
+    """OpenAI's chat completions, which most servers implement."""
+    RESPONSES = "responses"
+    """OpenAI's responses."""
+    MESSAGES = "messages"
+    """Anthropic's messages."""
+    GEMINI = "gemini"
+    """Gemini's generateContent."""
 
 
 @frozen(kw_only=True)

@@ -9,7 +9,14 @@ import attrs
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, MessageRole, ToolCallRequest, as_role
+from minions.contracts.messages import (
+    Attachment,
+    Message,
+    MessageRole,
+    ProviderData,
+    ToolCallRequest,
+    as_role,
+)
 
 __all__ = ["AgentHooks", "Session", "SessionStep", "StepMetrics"]
 
@@ -83,6 +90,12 @@ class SessionStep:
     """When it was stored, in UTC; None: not stored yet."""
     is_truncated: bool = False
     """Whether the answer was cut off at its token limit."""
+    reasoning: str | None = None
+    """What the model thought aloud before its answer; sent to no model."""
+    provider_data: ProviderData | None = field(default=None, repr=False)
+    """Goes back to the model that gave it, and nowhere else."""
+    attachments: tuple[Attachment, ...] = ()
+    """Images and files that are read before the text. Only on messages of a user."""
 
     @property
     def message(self) -> Message:
@@ -93,6 +106,9 @@ class SessionStep:
             tool_calls=self.tool_calls,
             tool_call_id=self.tool_call_id,
             name=self.name,
+            reasoning=self.reasoning,
+            provider_data=self.provider_data,
+            attachments=self.attachments,
         )
 
     def is_user_step(self) -> bool:
@@ -131,6 +147,8 @@ class SessionStep:
             result["created_at"] = self.created_at.isoformat()
         if self.is_truncated:
             result["is_truncated"] = True
+        if self.reasoning is not None:
+            result["reasoning"] = self.reasoning
         return result
 
 

@@ -13,6 +13,7 @@ from minions.adapters.stores.step_cache_bounds import MAX_BYTES, MAX_ENTRIES
 from minions.contracts.budgets import Budgets
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
+from minions.contracts.model_endpoints import ModelApi
 
 __all__ = [
     "BUILT_IN_PROVIDERS",
@@ -39,7 +40,7 @@ _Price: TypeAlias = Annotated[
 ]
 
 
-BUILT_IN_PROVIDERS: Final = frozenset(("anthropic", "ollama", "openai"))
+BUILT_IN_PROVIDERS: Final = frozenset(("anthropic", "gemini", "ollama", "openai"))
 """Providers whose address is known; any other one needs a `base_url`."""
 
 
@@ -59,8 +60,13 @@ class ProviderSettings:
     base_url: str | None = None
     api_key_env: str | None = None
     output_mode: OutputMode | None = None
-    tools_with_schema: bool = False
+    tools_with_schema: bool | None = None
+    """None: as servers of its form usually take them."""
+    api: ModelApi | None = None
+    """The form of its requests; None: the provider's own at its own address, else chat."""
     strict: bool = True
+    images: bool = True
+    """Whether its models take images."""
     context_tokens: int | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     max_concurrency: _Count | None = None
@@ -225,9 +231,7 @@ class Settings:
     )
     providers: Mapping[str, ProviderSettings] = field(
         factory=dict,
-        metadata=_described(
-            "OpenAI-compatible servers, by provider name.", "tables [providers.NAME]"
-        ),
+        metadata=_described("Servers of models, by provider name.", "tables [providers.NAME]"),
     )
     local: LocalSettings = field(
         factory=LocalSettings,

@@ -71,6 +71,7 @@ class GoalParts(Struct, frozen=True, kw_only=True):
     schema: JsonSchema | None = None
     """The declared output as a full JSON Schema."""
     artifacts: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
     completion: CompletionCriteria | None = None
     links: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ from minions.adapters.models.endpoints import (
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.model_endpoints import ModelApi
 from minions.recipe.model import ModelConfig
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -64,14 +66,68 @@ def test_openai_is_at_its_own_url_with_its_key() -> None:
     )
 
 
-def test_anthropic_is_constrained_by_tools() -> None:
-    assert resolve("anthropic/claude-x") == Endpoint(
+def test_anthropic_is_asked_in_its_own_form_with_a_schema_where_the_model_takes_one() -> None:
+    """A-134."""
+    made = Endpoint(
         provider="anthropic",
         model="claude-x",
         base_url="https://api.anthropic.com/v1",
         api_key="sk-ant",
-        capabilities=ModelCapabilities(output_mode=OutputMode.TOOLS),
+        capabilities=ModelCapabilities(tools_with_schema=True),
+        api=ModelApi.MESSAGES,
     )
+    assert resolve("anthropic/claude-x") == made
+    older = resolve("anthropic/claude-3-5-haiku-20241022").capabilities
+    assert older == ModelCapabilities(output_mode=OutputMode.TOOLS, tools_with_schema=True)
+
+
+def test_gemini_is_built_in_in_its_own_form() -> None:
+    """A-134."""
+    found = resolve("gemini/gemini-2.5-flash", environ={"GEMINI_API_KEY": "g-key"})
+    assert (found.api, found.api_key) == (ModelApi.GEMINI, "g-key")
+    assert found.base_url == "https://generativelanguage.googleapis.com/v1beta"
+    assert not found.capabilities.tools_with_schema
+
+
+@pytest.mark.parametrize(
+    ("provider", "url", "mode"),
+    [
+        ("anthropic", "https://api.anthropic.com/v1", OutputMode.TOOLS),
+        (
+            "gemini",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            OutputMode.JSON_SCHEMA,
+        ),
+    ],
+)
+def test_the_compatible_endpoint_is_one_word_away(
+    provider: str, url: str, mode: OutputMode
+) -> None:
+    found = resolve(
+        f"{provider}/m",
+        environ={"GEMINI_API_KEY": "g", "ANTHROPIC_API_KEY": "a"},
+        providers={provider: ProviderConfig(api=ModelApi.CHAT)},
+    )
+    assert (found.api, found.base_url) == (ModelApi.CHAT, url)
+    assert found.capabilities == ModelCapabilities(output_mode=mode)
+
+
+def test_another_address_is_asked_for_chat_completions_unless_its_form_is_said() -> None:
+    """As it was before there were other forms: such an address may be any gateway's."""
+    url = "https://gateway.example/v1"
+    config = ProviderConfig(base_url=url, api_key_env="GATE")
+    environ = {"GATE": "k", "ANTHROPIC_API_KEY": "a"}
+    found = resolve("anthropic/m", environ=environ, providers={"anthropic": config})
+    assert (found.api, found.base_url, found.api_key) == (ModelApi.CHAT, url, "k")
+    own = evolve(config, api=ModelApi.MESSAGES)
+    assert resolve("lab/m", environ=environ, providers={"lab": own}).api is ModelApi.MESSAGES
+
+
+def test_openai_is_asked_for_responses_where_the_operator_says_so() -> None:
+    found = resolve("openai/gpt-5", providers={"openai": ProviderConfig(api=ModelApi.RESPONSES)})
+    assert found.api is ModelApi.RESPONSES
+    assert found.capabilities.tools_with_schema
+    assert resolve("openai/gpt-5").api is ModelApi.CHAT
 
 
 def test_ollama_needs_no_key_and_gets_none() -> None:
@@ -133,7 +189,7 @@ def test_an_unknown_provider_is_refused_with_the_near_names_and_the_way_to_add_o
     assert (error.error_code, error.suggestions) == ("unknown-provider", ("ollama",))
     for words in (
         "'olama'. Did you mean 'ollama'?",
-        "anthropic, groq, ollama, openai",
+        "anthropic, gemini, groq, ollama, openai",
         "[providers.olama] with base_url",
         "minions.toml",
     ):

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from returns.pipeline import is_successful
 from returns.result import Result
 
-from minions.adapters.models import chat_request
-from minions.adapters.models import openai as openai_model
+from minions.adapters.models import chat_request, http_model
 from minions.adapters.models.answer_assembly import read_usage
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s
 from minions.adapters.models.chat_request import RequestWriter, encode_body, request_body
@@ -486,7 +485,7 @@ async def test_warming_up_twice_costs_nothing(
         threads.append(function)
         function()
 
-    monkeypatch.setattr(openai_model, "import_in_daemon_thread", count)
+    monkeypatch.setattr(http_model, "import_in_daemon_thread", count)
     for url, expected in (("http://127.0.0.1:1/v1", 0), ("https://127.0.0.1:1/v1", 1)):
         threads.clear()
         model = model_at(url)
@@ -685,7 +684,7 @@ async def test_repeated_and_missing_ids_are_made_unique(
     assert [call.id for call in response.tool_calls] == unique
 
 
-async def test_reasoning_is_ignored_and_parts_are_joined(model_at: Make) -> None:
+async def test_parts_are_joined_and_reasoning_stays_apart(model_at: Make) -> None:
     document = fake.completion("x", reasoning_content="hmm")
     choices = cast("list[dict[str, dict[str, JsonValue]]]", document["choices"])
     choices[0]["message"]["content"] = [
@@ -693,7 +692,22 @@ async def test_reasoning_is_ignored_and_parts_are_joined(model_at: Make) -> None
         {"type": "image"},
         {"type": "text", "text": "b"},
     ]
-    assert response_of(await ask(model_at, fake.document(document))).text == "ab"
+    response = response_of(await ask(model_at, fake.document(document)))
+    assert (response.text, response.message.reasoning) == ("ab", "hmm")
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+async def test_what_a_model_thinks_aloud_is_kept_apart_from_its_text(
+    model_at: Make, field: str
+) -> None:
+    """A-134."""
+    deltas_sent: list[dict[str, JsonValue]] = [{field: "so, "}, {field: "two"}, {"content": "2"}]
+    behaviour = fake.stream([*(fake.chunk(each) for each in deltas_sent), "[DONE]"])
+    outcome, deltas = await ask_streamed(model_at, behaviour)
+    message = response_of(outcome).message
+    assert (message.content, message.reasoning) == ("2", "so, two")
+    assert [each.reasoning for each in deltas] == ["so, ", "two", None]
+    assert "reasoning" not in message.to_message_dict()
 
 
 async def test_arguments_sent_as_an_object_become_json_text(model_at: Make) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from docs.markdown_blocks import Block, blocks_of
-from minions.adapters.models.openai import OpenAIModel
+from minions.adapters.models.http_model import HttpModel
+from minions.contracts.model_endpoints import ModelApi
 from minions.engine.compile.extensions import Extensions
 from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.setting_sources import load_settings
@@ -27,6 +28,7 @@ BUILT_IN: Final = {
     "openai": "https://api.openai.com/v1",
     "ollama": "http://127.0.0.1:11434/v1",
     "anthropic": "https://api.anthropic.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
 }
 RECIPE: Final = "id: r\n{}steps: [{{id: a, goal: Go.}}]\n"
 
@@ -47,7 +49,9 @@ def _settings(text: str, folder: Path) -> Settings:
 def _environ(settings: Settings) -> Mapping[str, str]:
     """Everything that the page's blocks take from the environment."""
     keys = [each.api_key_env for each in settings.providers.values() if each.api_key_env]
-    return dict.fromkeys((*keys, "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LAB_TEAM"), "a-key")
+    return dict.fromkeys(
+        (*keys, "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "LAB_TEAM"), "a-key"
+    )
 
 
 def _server_of(settings: Settings, environ: Mapping[str, str], folder: Path) -> tuple[str, str]:
@@ -55,7 +59,7 @@ def _server_of(settings: Settings, environ: Mapping[str, str], folder: Path) -> 
     models = Models(settings, Extensions(), environ=environ, folder_of=lambda _: folder)
     recipe = load_recipe_text(RECIPE.format(""), "r.yaml", Catalog())
     model = models.source(recipe)(ModelConfig())
-    assert isinstance(model, OpenAIModel)
+    assert isinstance(model, HttpModel)
     return model.name, model.base_url
 
 
@@ -65,6 +69,8 @@ def test_each_configuration_of_the_page_leads_to_its_model(block: Block, tmp_pat
     provider = str(settings.model).partition("/")[0]
     own = settings.providers.get(provider)
     url = (own.base_url if own else None) or BUILT_IN[provider]
+    if provider == "gemini" and own is not None and own.api is ModelApi.CHAT:
+        url += "/openai"
     assert _server_of(settings, _environ(settings), tmp_path) == (settings.model, url)
 
 
@@ -86,4 +92,4 @@ def test_each_model_of_the_overview_is_configured_below_it() -> None:
     lines = PAGE.read_text("utf-8").splitlines()
     named = {line.split("`")[1] for line in lines if line.startswith("| [")}
     configured = {str(tomllib.loads(block.text)["model"]) for block in _blocks("toml")}
-    assert configured == named | {"lab/some-model"}
+    assert configured == named | {"lab/some-model", "gateway/claude-sonnet-4-5"}

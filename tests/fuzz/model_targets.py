@@ -5,28 +5,38 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from attrs import frozen
+from returns.pipeline import is_successful
 
 from fuzz.target import Target, text_of
+from minions.adapters.models.anthropic_wire import AnthropicWire
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
+from minions.adapters.models.gemini_wire import GeminiWire
 from minions.adapters.models.http_response import (
     BadResponseError,
     BrokenBodyError,
     ResponseReader,
 )
+from minions.adapters.models.responses_wire import ResponsesWire
 from minions.adapters.models.script_file import read_script
 from minions.adapters.models.structured_output import InstructorParser
-from minions.contracts.calls import ModelCallResponse, OutputInstructions, OutputMode
+from minions.adapters.models.wire_form import WireForm
+from minions.contracts.calls import ModelCallResponse, OutputInstructions, OutputMode, Prompt
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import dumps, find_json_value, parse_json
-from minions.contracts.messages import assistant
+from minions.contracts.messages import assistant, user
 from minions.contracts.schema import JsonSchema
+from strict_servers.anthropic import StrictAnthropic
+from strict_servers.gemini import StrictGemini
+from strict_servers.openai import StrictResponses
+from strict_servers.server import Planned, StrictServer
 
 __all__ = ["model_targets"]
 
@@ -48,6 +58,16 @@ def model_targets(folder: Path) -> Sequence[Target]:
             seeds=lambda: [*_STREAMS, *_ANSWERS],
             words=_STREAM_WORDS,
             few=600,
+        ),
+        *(
+            Target(
+                name=f"stream-{name}",
+                check=partial(check_blocks, wire),
+                seeds=partial(_block_seeds, server),
+                words=(*_STREAM_WORDS, *_BLOCK_WORDS),
+                few=300,
+            )
+            for name, wire, server in _WIRES
         ),
         Target(
             name="response",
@@ -157,6 +177,54 @@ def _heard(reader: AnswerReader, chunks: Sequence[bytes], broken: str | None = N
 def _cut(data: bytes, chance: random.Random, most: int) -> list[bytes]:
     places = sorted(chance.randint(0, len(data)) for _ in range(chance.randint(1, most)))
     return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
+
+
+# --- streams and plain answers that are lists of blocks ------------------------------------------
+
+_WIRES: Final[tuple[tuple[str, WireForm, StrictServer], ...]] = (
+    ("messages", AnthropicWire(provider="p", model="claude-sonnet-4-5"), StrictAnthropic()),
+    ("responses", ResponsesWire(provider="p", model="m"), StrictResponses()),
+    ("gemini", GeminiWire(provider="p", model="gemini-3"), StrictGemini()),
+)
+_PLANS: Final = (
+    Planned(text="Hello", thought="So."),
+    Planned(text="I look.", calls=(("look", {"q": 1}), ("look", {})), thought="Two \U0001f642."),
+    Planned(text="no", finish="refusal"),
+    Planned(text="cut", finish="length"),
+    Planned(finish="filtered"),
+)
+_BLOCK_WORDS: Final = (
+    *('"type"', '"index"', '"output_index"', '"content_block"', '"signature_delta"', '"item"'),
+    *('"encrypted_content"', '"thoughtSignature"', '"functionCall"', '"finishReason"', '"parts"'),
+    *('"stop_reason"', '"pause_turn"', '"incomplete_details"', '"promptFeedback"', '"candidates"'),
+)
+_ASKED: Final = Prompt()
+
+
+def _block_seeds(server: StrictServer) -> list[bytes]:
+    plain = [json.dumps(server.document(each)).encode() for each in _PLANS]
+    return [*(server.stream_bytes(each) for each in _PLANS), *plain]
+
+
+def check_blocks(wire: WireForm, data: bytes) -> None:
+    """A response or a failure, the same wherever the bytes are cut; what was taken can be sent."""
+    chance = random.Random(zlib.crc32(data))
+    readers: tuple[Callable[[], AnswerReader], ...] = (
+        lambda: wire.stream_reader(_PEER, _ASKED, lambda: 0.0, 0.0),
+        lambda: wire.plain_reader(_PEER, _ASKED),
+    )
+    for make in readers:
+        whole = _heard(make(), [data])
+        assert _heard(make(), _cut(data, chance, 6)) == whole
+        if len(data) < 1_000:
+            assert _heard(make(), [data[at : at + 1] for at in range(len(data))]) == whole
+        result = make()
+        result.feed(data)
+        outcome = result.result()
+        if is_successful(outcome):
+            said = (user("x"), outcome.unwrap().message, user("y"))
+            json.loads(wire.write(Prompt(said), stream=True))
+    _heard(readers[0](), [data], broken="it was lost")
 
 
 # --- HTTP responses -----------------------------------------------------------------------------

@@ -73,6 +73,7 @@ from minions.guide import (
     ToolFailure,
     tool_call_executors,
 )
+from minions.models import AnthropicModel, GeminiModel, ResponsesModel, image_of
 from minions.recipes import JsonValue
 from minions.services import RollbackReport
 from minions.sessions import AgentHooks, SessionStep, fork_session, retry_from_sequence
@@ -444,3 +445,14 @@ async def use_agents(recipe: AgentRecipe, model: ChatModel) -> list[str]:
         memory.commit(results[1])
         assert_type(executor.metrics.retry_count, int)
     return [str(result.get("doubled", result.get("content"))) for result in results]
+
+
+def models_in_their_own_forms(picture: bytes) -> Sequence[ChatModel]:
+    """A model of each provider, and a message with an image."""
+    message = Message(role="user", content="What is it?", attachments=(image_of(picture),))
+    assert message.reasoning is None
+    return (
+        AnthropicModel("claude-sonnet-4-5", api_key="key", max_requests=8),
+        ResponsesModel("gpt-5", headers={"X-Team": "a"}),
+        GeminiModel("gemini-2.5-flash", base_url="http://127.0.0.1:8080/v1beta"),
+    )

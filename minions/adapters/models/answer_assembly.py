@@ -6,8 +6,7 @@ Nothing that a server sends is trusted: every key may be missing or have another
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from attrs import define, field
@@ -15,6 +14,8 @@ from returns.result import Failure, Result, Success
 
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_shapes import ChosenCall, Completion, Piece
+from minions.adapters.models.fragments import as_reasoning
+from minions.adapters.models.fragments import joined_texts as _joined
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
@@ -41,12 +42,13 @@ def usual_response(completion: Completion, peer: ChatPeer) -> ModelCallResponse 
     text = message.content if message.content and not message.content.isspace() else None
     if text is None and not calls:
         return None
+    reasoning = message.reasoning_content or message.reasoning
     requests = tuple(
         ToolCallRequest(id=call.id, name=call.function.name, arguments=call.function.arguments)
         for call in calls
     )
     return ModelCallResponse(
-        message=assistant(text, tool_calls=requests),
+        message=assistant(text, tool_calls=requests, reasoning=as_reasoning(reasoning)),
         usage=read_usage(completion.usage) if completion.usage else TokenUsage(),
         finish_reason=reason,
         model_name=completion.model or None,
@@ -122,6 +124,7 @@ class AnswerAssembly:
     _model: str | None = None
     _texts: list[str] = field(factory=list)
     _refusals: list[str] = field(factory=list)
+    _thoughts: list[str] = field(factory=list)
     _slots: list[_Slot] = field(factory=list)
     _by_index: dict[int, _Slot] = field(factory=dict)
     _half: str = ""
@@ -155,10 +158,21 @@ class AnswerAssembly:
         choice = piece.choices[0]
         self.finish_reason = choice.finish_reason or self.finish_reason
         text = choice.delta.content
+        thought = choice.delta.reasoning_content or choice.delta.reasoning
+        if thought:
+            return self._take_thought(thought, text)
         if not text:
             return ()
         self._texts.append(text)
         return (ModelDelta(content=self._shown(text) if self._half else text),)
+
+    def _take_thought(self, thought: str, text: str | None) -> Sequence[ModelDelta]:
+        self._thoughts.append(thought)
+        thinking = ModelDelta(reasoning=_joined((thought,)))
+        if not text:
+            return (thinking,)
+        self._texts.append(text)
+        return (thinking, ModelDelta(content=self._shown(text)))
 
     def take_piece(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
         """Take one document of a stream; returns the fragments that it adds."""
@@ -171,7 +185,9 @@ class AnswerAssembly:
         choice = _mapping(choices[0], "choices[0]")
         piece = _mapping(choice.get("delta") or choice.get("message") or {}, "choices[0].delta")
         text = self._shown(self._take_choice(choice, piece))
-        deltas = [ModelDelta(content=text)] if text else []
+        thought = _thought_of(piece)
+        deltas = [ModelDelta(reasoning=_joined((thought,)))] if thought else []
+        deltas += [ModelDelta(content=text)] if text else []
         return [*deltas, *(self._take_fragment(call) for call in _calls_of(piece))]
 
     def result(
@@ -181,7 +197,11 @@ class AnswerAssembly:
         if (failure := self._failure(peer)) is not None:
             return Failure(failure)
         text = _joined(self._texts)
-        message = assistant(text if text.strip() else None, tool_calls=self._tool_calls())
+        message = assistant(
+            text if text.strip() else None,
+            tool_calls=self._tool_calls(),
+            reasoning=as_reasoning(_joined(self._thoughts)),
+        )
         return Success(
             ModelCallResponse(
                 message=message,
@@ -210,6 +230,8 @@ class AnswerAssembly:
             self.finish_reason = reason
         if isinstance(refusal := message.get("refusal"), str):
             self._refusals.append(refusal)
+        if thought := _thought_of(message):
+            self._thoughts.append(thought)
         text = _text_of(message.get("content"))
         self._texts.append(text)
         return text
@@ -279,21 +301,6 @@ class AnswerAssembly:
         return tuple(calls)
 
 
-_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-
-
-def _joined(texts: Iterable[str]) -> str:
-    """The texts joined; surrogate pairs that were split between fragments become one character."""
-    text = "".join(texts)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _PAIR.sub(
-            lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text
-        )
-    return text
-
-
 def _free_id(position: int, used: set[str]) -> str:
     """`call_<position>`, or its first variant that is not in use."""
     wanted, number = f"call_{position}", 1
@@ -332,6 +339,14 @@ def _text_of(content: object) -> str:
         texts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(text for text in texts if isinstance(text, str))
     raise MalformedAnswerError(f"`content` is {_shown(content)}, not text")
+
+
+def _thought_of(message: Mapping[str, object]) -> str:
+    """What the model thought aloud; empty where the message holds none."""
+    for name in ("reasoning_content", "reasoning"):
+        if isinstance(thought := message.get(name), str) and thought:
+            return thought
+    return ""
 
 
 def _calls_of(message: Mapping[str, object]) -> Sequence[Mapping[str, object]]:

@@ -36,6 +36,10 @@ class ChatPeer:
     """The API key; None: none was sent."""
     other_secrets: tuple[str, ...] = field(default=(), repr=False)
     """Other values that were sent and that no message may show."""
+    answer_words: str = "a chat completion"
+    """What an answer in order is called in messages."""
+    api_words: str = "an OpenAI-compatible API (often ends in /v1)"
+    """What `base_url` has to lead to, in messages."""
 
     @property
     def name(self) -> str:
@@ -56,10 +60,10 @@ class ChatPeer:
         begin = f"It starts with: {head}" if head else "The body is empty."
         return ModelFailure(
             code="malformed-response",
-            message=f"{self.base_url} answered for '{self.name}' without a chat completion: "
+            message=f"{self.base_url} answered for '{self.name}' without {self.answer_words}: "
             f"{self.clean(what, _HEAD)}. {begin}",
             is_retryable=True,
-            suggestions=("check that base_url is an OpenAI-compatible API (often ends in /v1)",),
+            suggestions=(f"check that base_url is {self.api_words}",),
         )
 
     def empty(self, finish_reason: str | None, usage: TokenUsage) -> ModelFailure:
@@ -159,8 +163,19 @@ def status_failure(
         return evolve(_redirected(peer, status, headers.get("location", "")), status=status)
     said = said or "no message"
     heard = f"{peer.base_url} answered HTTP {status} for '{peer.name}': {said}"
+    if request_id := _request_id(headers):
+        heard += f" (request {peer.clean(request_id, _LONGEST_REQUEST_ID)})"
     failure = _classified(peer, status, heard, retry_after_s(headers, now), error)
     return evolve(failure, status=status, rate_limits=rate_limits_of(headers, lambda: now))
+
+
+_LONGEST_REQUEST_ID: Final = 100
+"""Characters of a request's id that are shown."""
+
+
+def _request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's id of the request, which its support asks for."""
+    return headers.get("request-id") or headers.get("x-request-id")
 
 
 def error_failure(peer: ChatPeer, error: object) -> ModelFailure:

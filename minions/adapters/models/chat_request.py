@@ -4,6 +4,7 @@ request. Nothing is sent here.
 
 from __future__ import annotations
 
+import base64
 import json
 import operator
 import weakref
@@ -16,7 +17,7 @@ from msgspec.json import Encoder
 
 from minions.contracts.calls import ModelOptions, OutputRequest, Prompt
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, MessageRole, ToolCallRequest
+from minions.contracts.messages import Attachment, Message, MessageRole, ToolCallRequest
 from minions.contracts.tools import ToolSpec
 
 __all__ = ["RequestWriter", "encode_body", "request_body"]
@@ -285,7 +286,7 @@ class _Messages:
         last = self._last
         is_user = message["role"] == MessageRole.USER.value
         if last is not None and is_user and message.get("name") == last.get("name"):
-            self._last = {**last, "content": f"{last['content']}\n\n{message['content']}"}
+            self._last = {**last, "content": _joined(last["content"], message["content"])}
             return
         if last is not None:
             self._others.append(_encode_texts(last))
@@ -312,6 +313,18 @@ class _WrittenPrompt:
         )
 
 
+def _joined(one: JsonValue, other: JsonValue) -> JsonValue:
+    """Two contents of a user as one: texts stay a text, parts a list of parts."""
+    if isinstance(one, list) or isinstance(other, list):
+        parts = [each if isinstance(each, list) else [_text_part(each)] for each in (one, other)]
+        return [*parts[0], *parts[1]]
+    return f"{one}\n\n{other}"
+
+
+def _text_part(text: JsonValue) -> JsonValue:
+    return {"type": "text", "text": text}
+
+
 def _encode_texts(value: JsonValue) -> bytes:
     """`encode_body` for values without numbers; faster."""
     try:
@@ -328,7 +341,19 @@ def _message_dict(message: Message) -> dict[str, JsonValue]:
         result["tool_calls"] = [_sendable(call).to_message_dict() for call in message.tool_calls]
     else:
         result.setdefault("content", "")
+    if message.attachments:
+        images = [_image_part(each) for each in message.attachments]
+        result["content"] = [*images, _text_part(message.content or "")]
     return result
+
+
+def _image_part(attachment: Attachment) -> JsonValue:
+    encoded = base64.b64encode(attachment.data or b"").decode("ascii")
+    url = f"data:{attachment.media_type};base64,{encoded}"
+    if attachment.is_image:
+        return {"type": "image_url", "image_url": {"url": url}}
+    named: JsonValue = {"filename": attachment.name or "file", "file_data": url}
+    return {"type": "file", "file": named}
 
 
 def _sendable(call: ToolCallRequest) -> ToolCallRequest:

@@ -29,6 +29,8 @@ class _Message(Struct, gc=False):
     content: str | None = None
     tool_calls: list[ChosenCall] | None = None
     refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class _Choice(Struct, gc=False):
@@ -49,6 +51,8 @@ class _Delta(Struct, gc=False):
     content: str | None = None
     refusal: str | None = None
     tool_calls: Raw | UnsetType = UNSET
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class _PieceChoice(Struct, gc=False):

@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from minions.adapters.ip_ranges import is_loopback
+from minions.adapters.models.claude_names import takes_schema
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
-from minions.contracts.model_endpoints import EndpointLimits
+from minions.contracts.model_endpoints import EndpointLimits, ModelApi
 
 __all__ = [
     "Endpoint",
@@ -40,7 +41,7 @@ class ProviderConfig:
     """One `[providers.NAME]` table of the operator's configuration."""
 
     base_url: str | None = None
-    """Base URL of its OpenAI-compatible API; None: the provider's own URL."""
+    """Base URL of its API; None: the provider's own URL."""
     api_key_env: str | None = None
     """The variable that holds the key; None: the provider's usual one."""
     output_mode: OutputMode | None = None
@@ -55,6 +56,10 @@ class ProviderConfig:
     """The most tokens of a prompt that its models take; None: as listed for each model."""
     limits: EndpointLimits = field(factory=EndpointLimits)
     """How much its server is asked at most."""
+    images: bool | None = None
+    """Whether its models take images; None: they do."""
+    api: ModelApi | None = None
+    """The form of its requests; None: the provider's own at its own address, else chat."""
 
 
 def _no_providers() -> Mapping[str, ProviderConfig]:
@@ -93,7 +98,7 @@ class EndpointWishes(Protocol):
 
 @frozen(kw_only=True)
 class Endpoint:
-    """Everything needed to call one model; the fields are arguments of `OpenAIModel`."""
+    """Everything needed to call one model; `api` says by which class."""
 
     provider: str
     model: str
@@ -105,6 +110,8 @@ class Endpoint:
     capabilities: ModelCapabilities = field(factory=ModelCapabilities)
     limits: EndpointLimits = field(factory=EndpointLimits)
     """How much the server is asked at most."""
+    api: ModelApi = ModelApi.CHAT
+    """The form of requests and answers."""
 
 
 def resolve_endpoint(
@@ -130,14 +137,16 @@ def resolve_endpoint(
     provider, model = _split_name(model_name)
     homes = _homes(provider, environ, operator)
     base_url = _base_url(config, homes)
+    api = _api(provider, base_url, operator)
     return Endpoint(
         provider=provider,
         model=model,
-        base_url=base_url,
+        base_url=_chat_url(base_url) if api is ModelApi.CHAT else base_url,
         api_key=_key(model_name, base_url, homes, config, environ, operator),
         headers=_headers(provider, base_url, homes, environ, operator),
-        capabilities=_capabilities(provider, operator),
+        capabilities=_capabilities(provider, model, api, operator),
         limits=_limits(provider, base_url, homes, operator),
+        api=api,
     )
 
 
@@ -184,7 +193,8 @@ class _ProviderFacts:
     base_url: str
     base_url_env: str | None = None
     api_key_env: str | None = None
-    output_mode: OutputMode = OutputMode.JSON_SCHEMA
+    api: ModelApi = ModelApi.CHAT
+    """The form of requests at its own URL."""
 
 
 _KNOWN: Final[Mapping[str, _ProviderFacts]] = {
@@ -197,7 +207,12 @@ _KNOWN: Final[Mapping[str, _ProviderFacts]] = {
     "anthropic": _ProviderFacts(
         base_url="https://api.anthropic.com/v1",
         api_key_env="ANTHROPIC_API_KEY",
-        output_mode=OutputMode.TOOLS,
+        api=ModelApi.MESSAGES,
+    ),
+    "gemini": _ProviderFacts(
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        api_key_env="GEMINI_API_KEY",
+        api=ModelApi.GEMINI,
     ),
 }
 
@@ -281,15 +296,46 @@ def _unknown_provider(provider: str, operator: OperatorModels) -> UsageError:
     )
 
 
-def _capabilities(provider: str, operator: OperatorModels) -> ModelCapabilities:
+def _api(provider: str, base_url: str, operator: OperatorModels) -> ModelApi:
+    """The operator's word; else the provider's own form at its own URL. Anywhere else stands a
+    server of which chat completions can be expected at most.
+    """
     known, config = _KNOWN.get(provider), operator.providers.get(provider)
-    usual = known.output_mode if known else OutputMode.JSON_SCHEMA
+    if config is not None and config.api is not None:
+        return config.api
+    return known.api if known is not None and known.base_url == base_url else ModelApi.CHAT
+
+
+def _chat_url(base_url: str) -> str:
+    """Where chat completions are at that address."""
+    return f"{base_url}/openai" if base_url == _KNOWN["gemini"].base_url else base_url
+
+
+_TAKE_BOTH: Final = (ModelApi.MESSAGES, ModelApi.RESPONSES)
+"""Forms whose servers take tools and a schema together."""
+
+
+def _capabilities(
+    provider: str, model: str, api: ModelApi, operator: OperatorModels
+) -> ModelCapabilities:
+    config = operator.providers.get(provider)
+    usual = _usual_mode(provider, model, api)
+    both = config.tools_with_schema if config is not None else None
     return ModelCapabilities(
         output_mode=(config.output_mode if config else None) or usual,
-        tools_with_schema=bool(config and config.tools_with_schema),
+        tools_with_schema=api in _TAKE_BOTH if both is None else both,
+        takes_images=config is None or config.images is not False,
         takes_strict=config is None or config.strict is not False,
         context_tokens=config.context_tokens if config is not None else None,
     )
+
+
+def _usual_mode(provider: str, model: str, api: ModelApi) -> OutputMode:
+    if api is ModelApi.MESSAGES:
+        return OutputMode.JSON_SCHEMA if takes_schema(model) else OutputMode.TOOLS
+    # Anthropic's compatible endpoint ignores `response_format`.
+    is_compatible = api is ModelApi.CHAT and provider == "anthropic"
+    return OutputMode.TOOLS if is_compatible else OutputMode.JSON_SCHEMA
 
 
 def _limits(

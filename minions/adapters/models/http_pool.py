@@ -104,6 +104,7 @@ class HttpPool:
         certificates: ssl.SSLContext | None,
         proxy: str | None,
         max_requests: int,
+        method: str = "POST",
     ) -> None:
         """Configure the pool; nothing is opened yet.
 
@@ -114,6 +115,7 @@ class HttpPool:
             certificates: The trusted ones; ignored where `needs_certificates` is false.
             proxy: As `proxy_for` returns it.
             max_requests: Requests that may be in flight at the same time.
+            method: Of each request; without a content where it is GET.
         Raises:
             NoAnswerError: A header name is invalid, or the proxy has no address.
         """
@@ -122,11 +124,14 @@ class HttpPool:
         self._connect_s = connect_s
         self._certificates = certificates
         self._places = asyncio.Semaphore(max_requests)
+        self._method = method
         self._head = self._request_head(headers)
         self._loop = asyncio.get_running_loop()
         self._idle: list[HttpConnection] = []
         """Open connections without a request, the last used one last; it is used first."""
         self._has_alarm = False
+        self._other_heads: dict[str, bytes] = {}
+        """Heads of requests to other URLs of the same server, by URL."""
 
     def __del__(self) -> None:
         # Never closed by its owner: closed here, also where its event loop is closed already.
@@ -139,9 +144,11 @@ class HttpPool:
         """As many as there may be connections: to be held while a call lasts."""
         return self._places
 
-    async def post(self, content: bytes) -> HttpResponse:
+    async def post(self, content: bytes, url: str | None = None) -> HttpResponse:
         """Post the content; returns the response with its body unread. The caller closes it.
 
+        Args:
+            url: Another one of the same server; None: the pool's.
         Raises:
             NoAnswerError: No response came.
         """
@@ -164,7 +171,8 @@ class HttpPool:
             _KeptTooLongError: The server had closed it.
         """
         try:
-            head = await connection.ask(self._head + b"%d\r\n\r\n" % len(content), content)
+            begin = self._head if url is None else self._head_for(url)
+            head = await connection.ask(begin + b"%d\r\n\r\n" % len(content), content)
         except BaseException as error:
             connection.abort()
             if is_kept and isinstance(error, DisconnectedError) and connection.is_unheard:
@@ -279,11 +287,20 @@ class HttpPool:
 
     # --- the request -----------------------------------------------------------------------------
 
+    def _head_for(self, url: str) -> bytes:
+        head = self._other_heads.get(url)
+        if head is None:
+            method, _, rest = self._head.partition(b" ")
+            target = self._request_target(urlsplit(url)).encode("latin-1")
+            head = b" ".join((method, target, rest.partition(b" ")[2]))
+            self._other_heads[url] = head
+        return head
+
     def _request_head(self, headers: Mapping[str, str]) -> bytes:
         """Request line and headers, up to the number of `Content-Length`."""
         if not all(map(_NAME.fullmatch, headers)):
             raise NoAnswerError("a header of the request has a name that none can have")
-        lines = [f"POST {self._request_target()} HTTP/1.1"]
+        lines = [f"{self._method} {self._request_target()} HTTP/1.1"]
         lines += [] if "host" in map(str.lower, headers) else [f"Host: {_authority(self._target)}"]
         lines += [
             f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OURS
@@ -292,12 +309,13 @@ class HttpPool:
             lines += _authorization(self._proxy)
         return "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
 
-    def _request_target(self) -> str:
-        path = quote(self._target.path or "/", safe=_OF_PATHS)
-        query = f"?{quote(self._target.query, safe=f'{_OF_PATHS}?')}" if self._target.query else ""
-        if self._proxy is None or self._target.scheme == "https":
+    def _request_target(self, url: SplitResult | None = None) -> str:
+        target = self._target if url is None else url
+        path = quote(target.path or "/", safe=_OF_PATHS)
+        query = f"?{quote(target.query, safe=f'{_OF_PATHS}?')}" if target.query else ""
+        if self._proxy is None or target.scheme == "https":
             return path + query
-        return f"http://{_authority(self._target)}{path}{query}"
+        return f"http://{_authority(target)}{path}{query}"
 
 
 def _close_old(pool: weakref.ref[HttpPool]) -> None:

@@ -76,6 +76,10 @@ class SentSecrets:
         message, calls = response.message, tuple(map(self._call, response.tool_calls))
         if self.are_in(message.content):
             message = evolve(message, content=self.masked(cast("str", message.content)))
+        if self.are_in(message.reasoning):
+            message = evolve(message, reasoning=self.masked(cast("str", message.reasoning)))
+        if (kept := message.provider_data) is not None and self.are_in(kept.content):
+            message = evolve(message, provider_data=None)  # masked, it would be refused
         if any(new is not old for new, old in zip(calls, response.tool_calls, strict=True)):
             message = evolve(message, tool_calls=calls)
         if message is not response.message:
@@ -148,6 +152,7 @@ class MaskedDeltas:
         self._secrets = secrets
         self._sink = sink
         self._held = ""
+        self._held_reasoning = ""
         self._held_arguments: dict[JsonValue, str] = {}
         """By the index of the tool call."""
 
@@ -155,6 +160,11 @@ class MaskedDeltas:
         """Take one fragment."""
         if delta.tool_call is not None:
             self._sink(ModelDelta(content=delta.content, tool_call=self._fragment(delta.tool_call)))
+            return
+        if delta.reasoning is not None:
+            shown, self._held_reasoning = self._split(self._held_reasoning, delta.reasoning)
+            if shown:
+                self._sink(ModelDelta(reasoning=shown))
             return
         text = delta.content or ""
         if not self._held and not self._secrets.may_begin_in(text):
@@ -166,13 +176,15 @@ class MaskedDeltas:
 
     def flush(self) -> None:
         """Pass on what was held back: nothing more comes."""
+        if self._held_reasoning:
+            self._sink(ModelDelta(reasoning=self._held_reasoning))
         if self._held:
             self._sink(ModelDelta(content=self._held))
         for index, text in self._held_arguments.items():
             if text:
                 function: JsonValue = {"name": None, "arguments": text}
                 self._sink(ModelDelta(tool_call={"index": index, "function": function}))
-        self._held, self._held_arguments = "", {}
+        self._held, self._held_reasoning, self._held_arguments = "", "", {}
 
     def _split(self, held: str, text: str) -> tuple[str, str]:
         """What can be shown, and what is held back."""

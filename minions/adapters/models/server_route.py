@@ -26,6 +26,7 @@ __all__ = [
     "client_base_url",
     "default_headers",
     "openai_itself",
+    "provider_itself",
     "route_of_client",
     "secrets_in",
     "with_headers",
@@ -73,7 +74,18 @@ def openai_itself(model: str, api_key: str | None) -> tuple[str, str | None]:
     Raises:
         EnvironmentRefusedError: `no-key`.
     """
-    name, nobody = f"openai/{model}", OperatorModels()
+    return provider_itself("openai", model, api_key)
+
+
+def provider_itself(provider: str, model: str, api_key: str | None) -> tuple[str, str | None]:
+    """URL and key of a built-in provider's own server, as for recipes that name its models.
+
+    Args:
+        api_key: None: that of the provider's variable.
+    Raises:
+        EnvironmentRefusedError: `no-key`.
+    """
+    name, nobody = f"{provider}/{model}", OperatorModels()
     if api_key is not None:
         return base_url_of(name, _NoWishes(), os.environ, nobody), api_key
     endpoint = resolve_endpoint(name, _NoWishes(), os.environ, nobody)

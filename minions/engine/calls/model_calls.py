@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from minions.contracts.attachments import CHARACTERS_PER_IMAGE, attachments_of
 from minions.contracts.call_executors import ModelCallExecutor, ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
@@ -29,6 +30,7 @@ from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Clock
 from minions.engine.calls.answer_cache import AnswerCache
+from minions.engine.calls.attached_blobs import with_attachments
 from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.model_call_facts import CUT_OFF, answered, lost
 from minions.engine.calls.model_executors import model_of, recall
@@ -177,7 +179,8 @@ class ModelCalls:
         """What the call may use at most."""
         services = self.view.context.scope.services
         return CallEstimate(
-            characters=prompt_characters(call.prompt),
+            characters=prompt_characters(call.prompt)
+            + CHARACTERS_PER_IMAGE * len(attachments_of(call.prompt.messages)),
             max_output_tokens=call.prompt.options.max_output_tokens,
             cost_usd=lambda usage: with_cost(usage, model, services).cost_usd,
         )
@@ -193,6 +196,8 @@ class ModelCalls:
         view, context = self.view, self.view.context
         clock = context.scope.services.clock
         begin = clock.monotonic()
+        prompt = await with_attachments(context.scope.services.journal, call.prompt)
+        call = call if prompt is call.prompt else evolve(call, prompt=prompt)
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
         executor = self.factory(running, view)
         memory = view.memory

@@ -229,6 +229,7 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
             extensions=extensions,
             read_by_control=read_by_control,
             untrusted=untrusted,
+            directory=recipe.directory,
         )
         steps.append(compiler_of(spec).build(spec, parts))
     if recipe.graph is not None:

@@ -211,6 +211,6 @@ class StepView(RunContext):
                 timestamp=self.context.scope.services.clock.now(),
                 step_id=self._step_id,
                 address=self.address,
-                delta=StepDelta(content=delta.content, tool_calls=calls),
+                delta=StepDelta(content=delta.content, tool_calls=calls, reasoning=delta.reasoning),
             )
         )

@@ -55,7 +55,7 @@ from minions.contracts.facts import (
 )
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import message_to_json
+from minions.contracts.messages import Message, message_to_json
 from minions.contracts.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.sessions import SessionStep
@@ -500,11 +500,17 @@ def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry, choice: Rou
 
 
 def _shown_message(step: SessionStep) -> Mapping[str, JsonValue]:
-    """The message as the provider sees it, and `metrics`."""
+    """The message as the provider sees it, what the model thought aloud, and `metrics`."""
     shown = step.to_message_dict()
+    if step.reasoning is not None:
+        shown["reasoning"] = step.reasoning
     if (metrics := step.metrics.to_json()) and step.is_assistant_step():
         shown["metrics"] = metrics
     return shown
+
+
+def _shown_opening(message: Message) -> Mapping[str, JsonValue]:
+    return message_to_json(evolve(message, provider_data=None))
 
 
 def messages_in(
@@ -515,7 +521,7 @@ def messages_in(
     found: list[tuple[str, Mapping[str, JsonValue]]] = []
     for entry in entries:
         if isinstance(fact := entry.fact, StepStarted | ConversationStarted):
-            found += [(fact.step_id, message_to_json(each)) for each in fact.messages or ()]
+            found += [(fact.step_id, _shown_opening(each)) for each in fact.messages or ()]
         maker.note(entry)
         event = maker.event_of(entry)
         if isinstance(event, StepCompleted):

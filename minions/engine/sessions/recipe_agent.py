@@ -172,6 +172,9 @@ class RecipeAgent:
                 tool_calls=message.tool_calls,
                 tool_call_id=message.tool_call_id,
                 name=message.name,
+                reasoning=message.reasoning,
+                provider_data=message.provider_data,
+                attachments=message.attachments,
             )
             for message in messages
         ]

@@ -26,6 +26,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.verdicts import Completion
+from minions.engine.calls.attached_blobs import store_attachments
 from minions.engine.calls.model_executors import recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.agent_context import AgentContext
@@ -325,6 +326,8 @@ class StepExecutor(Generic[T]):
         if self._recorded is not None and self._recorded.started is not None:
             return
         asks = opening if opening is not None and opening.messages else None
+        if asks is not None:
+            await store_attachments(self.context.scope.services.journal, asks.own)
         begun = StepStarted(
             step_id=self._view.step_id,
             version=self.step.version,

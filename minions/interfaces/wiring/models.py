@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
+from minions.contracts.model_endpoints import ModelApi
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.local_models import LocalModels, check_local_name, is_local
 from minions.recipe.model import AgentRecipe, ModelConfig
@@ -29,6 +30,7 @@ SCRIPTED: Final = "scripted/"
 _MODEL_OF_KEY: Final = {
     "OPENAI_API_KEY": "openai/gpt-5-mini",
     "ANTHROPIC_API_KEY": "anthropic/claude-haiku-4-5",
+    "GEMINI_API_KEY": "gemini/gemini-2.5-flash",
 }
 """The model that an API key alone selects: each provider's small one."""
 
@@ -205,14 +207,13 @@ class Models:
 
     def _endpoint(self, name: str, config: ModelConfig) -> ChatModel:
         from minions.adapters.models.endpoints import resolve_endpoint
-        from minions.adapters.models.openai import OpenAIModel
 
         operator = operator_models(self._settings)
         endpoint = resolve_endpoint(name, config, self._environ, operator)
         capabilities = endpoint.capabilities
         if config.output_mode is not None:
             capabilities = evolve(capabilities, output_mode=config.output_mode)
-        return OpenAIModel(
+        return _class_for(endpoint.api)(
             provider=endpoint.provider,
             model=endpoint.model,
             base_url=endpoint.base_url,
@@ -223,6 +224,27 @@ class Models:
             limits=endpoint.limits,
             warn=self._warn,
         )
+
+
+def _class_for(api: ModelApi) -> Callable[..., ChatModel]:
+    """The class of models of that form; loaded when the first one is made."""
+    match api:
+        case ModelApi.CHAT:
+            from minions.adapters.models.openai import OpenAIModel
+
+            return OpenAIModel
+        case ModelApi.RESPONSES:
+            from minions.adapters.models.responses import ResponsesModel
+
+            return ResponsesModel
+        case ModelApi.MESSAGES:
+            from minions.adapters.models.anthropic import AnthropicModel
+
+            return AnthropicModel
+        case ModelApi.GEMINI:
+            from minions.adapters.models.gemini import GeminiModel
+
+            return GeminiModel
 
 
 def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelConfig:
@@ -248,6 +270,8 @@ def operator_models(settings: Settings) -> OperatorModels:
             output_mode=provider.output_mode,
             tools_with_schema=provider.tools_with_schema,
             strict=provider.strict,
+            api=provider.api,
+            images=provider.images,
             context_tokens=provider.context_tokens,
             headers=provider.headers,
             limits=EndpointLimits(

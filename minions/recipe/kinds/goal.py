@@ -54,6 +54,8 @@ class GoalSpec(StepSpec):
     output: JsonSchema | None = None
     artifacts: tuple[str, ...] = ()
     """What the answer has to hold: paths of files, or kinds of `ARTIFACT_KINDS`."""
+    images: tuple[str, ...] = ()
+    """Paths of images that its model sees with the goal; templates."""
     examples: tuple[Example, ...] = ()
     """Questions with their answers, which its model sees as earlier turns."""
     completion: CompletionCriteria | None = None
@@ -166,6 +168,13 @@ class _Goal(StepKind):
             ),
             mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
             Key(
+                name="images",
+                description="Paths of images that the model sees with the goal: PNG, JPEG, GIF or "
+                "WebP beneath the recipe's folder, at most 20 of 5 MiB; templates.",
+                types=("array",),
+                shape=TEXTS,
+            ),
+            Key(
                 name="examples",
                 description="Questions with their answers, which the model sees as earlier turns: "
                 "`{input: …, output: …}`, or `{from: FILE}`. Two to four help small models most.",
@@ -226,7 +235,7 @@ class _Goal(StepKind):
             CACHE_KEY,
         ),
     )
-    templates = ("goal", "system_prompt")
+    templates = ("goal", "system_prompt", "images")
     tables: ClassVar = {
         "message": MESSAGE,
         "example": EXAMPLE,
@@ -252,6 +261,7 @@ class _Goal(StepKind):
             tools=step.tools,
             output=step.goal.schema,
             artifacts=step.goal.artifacts,
+            images=step.goal.images,
             examples=step.goal.examples,
             completion=step.goal.completion,
             completion_links=step.goal.links,
@@ -309,6 +319,9 @@ def _parts(section: Section, reader: KindReader) -> GoalParts:
         # A faulty schema allows everything, so that references to the output are not reported too.
         schema={} if schema is None and is_declared else schema,
         artifacts=_artifacts(section, reader.report, is_declared=is_declared),
+        images=tuple(
+            text.text for text in read_texts(section.items("images"), "a path", reader.report)
+        ),
         examples=_examples(section, schema, reader.report, is_declared=is_declared),
         model=reader.read_model(model) if model is not None else None,
     )

@@ -38,6 +38,8 @@ class BuildParts:
     """Ids of the steps whose output `when`, `loop` or `while` reads."""
     untrusted: UntrustedText
     """Where the texts of the recipe's steps hold untrusted text."""
+    directory: str | None = None
+    """The recipe's folder, for files that its steps read; None: it has none."""
 
 
 @frozen(kw_only=True)

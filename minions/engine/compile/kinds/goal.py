@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
@@ -16,7 +16,7 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.history import HistoryWindow
-from minions.contracts.messages import EXAMPLE, Message, MessageRole, user
+from minions.contracts.messages import EXAMPLE, Attachment, Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
@@ -26,6 +26,7 @@ from minions.engine.compile.completion import (
     DefaultStepCompletionChain,
     ToolOutcomeLink,
 )
+from minions.engine.compile.image_files import read_images
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
 from minions.engine.compile.marked_feedback import feedback_data, with_marked_feedback
 from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts, plain_texts
@@ -66,11 +67,15 @@ class GoalStep(WrittenStep[object], Step[object]):
     is_untrusted: IsUntrusted
     marks_feedback: bool
     """Whether the failure that led back to it may hold untrusted text."""
+    images: tuple[Template, ...] = ()
+    """The paths of the images that its model sees with the goal."""
+    directory: str | None = None
+    """The recipe's folder, where images are read; None: it has none."""
 
     @property
     def templates(self) -> Sequence[Template]:
-        """The templates of all messages, in prompt order."""
-        return [template for _, template in self.texts]
+        """The templates of all messages, in prompt order, and of the images' paths."""
+        return [*(template for _, template in self.texts), *self.images]
 
     @property
     def tool_failure(self) -> str:
@@ -93,10 +98,12 @@ class GoalStep(WrittenStep[object], Step[object]):
         return self.spec.history
 
     def messages(self, view: RunContext) -> Sequence[Message]:
-        """The messages with the values of this execution filled in.
+        """The messages with the values of this execution filled in, and its images, which are
+        files of some MiB at most.
 
         Raises:
             MissingValueError: A template reads a value that does not exist.
+            StepFailedError: An image cannot be shown.
         """
         shown = _shown(self.shown, view)
         told = feedback_data(view, self) if self.marks_feedback else []
@@ -104,6 +111,9 @@ class GoalStep(WrittenStep[object], Step[object]):
         seed = view.border_seed
         texts = MarkedTexts.of(self.texts, view.values, self.is_untrusted, seed, data)
         messages = self._with_examples(_with_outputs(texts, shown, seed, told))
+        if self.images:
+            attached = read_images(self.images, view.values, self.directory)
+            messages = [_with_images(each, attached) for each in messages]
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
         return [*messages, *feedback_messages(view, self)]
@@ -136,6 +146,10 @@ class GoalStep(WrittenStep[object], Step[object]):
         return [*systems, *example_messages(self.spec.examples), *others]
 
 
+def _with_images(message: Message, images: tuple[Attachment, ...]) -> Message:
+    return evolve(message, attachments=images) if message.role is MessageRole.GOAL else message
+
+
 def example_messages(examples: Iterable[Example]) -> Iterator[Message]:
     """Each example as a question of the user and the model's answer; no server gets their names."""
     for each in examples:
@@ -151,7 +165,9 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         (MessageRole(message.role), compile_template(message.content)) for message in spec.messages
     ]
     texts.append((MessageRole.GOAL, compile_template(spec.goal)))
-    named = {step_named(ref, parts.saved) for _, template in texts for ref in template.references}
+    images = tuple(compile_template(path) for path in spec.images)
+    read = [*(template for _, template in texts), *images]
+    named = {step_named(ref, parts.saved) for template in read for ref in template.references}
     criteria = spec.completion or CompletionCriteria(
         mode=CompletionMode.STRUCTURED if spec.output is not None else CompletionMode.TEXT
     )
@@ -168,6 +184,8 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
         is_untrusted=partial(parts.untrusted.is_in, spec),
         marks_feedback=bool(parts.untrusted),
+        images=images,
+        directory=parts.directory,
     )
 
 

@@ -30,7 +30,7 @@ from minions.interfaces.wiring.databases import (
 
 __all__ = ["command"]
 
-_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
 _LEAST_FREE_BYTES = 100 * 1024 * 1024
 _OLDEST_SENSIBLE_TIME = 1_704_067_200
 """2024-01-01: a clock before this was never set."""

@@ -271,6 +271,8 @@ _DECIDED: Final = {
 
 def _message_lines(step_id: str, message: Mapping[str, JsonValue]) -> Iterator[str]:
     yield f"[{step_id}] {message.get('role')}:"
+    if message.get("reasoning"):
+        yield f"  thinks: {message['reasoning']}"
     if message.get("content"):
         yield f"  {message['content']}"
     for call in cast("list[Mapping[str, JsonValue]]", message.get("tool_calls") or []):

@@ -1,0 +1,492 @@
+"""`HttpModel`: the exchange with the server of a model, the same for every provider.
+
+One pool of connections, time limits, lost connections, masking of keys, the server's word on its
+limits. The content of requests and answers is a `WireForm`'s; connections are in `http_pool`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from attrs import evolve
+from returns.pipeline import is_successful
+from returns.result import Failure, Result, Success
+
+from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.models.chat_failures import ChatPeer
+from minions.adapters.models.chat_response import AnswerReader
+from minions.adapters.models.endpoints import check_key, is_loopback_url, origin_of
+from minions.adapters.models.http_pool import (
+    BrokenBodyError,
+    HttpPool,
+    HttpResponse,
+    NoAnswerError,
+    needs_certificates,
+    proxy_for,
+    trusted_certificates,
+)
+from minions.adapters.models.rate_limit_headers import rate_limits_of
+from minions.adapters.models.sent_secrets import MaskedDeltas, SentSecrets
+from minions.adapters.models.server_route import (
+    ServerRoute,
+    default_headers,
+    secrets_in,
+    with_headers,
+)
+from minions.adapters.models.wire_form import WireForm
+from minions.contracts.attachments import attachments_of
+from minions.contracts.base_url import check_base_url
+from minions.contracts.calls import (
+    ChatModel,
+    DeltaSink,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelDelta,
+    ModelFailure,
+    ModelOptions,
+    Prompt,
+)
+from minions.contracts.errors import UsageError
+from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint, RateLimits
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = [
+    "MAX_REQUESTS",
+    "HttpModel",
+    "HttpModelOptions",
+    "check_max_requests",
+    "peer_of",
+    "utc_now",
+]
+
+_MOST_BYTES: Final = 20 * 1_048_576
+"""Bytes of one answer; a larger one is refused."""
+
+_MOST_ERROR_BYTES: Final = 65_536
+"""Bytes of the body of an error status; the rest is not read."""
+
+
+def utc_now() -> datetime:
+    """The time of day."""
+    return datetime.now(UTC)
+
+
+MAX_REQUESTS: Final = 256
+"""Default for the requests to one model that may be in flight at the same time."""
+
+
+def _log_warning(text: str) -> None:
+    logging.getLogger("minions.models").warning(text)
+
+
+def check_max_requests(max_requests: int) -> None:
+    """Refuse a limit under which no request could be sent.
+
+    Raises:
+        UsageError: `bad-limit`.
+    """
+    if max_requests < 1:
+        raise UsageError(
+            f"max_requests={max_requests}: at least one request has to be in flight at a time.",
+            code="bad-limit",
+        )
+
+
+def peer_of(provider: str, model: str, base_url: str, api_key: str | None) -> ChatPeer:
+    """The server of one model.
+
+    Raises:
+        UsageError: `base_url` is not a valid base URL.
+        EnvironmentRefusedError: `api_key` is not valid in an HTTP header.
+    """
+    return ChatPeer(
+        provider=provider,
+        model=model,
+        base_url=check_base_url(base_url, "`base_url`"),
+        secret=check_key(api_key, "`api_key`") if api_key else None,
+    )
+
+
+class HttpModelOptions(TypedDict, total=False):
+    """What every model behind HTTP may be given, whatever its wire form."""
+
+    capabilities: ModelCapabilities | None
+    headers: Mapping[str, str] | None
+    """Further headers of every request, over those that are sent anyway. Their values are shown
+    nowhere."""
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    max_requests: int
+    """Requests that may be in flight at the same time, at least 1; others wait. Runs count those of
+    all models of the server and key together."""
+    limits: EndpointLimits | None
+    """Further limits of the server, for the runs of a process together."""
+    warn: Callable[[str], None] | None
+    """Called once when a request has to wait; None: the logger `minions.models`."""
+
+
+class HttpModel(ChatModel):
+    """One model behind one base URL. Connections are opened at the first call and kept."""
+
+    def __init__(
+        self,
+        wire: WireForm,
+        peer: ChatPeer,
+        *,
+        capabilities: ModelCapabilities | None = None,
+        headers: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = utc_now,
+        max_requests: int = MAX_REQUESTS,
+        limits: EndpointLimits | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        """Configure the model; nothing is opened yet. The options are those of `HttpModelOptions`.
+
+        Args:
+            wire: The form of requests and answers.
+            peer: The server: its name, address and key.
+        Raises:
+            UsageError: `bad-limit`: no request could be in flight.
+            EnvironmentRefusedError: A header is not valid in HTTP.
+        """
+        check_max_requests(max_requests)
+        self._wire = wire
+        self._max_requests = max_requests
+        self._warn = warn or _log_warning
+        self._is_told = False
+        """Whether the warning about waiting requests was given."""
+        usual = {**default_headers(None), **wire.headers(peer.secret)}
+        self._route = ServerRoute(
+            url=f"{peer.base_url}{wire.path}", headers=with_headers(usual, headers or {})
+        )
+        self._peer = evolve(wire.peer(peer), other_secrets=secrets_in(headers or {}))
+        self._sent = SentSecrets((self._peer.secret, *self._peer.other_secrets))
+        own = EndpointLimits(max_concurrency=max_requests)
+        self._limits = own if limits is None else own.tightened(limits)
+        self._endpoint = self._endpoint_of_route()
+        self._capabilities = capabilities or ModelCapabilities()
+        self._clock = clock
+        self._now = now
+        self._certificates: ssl.SSLContext | None = None
+        self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}
+
+    def _endpoint_of_route(self) -> ModelEndpoint:
+        # A digest: the key itself shall not stand where endpoints are compared and listed.
+        sent = "\n".join(
+            f"{name.lower()}: {self._route.headers[name]}" for name in self._route.headers
+        )
+        digest = hashlib.sha256(sent.encode("utf-8", "surrogatepass")).hexdigest()
+        return ModelEndpoint(
+            origin=origin_of(self._peer.base_url), account=digest[:16], limits=self._limits
+        )
+
+    @property
+    def name(self) -> str:
+        return self._peer.name
+
+    @property
+    def wire(self) -> WireForm:
+        """The form of its requests and answers."""
+        return self._wire
+
+    @property
+    def base_url(self) -> str:
+        return self._peer.base_url
+
+    @property
+    def endpoint(self) -> ModelEndpoint:
+        return self._endpoint
+
+    @property
+    def capabilities(self) -> ModelCapabilities:
+        return self._capabilities
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """One POST. Follows no redirects; cancelling closes the connection. Waiting for one of
+        `max_requests` is no time of the model's.
+        """
+        if (unsendable := self._unsendable(prompt)) is not None:
+            return Failure(unsendable)
+        try:
+            content = self._wire.write(prompt, stream=on_delta is not None)
+        except (TypeError, ValueError, RecursionError) as error:
+            what = f"The request to '{self._peer.name}' cannot be written as JSON: {error}."
+            return Failure(ModelFailure(code="bad-request", message=what))
+        try:
+            pool = self._open_pool()
+            if pool.places.locked():
+                self._tell_of_waiting()
+            async with pool.places:
+                return await self._within_time(pool, content, prompt, on_delta)
+        except NoAnswerError as error:
+            return Failure(self._peer.unreachable(str(error)))
+
+    def _unsendable(self, prompt: Prompt) -> ModelFailure | None:
+        """The failure of a prompt with images that the model does not take; None: it may go."""
+        attached = attachments_of(prompt.messages)
+        if not attached or (
+            self._capabilities.takes_images and all(each.data for each in attached)
+        ):
+            return None
+        if self._capabilities.takes_images:
+            what = f"An image for '{self._peer.name}' was not loaded, so nothing was sent."
+            return ModelFailure(code="bad-request", message=what)
+        return ModelFailure(
+            code="images-not-taken",
+            message=f"'{self._peer.name}' takes no images, and the prompt has {len(attached)}; "
+            "nothing was sent. Use a model that takes them.",
+            suggestions=(f"remove `images = false` from [providers.{self._peer.provider}]",),
+        )
+
+    async def aclose(self) -> None:
+        """Closes the connections; a later call opens new ones."""
+        self._wire.forget()
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
+
+    async def warm_up(self) -> None:
+        """Read the certificates that the first call needs, in a thread."""
+        if self._route.url.startswith("https:") and self._certificates is None:
+            await import_in_daemon_thread(self._load)
+
+    def _load(self) -> None:
+        with contextlib.suppress(NoAnswerError):  # reported by the first call
+            self._certificates = trusted_certificates()
+
+    @property
+    def _stream_url(self) -> str | None:
+        """The URL of streamed requests; None: that of all requests."""
+        path = self._wire.stream_path
+        return None if path == self._wire.path else f"{self._peer.base_url}{path}"
+
+    def _open_pool(self) -> HttpPool:
+        """The pool of this event loop; loops cannot share sockets.
+
+        Raises:
+            NoAnswerError: Proxy or certificates cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            self._pools = {own: kept for own, kept in self._pools.items() if not own.is_closed()}
+            pool = self._pools[loop] = self._new_pool()
+        return pool
+
+    @property
+    def server_name(self) -> str:
+        """The server's own name of the model."""
+        return self._peer.model
+
+    def open_get(self, url: str) -> HttpPool:
+        """A pool that asks the same server for `url` by GET, with the headers of every request.
+
+        Raises:
+            NoAnswerError: Proxy or certificates cannot be used.
+            ValueError: The URL is of another server, which would be sent the key.
+        """
+        if origin_of(url) != origin_of(self._peer.base_url):
+            raise ValueError(f"{origin_of(url)} is another server")
+        return self._new_pool(url, method="GET")
+
+    def _new_pool(self, url: str | None = None, *, method: str = "POST") -> HttpPool:
+        proxy = self._proxy()
+        if self._certificates is None and needs_certificates(self._route.url, proxy):
+            self._certificates = trusted_certificates()
+        return HttpPool(
+            url or self._route.url,
+            self._route.headers,
+            connect_s=self._route.connect_s,
+            certificates=self._certificates,
+            proxy=proxy,
+            max_requests=self._max_requests,
+            method=method,
+        )
+
+    def _proxy(self) -> str | None:
+        # A proxy from the environment cannot reach this machine's own servers.
+        if is_loopback_url(self._peer.base_url):
+            return None
+        from urllib.request import getproxies
+
+        return proxy_for(self._peer.base_url, getproxies())
+
+    async def _within_time(
+        self, pool: HttpPool, content: bytes, prompt: Prompt, on_delta: DeltaSink | None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        options = prompt.options
+        seconds = min(options.timeout_s, self._route.most_s)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._exchange(pool, content, prompt, on_delta)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        option = "timeout_s" if seconds == options.timeout_s else "the client's timeout"
+        return Failure(self._peer.timed_out("did not complete its answer within", seconds, option))
+
+    async def _exchange(
+        self, pool: HttpPool, content: bytes, prompt: Prompt, on_delta: DeltaSink | None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        started = self._clock()
+        response = await pool.post(content, None if on_delta is None else self._stream_url)
+        try:
+            return await self._answer(response, started, prompt, on_delta)
+        finally:
+            response.close()
+
+    def _tell_of_waiting(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._warn(
+                f"{self._max_requests} requests to '{self.name}' are in flight; further ones wait "
+                "for their turn. Raise max_model_requests (of OpenAIModel: max_requests) if the "
+                "server takes more."
+            )
+
+    async def _answer(
+        self,
+        response: HttpResponse,
+        started: float,
+        prompt: Prompt,
+        on_delta: DeltaSink | None,
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        if not 200 <= response.status < 300:
+            return Failure(await self._refusal(response))
+        kind = response.headers.get("content-type", "")
+        is_plain = on_delta is None or "json" in kind or "html" in kind
+        shown = MaskedDeltas(self._sent, on_delta) if on_delta and self._sent else None
+        reader: AnswerReader = (
+            self._wire.plain_reader(self._peer, prompt)
+            if is_plain
+            else self._wire.stream_reader(self._peer, prompt, self._clock, started)
+        )
+        sink = shown or on_delta
+        outcome = await self._read(response, reader, prompt.options, sink)
+        if is_plain and sink is not None and is_successful(outcome):
+            _show(outcome.unwrap(), sink)
+        if shown is not None:
+            shown.flush()
+        limits = rate_limits_of(response.headers, self._now)
+        return outcome if limits is None else _with_limits(outcome, limits)
+
+    async def _refusal(self, response: HttpResponse) -> ModelFailure:
+        """The failure behind another status than 2xx."""
+        body = b""
+        try:
+            while len(body) < _MOST_ERROR_BYTES and (chunk := await response.read()):
+                body += chunk
+        except BrokenBodyError as error:
+            return self._peer.interrupted(self._peer.clean(str(error)))
+        return self._wire.failure(self._peer, response.status, response.headers, body, self._now())
+
+    async def _read(
+        self,
+        response: HttpResponse,
+        reader: AnswerReader,
+        options: ModelOptions,
+        on_delta: DeltaSink | None,
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """Read the body to its end, or until the answer is complete."""
+        silence = asyncio.timeout(None)
+        broken: str | None = None
+        try:
+            async with silence:
+                watch = _Watch(silence, options.idle_timeout_s)
+                await _feed(response, reader, watch, on_delta)
+        except TimeoutError:
+            if not silence.expired():
+                raise
+            if not reader.is_complete:
+                what, seconds = (
+                    "stopped sending in the middle of its answer for",
+                    options.idle_timeout_s,
+                )
+                failure = self._peer.timed_out(what, seconds, "idle_timeout_s")
+                return Failure(evolve(failure, usage=reader.usage))
+        except _TooLargeError:
+            return Failure(self._peer.too_large(_MOST_BYTES))
+        except BrokenBodyError as error:
+            broken = self._peer.clean(str(error))
+        return self._sent.outcome(reader.result(broken))
+
+
+def _with_limits(
+    outcome: Result[ModelCallResponse, ModelFailure], limits: RateLimits
+) -> Result[ModelCallResponse, ModelFailure]:
+    if is_successful(outcome):
+        return Success(evolve(outcome.unwrap(), rate_limits=limits))
+    return Failure(evolve(outcome.failure(), rate_limits=limits))
+
+
+class _TooLargeError(Exception):
+    """The answer has more than `_MOST_BYTES` bytes."""
+
+
+class _Watch:
+    """Limits the silence after the first byte; before it, the model may be thinking."""
+
+    def __init__(self, silence: asyncio.Timeout, idle_timeout_s: float) -> None:
+        self._silence = silence
+        self._idle_timeout_s = idle_timeout_s
+        self._now = asyncio.get_running_loop().time
+        self._allowed_s = 0.0
+        self._soonest = 0.0
+
+    def heard(self, reader: AnswerReader) -> None:
+        """Restart the timeout. It is moved in steps: a new timer for each
+        fragment would cost too much.
+        """
+        now, allowed_s = self._now(), reader.longest_silence(self._idle_timeout_s)
+        if now >= self._soonest or allowed_s != self._allowed_s:
+            step_s = allowed_s / 50
+            self._silence.reschedule(now + allowed_s + step_s)
+            self._allowed_s, self._soonest = allowed_s, now + step_s
+
+
+async def _feed(
+    response: HttpResponse, reader: AnswerReader, watch: _Watch, on_delta: DeltaSink | None
+) -> None:
+    """Pass the bytes to the reader as they arrive.
+
+    Raises:
+        _TooLargeError: Too many.
+        BrokenBodyError: They ended before their time.
+    """
+    size = 0
+    while chunk := await response.read():
+        if reader.is_done:
+            break
+        size += len(chunk)
+        if size > _MOST_BYTES:
+            raise _TooLargeError
+        for delta in reader.feed(chunk):
+            if on_delta is not None:
+                on_delta(delta)
+        if not response.is_at_end:
+            watch.heard(reader)
+
+
+def _show(response: ModelCallResponse, on_delta: DeltaSink) -> None:
+    """Pass the whole answer on as one fragment, if a server answered a
+    streaming request without a stream.
+    """
+    if response.message.reasoning is not None:
+        on_delta(ModelDelta(reasoning=response.message.reasoning))
+    if response.text is not None:
+        on_delta(ModelDelta(content=response.text))
+    for index, call in enumerate(response.tool_calls):
+        on_delta(ModelDelta(tool_call={"index": index, **call.to_message_dict()}))

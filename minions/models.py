@@ -1,0 +1,44 @@
+"""Models in the form of their provider's own API, and images in messages.
+
+`minions.OpenAIModel` is for OpenAI's chat completions and all servers that implement them.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.adapters.models.anthropic import AnthropicModel
+    from minions.adapters.models.gemini import GeminiModel
+    from minions.adapters.models.responses import ResponsesModel
+    from minions.contracts.attachments import image_of
+    from minions.contracts.messages import Attachment, ProviderData
+    from minions.contracts.model_endpoints import ModelApi
+
+
+__all__ = [
+    "AnthropicModel",
+    "Attachment",
+    "GeminiModel",
+    "ModelApi",
+    "ProviderData",
+    "ResponsesModel",
+    "image_of",
+]
+
+_HOMES: Final = {
+    "minions.adapters.models.anthropic": ("AnthropicModel",),
+    "minions.adapters.models.gemini": ("GeminiModel",),
+    "minions.adapters.models.responses": ("ResponsesModel",),
+    "minions.contracts.attachments": ("image_of",),
+    "minions.contracts.messages": ("Attachment", "ProviderData"),
+    "minions.contracts.model_endpoints": ("ModelApi",),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

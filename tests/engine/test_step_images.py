@@ -1,0 +1,139 @@
+"""Images of a step: read beneath the recipe's folder, stored as blobs, shown to the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from builders import deterministic_services
+from minions.adapters.models.script_items import Answer
+from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.attachments import image_of
+from minions.contracts.calls import Prompt
+from minions.contracts.codec import decode
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.facts import StepStarted
+from minions.contracts.messages import Attachment, Message, message_to_json, user
+from minions.engine.calls.attached_blobs import store_attachments, with_attachments
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import load_recipe
+from minions.testing.clock import FakeClock
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(30)
+DIGEST = hashlib.sha256(PNG).hexdigest()
+RECIPE = """
+id: see
+inputs: {file: {type: string, default: a.png}}
+steps:
+  - {id: look, goal: What is it?, images: ["{{ inputs.file }}"]}
+"""
+
+
+class Seen:
+    """A model that keeps what it was shown."""
+
+    def __init__(self) -> None:
+        self.prompts: list[Prompt] = []
+        self.model = ScriptedModel(self._answer)
+
+    def _answer(self, prompt: Prompt) -> Answer:
+        self.prompts.append(prompt)
+        return "A dot."
+
+    @property
+    def attached(self) -> list[Attachment]:
+        return [each for message in self.prompts[-1].messages for each in message.attachments]
+
+
+async def run(
+    folder: Path, file: str, seen: Seen, services: Services | None = None
+) -> AgentResult[object]:
+    (folder / "see.yaml").write_text(RECIPE, "utf-8")
+    recipe = load_recipe(folder / "see.yaml", Catalog())
+    executor = AgentExecutor(seen.model, services=services or deterministic_services())
+    return await executor.execute(recipe, {"file": file})
+
+
+async def test_the_model_sees_the_image_and_the_row_its_digest(tmp_path: Path) -> None:
+    """A-134."""
+    (tmp_path / "a.png").write_bytes(PNG)
+    journal = SqliteJournal(tmp_path / "runs.sqlite", FakeClock())
+    seen = Seen()
+    result = await run(tmp_path, "a.png", seen, Services(journal=journal))
+    assert result.output == "A dot."
+    expected = Attachment(media_type="image/png", digest=DIGEST, size=len(PNG), name="a.png")
+    assert seen.attached == [expected]
+    assert seen.attached[0].data == PNG
+    entries = await journal.entries(result.session_id)
+    started = next(each.fact for each in entries if isinstance(each.fact, StepStarted))
+    assert started.messages is not None
+    assert started.messages[-1].attachments == (expected,)
+    assert started.messages[-1].attachments[0].data is None
+    assert await journal.get_blob(DIGEST) == PNG
+    await journal.aclose()
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("missing.png", "No such file"),
+        ("../outside.png", "not beneath the recipe's folder"),
+        ("/etc/passwd", "not beneath the recipe's folder"),
+        ("link.png", "not beneath the recipe's folder"),
+        (".hidden.png", "hidden"),
+        ("see.yaml", "no PNG, JPEG, GIF or WebP"),
+        ("folder", "regular file"),
+        ("pipe.png", "regular file"),
+        ("huge.png", "larger than 5 MiB"),
+        ("a\0b.png", "no path"),
+    ],
+)
+async def test_a_file_that_cannot_be_shown_fails_the_step_and_asks_no_model(
+    tmp_path: Path, file: str, words: str
+) -> None:
+    """A-134."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for place in (tmp_path / "outside.png", folder / ".hidden.png"):
+        place.write_bytes(PNG)
+    (folder / "link.png").symlink_to(tmp_path / "outside.png")
+    (folder / "folder").mkdir()
+    os.mkfifo(folder / "pipe.png")
+    (folder / "huge.png").write_bytes(PNG + bytes(5 * 1_048_576))
+    seen = Seen()
+    result = await run(folder, file, seen)
+    assert result.status is RunStatus.FAILED
+    assert result.error is not None
+    assert result.error.code == "bad-image"
+    assert words in result.error.message
+    assert seen.prompts == []
+
+
+async def test_an_input_that_is_left_empty_shows_no_image(tmp_path: Path) -> None:
+    seen = Seen()
+    assert (await run(tmp_path, "", seen)).output == "A dot."
+    assert seen.attached == []
+
+
+async def test_a_message_from_the_journal_gets_its_image_back_before_a_call(
+    tmp_path: Path,
+) -> None:
+    """A-134: as when a run is resumed."""
+    journal = SqliteJournal(tmp_path / "runs.sqlite", FakeClock())
+    image = image_of(PNG, "a.png")
+    message = evolve(user("What is it?"), attachments=(image,))
+    await store_attachments(journal, [message])
+    bare = decode(json.loads(json.dumps(message_to_json(message))), Message)
+    assert bare.attachments[0].data is None
+    asked = await with_attachments(journal, Prompt((user("x"), bare)))
+    assert asked.messages[1].attachments[0].data == PNG
+    assert await with_attachments(journal, asked) is asked
+    await journal.aclose()
