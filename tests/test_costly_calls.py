@@ -48,6 +48,10 @@ PATTERNS: Final = {
 CODECS: Final[dict[str, str]] = {
     "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
     "adapters/models/chat_failures.py::_error_of": "JSON, the body of one answer",
+    "adapters/models/profile_files.py::_read": "JSON, 64 KiB of one file",
+    "adapters/models/server_facts.py::_fetched": "JSON, 256 KiB of one answer",
+    "testing/model_servers.py::_fits": "JSON, what a test has the model say",
+    "testing/model_servers.py::_is_object": "JSON, what a test has the model say",
     "adapters/models/chat_request.py::_sendable": "JSON, arguments of a call, of one answer",
     "adapters/models/chat_request.py::request_body": "JSON, what we wrote",
     "adapters/models/chat_response.py::_take": "JSON, one event of a stream",

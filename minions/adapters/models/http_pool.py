@@ -100,6 +100,7 @@ class HttpPool:
         certificates: ssl.SSLContext | None,
         proxy: str | None,
         max_requests: int,
+        method: str = "POST",
     ) -> None:
         """Configure the pool; nothing is opened yet.
 
@@ -110,6 +111,7 @@ class HttpPool:
             certificates: The trusted ones; ignored where `needs_certificates` is false.
             proxy: As `proxy_for` returns it.
             max_requests: Requests that may be in flight at the same time.
+            method: Of each request; without a content where it is GET.
         Raises:
             NoAnswerError: A header name is invalid, or the proxy has no address.
         """
@@ -118,6 +120,7 @@ class HttpPool:
         self._connect_s = connect_s
         self._certificates = certificates
         self._places = asyncio.Semaphore(max_requests)
+        self._method = method
         self._head = self._request_head(headers)
         self._loop = asyncio.get_running_loop()
         self._idle: list[HttpConnection] = []
@@ -260,7 +263,7 @@ class HttpPool:
         """Request line and headers, up to the number of `Content-Length`."""
         if not all(map(_NAME.fullmatch, headers)):
             raise NoAnswerError("a header of the request has a name that none can have")
-        lines = [f"POST {self._request_target()} HTTP/1.1"]
+        lines = [f"{self._method} {self._request_target()} HTTP/1.1"]
         lines += [] if "host" in map(str.lower, headers) else [f"Host: {_authority(self._target)}"]
         lines += [
             f"{name}: {value}" for name, value in headers.items() if name.lower() not in _OURS

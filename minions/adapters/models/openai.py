@@ -280,17 +280,34 @@ class OpenAIModel(ChatModel):
             pool = self._pools[loop] = self._new_pool()
         return pool
 
-    def _new_pool(self) -> HttpPool:
+    @property
+    def server_name(self) -> str:
+        """The server's own name of the model."""
+        return self._peer.model
+
+    def open_get(self, url: str) -> HttpPool:
+        """A pool that asks the same server for `url` by GET, with the headers of every request.
+
+        Raises:
+            NoAnswerError: Proxy or certificates cannot be used.
+            ValueError: The URL is of another server, which would be sent the key.
+        """
+        if origin_of(url) != origin_of(self._peer.base_url):
+            raise ValueError(f"{origin_of(url)} is another server")
+        return self._new_pool(url, method="GET")
+
+    def _new_pool(self, url: str | None = None, *, method: str = "POST") -> HttpPool:
         proxy = self._proxy()
         if self._certificates is None and needs_certificates(self._route.url, proxy):
             self._certificates = trusted_certificates()
         return HttpPool(
-            self._route.url,
+            url or self._route.url,
             self._route.headers,
             connect_s=self._route.connect_s,
             certificates=self._certificates,
             proxy=proxy,
             max_requests=self._max_requests,
+            method=method,
         )
 
     def _proxy(self) -> str | None:
