@@ -17,6 +17,7 @@ from minions.contracts.instructions import (
     OutputInstructions,
     OutputMode,
     OutputRequest,
+    OutputRung,
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
@@ -98,6 +99,10 @@ class Prompt:
     tools: tuple[ToolSpec, ...] = field(default=(), kw_only=True, converter=_as_specs)
     output_request: OutputRequest | None = field(default=None, kw_only=True)
     """The constraining part of the request; None: the answer is free text."""
+    folds_system: bool = field(default=False, kw_only=True)
+    """Whether the text of system messages begins the first user message: the model's chat template
+    takes none.
+    """
 
 
 @frozen(kw_only=True)
@@ -122,6 +127,10 @@ class ModelCapabilities:
     """Whether system messages may be sent; else their text begins the first user message."""
     binds: bool | None = None
     """Whether answers were measured to keep to `output_mode`; None: it is not known."""
+    output_rungs: tuple[OutputRung, ...] | None = None
+    """What is done with an answer that is not the output; None: a repair, and more only where
+    answers are not held to a form.
+    """
     is_mode_declared: bool = False
     """Whether a person has chosen `output_mode`: then no measurement changes it."""
     is_together_declared: bool = False
@@ -323,6 +332,10 @@ class ModelCall:
     """Of a summary: how many of the oldest messages of the conversation it is of."""
     is_of_session: bool = False
     """Whether later runs of the session may use the summary: they know just these messages."""
+    output_mode: str | None = None
+    """How the answer was constrained, as an `OutputMode` or `text` (not at all), where that is not
+    what the model's declared capabilities say.
+    """
     layout: PromptLayout = field(factory=PromptLayout)
     status: CallStatus = CallStatus.PENDING
     response: ModelCallResponse | None = None

@@ -72,6 +72,7 @@ def _with(
         phase=call.phase,
         summarises=call.summarises,
         is_of_session=call.is_of_session,
+        output_mode=call.output_mode,
         layout=call.layout,
         status=status,
         response=response,
