@@ -5,7 +5,7 @@ where the server holds answers to nothing also single fields and groups of them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from attrs import field, frozen
 from returns.pipeline import is_successful
@@ -152,6 +152,7 @@ class OutputLadder:
         """The output after repair, single fields, and groups of them, as far as these apply."""
         self._note(answer, failure)
         tried, last = "", failure
+        begun = self.calls_left()
         for rung, mend in (
             (OutputRung.REPAIR, self._repaired),
             (OutputRung.FIELDS, self._with_fields),
@@ -159,6 +160,8 @@ class OutputLadder:
         ):
             if not self._has(rung):
                 continue
+            if self._is_spent(rung, begun - self.calls_left(), answer):
+                break
             if self.calls_left() < 1:
                 return Failure(_refused(last, tried or "no model call is left to repair it"))
             mended = await mend(answer, last)
@@ -180,6 +183,18 @@ class OutputLadder:
         if declared is not None:
             return rung in declared
         return rung is OutputRung.REPAIR or self.modes.binds is False
+
+    def _is_spent(self, rung: OutputRung, made: int, answer: Answer) -> bool:
+        """Whether the rung would be more than three requests: more is for servers that are known
+        to need it, and where it is declared.
+
+        Args:
+            made: Requests since the answer.
+        """
+        if self.modes.is_unbound or self.modes.declared.output_rungs is not None:
+            return False
+        before = 2 if answer.phase == "final" else 1
+        return rung is OutputRung.SPLIT or before + made >= _MOST_REQUESTS
 
     async def _repaired(self, _: Answer, failure: OutputFailure) -> _Mended:
         await self.say(user(_repair_words(failure)))
@@ -258,6 +273,9 @@ class OutputLadder:
 
 _Mended: TypeAlias = Result[object, FailureInfo | OutputFailure]
 """The output; why the step fails; or why the answer is not the output, and the next rung is due."""
+
+_MOST_REQUESTS: Final = 3
+"""Requests of one output, unless more are known to be needed."""
 
 _TRIED = {
     OutputRung.REPAIR: "the model was asked to repair it once",

@@ -64,6 +64,8 @@ class OutputModes:
         """Whether system messages are sent as such."""
         self.binds = known.binds
         """Whether answers are held to the present way; None: it is not known."""
+        self.is_unbound = known.binds is False
+        """Whether it was known at the beginning that answers are held to nothing."""
         self._modes = list(known.modes)
         self._guessed: OutputMode | None = None
         """A way that was refused for a reason that the server did not say."""

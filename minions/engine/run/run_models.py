@@ -165,4 +165,8 @@ def _asked(config: ModelConfig) -> JsonValue:
     """What decides the answers: whether they are cached does not."""
     known = encode(config)
     assert isinstance(known, dict)  # noqa: S101  # of an attrs class
-    return {name: known[name] for name in known if name != "cache"}
+    return {
+        name: known[name]
+        for name in known
+        if name != "cache" and (name != "output_ladder" or known[name] is not None)
+    }
