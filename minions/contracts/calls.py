@@ -336,6 +336,8 @@ class ModelCall:
     """How the answer was constrained, as an `OutputMode` or `text` (not at all), where that is not
     what the model's declared capabilities say.
     """
+    tier: int | None = None
+    """The index of the model among those of the step; None: the first."""
     layout: PromptLayout = field(factory=PromptLayout)
     status: CallStatus = CallStatus.PENDING
     response: ModelCallResponse | None = None

@@ -408,6 +408,8 @@ class ModelCallFact(_OfStep, frozen=True, kw_only=True):
     """How the answer was constrained, as an `OutputMode`, or `text`: not at all. None: as the
     model's declared capabilities say.
     """
+    tier: int | None = None
+    """The index of the model among those of the step; None: the first."""
 
 
 class ModelCallFinished(ModelCallFact, frozen=True, kw_only=True):

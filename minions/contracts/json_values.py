@@ -183,7 +183,7 @@ def _embedded_values(text: str, refusals: list[_NoNumberError]) -> Iterator[tupl
             position = end
 
 
-_MARKS: Final = re.compile(r'[{}\[\]]|"(?:[^"\\]|\\.)*("?)', re.DOTALL)
+_MARKS: Final = re.compile(r'[{}\[\]"\\]')
 
 
 def is_unfinished_json(text: str) -> bool:
@@ -195,14 +195,17 @@ def is_unfinished_json(text: str) -> bool:
         start = start.partition("\n")[2].lstrip()
     if not start.startswith(("{", "[")):
         return False
-    depth = 0
+    depth, is_text, escaped_at = 0, False, -1
     for mark in _MARKS.finditer(start):
-        if mark[0] in "{[":
-            depth += 1
-        elif mark[0] in "}]":
-            depth -= 1
+        if is_text:
+            if mark[0] == "\\" and mark.start() != escaped_at:
+                escaped_at = mark.end()
+            elif mark[0] == '"' and mark.start() != escaped_at:
+                is_text = False
+        elif mark[0] == '"':
+            is_text = True
+        elif mark[0] != "\\":
+            depth += 1 if mark[0] in "{[" else -1
             if depth == 0:
                 return False
-        elif not mark[1]:
-            return True
-    return depth > 0
+    return True

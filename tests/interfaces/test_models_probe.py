@@ -47,6 +47,47 @@ def test_a_profile_is_measured_once_and_again_with_fresh(cli: Cli, write: Write)
     assert cast("int", third["requests"]) > 0
 
 
+RECIPE = """
+id: book
+model: lab/m
+steps:
+  - id: s
+    goal: Describe a book.
+    output: {type: object, required: [n], properties: {n: {type: integer}}}
+"""
+
+
+def test_it_shows_how_answers_of_recorded_runs_were_valid(cli: Cli, write: Write) -> None:
+    """A-133: and a run uses what the probe found out."""
+    write("book.yaml", RECIPE)
+    habits = ServerHabits(schema=Support.REFUSES, json_object=Support.REFUSES)
+    with served_models(model_server(habits)) as server:
+        configured(write, server.base_url)
+        assert cli("models", "probe", "lab/m").code == 0
+        probed = len(server.requests)
+        assert cli("run", "book.yaml").code == 0
+        (asked,) = server.requests[probed:]
+        again = cli("models", "probe", "lab/m", "--json").json
+        shown = cli("models", "probe", "lab/m").out
+    assert asked.body["tool_choice"] == "required"
+    assert again["runs"] == [{"rung": "tools", "calls": 1, "valid": 1}]
+    assert "tools 1 of 1 valid (14 tokens)" in shown
+
+
+def test_what_a_run_learned_is_there_for_the_next_process(cli: Cli, write: Write) -> None:
+    """A-133: without any probe; a run that stores nothing knows nothing."""
+    write("book.yaml", RECIPE)
+    habits = ServerHabits(schema=Support.REFUSES, json_object=Support.REFUSES)
+    with served_models(model_server(habits)) as server:
+        configured(write, server.base_url)
+        counts: list[int] = []
+        for flags in ((), (), ("--no-store",)):
+            before = len(server.requests)
+            assert cli("run", "book.yaml", *flags).code == 0
+            counts.append(len(server.requests) - before)
+    assert counts == [3, 1, 3]
+
+
 @pytest.mark.parametrize(
     ("behaviour", "code"),
     [

@@ -31,6 +31,7 @@ def lost(
         attempts=call.attempts,
         retried_usage=_retried(call),
         output_mode=call.output_mode,
+        tier=call.tier,
         error=failure.info().to_json(),
         usage=failure.usage.to_json(),
     )
@@ -61,6 +62,7 @@ def answered(
         attempts=call.attempts,
         retried_usage=_retried(call),
         output_mode=call.output_mode,
+        tier=call.tier,
         conversation=conversation if is_remembered else f"{conversation}#aside",
         message=response.message,
         sequence=sequence,

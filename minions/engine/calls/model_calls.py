@@ -78,6 +78,7 @@ def _with(
         summarises=call.summarises,
         is_of_session=call.is_of_session,
         output_mode=call.output_mode,
+        tier=call.tier,
         layout=call.layout,
         status=status,
         response=response,

@@ -5,7 +5,7 @@ How a logical call is made of attempts stands in `model_calls`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import evolve
 from returns.pipeline import is_successful
@@ -18,6 +18,7 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelFailure,
+    ModelOptions,
     OutputParser,
     Prompt,
 )
@@ -41,9 +42,23 @@ __all__ = [
 class ModelCallExecutors:
     """The `ModelCallExecutorFactory` for one model; knows what its server can be trusted with."""
 
-    def __init__(self, model: ChatModel | Callable[[], ChatModel]) -> None:
-        """Take the model, or a way to it that is asked at the first call."""
+    def __init__(
+        self,
+        model: ChatModel | Callable[[], ChatModel],
+        *,
+        options: ModelOptions | None = None,
+        tiers: Sequence[ModelCallExecutors] = (),
+    ) -> None:
+        """Take the model, or a way to it that is asked at the first call.
+
+        Args:
+            options: Of its calls, where it is the tier of another; None: those of the step.
+            tiers: The models that are asked after it where its output does not fit or its server
+                fails.
+        """
         self._source = model
+        self.options = options
+        self.tiers = tuple(tiers)
         self._executor: DefaultModelCallExecutor | None = None
 
     @property

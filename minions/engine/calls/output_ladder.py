@@ -89,7 +89,7 @@ _RUNGS: dict[OutputMode | None, str] = {
 
 def rung_of(phase: str, mode: OutputMode | None) -> str:
     """The rung of a call: how it was constrained, or what it is to mend."""
-    return phase if phase in ("repair", "fields", "split") else _RUNGS[mode]
+    return phase if phase in ("repair", "fields", "split", "tier") else _RUNGS[mode]
 
 
 @frozen(kw_only=True)

@@ -124,6 +124,9 @@ class Services:
     """What runs may spend together: all runs with the same object share its budgets of sessions,
     users and days. None: there are none."""
     lease_ttl_s: float = 60.0
+    cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
+    """Until when models are passed over whose servers failed, by base URL and name, on the clock's
+    monotonic time; for steps that have another model."""
     executing: set[str] = field(factory=set, repr=False, eq=False)
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does
     not tell two executions of one process apart."""

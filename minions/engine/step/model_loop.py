@@ -48,6 +48,7 @@ from minions.contracts.verdicts import Completion, CompletionMode, Verdict
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.model_executors import model_of
+from minions.engine.calls.model_tiers import ModelTiers
 from minions.engine.calls.output_ladder import Answer, OutputLadder
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.result_reader import ResultReader, has_long_result
@@ -56,6 +57,7 @@ from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY
+from minions.engine.services.pricing import with_cost
 from minions.engine.step.conversation_window import ConversationWindow
 from minions.engine.step.ending import Ending
 
@@ -72,6 +74,8 @@ _ANSWER_NOW: Final = (
 )
 _GO_ON: Final = "The step is not complete yet. Continue; when it is complete, say `status: done`."
 
+
+INVALID_OUTPUT: Final = "invalid-output"
 
 _ENDLESS: Final = 4096
 """Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
@@ -103,15 +107,20 @@ class ModelLoop:
     """What the prompts of the conversation begin with."""
     window: ConversationWindow | None = None
     """Cuts each prompt to the bound of the step; None: there is no bound."""
-    modes: OutputModes = field(
-        init=False, default=Factory(lambda self: self._open_modes(), takes_self=True)
+    tiers: ModelTiers = field(
+        init=False, default=Factory(lambda self: self._open_tiers(), takes_self=True)
     )
-    """How its output is asked for, as far as is known of the model's server."""
+    """Which of its models is asked, and how."""
 
-    def _open_modes(self) -> OutputModes:
+    def _open_tiers(self) -> ModelTiers:
         services = self.view.context.scope.services
-        model = model_of(self.model_call_executor_factory)
-        return OutputModes(model, self.capabilities, services.profiles, services.clock)
+        factory = self.model_call_executor_factory
+        return ModelTiers.of(factory, self.options, self.capabilities, services)
+
+    @property
+    def modes(self) -> OutputModes:
+        """How output is asked for, as far as is known of the present model's server."""
+        return self.tiers.current.modes
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""
@@ -128,6 +137,8 @@ class ModelLoop:
 
     async def _keep_answers(self) -> None:
         """Store the answers of the step that succeeded, where the model says `cache: true`."""
+        if self.tiers.index:  # the answers are not the first model's alone
+            return
         calls = [call for call in self.trace.model_calls if call.prompt.options.cache]
         model = model_of(self.model_call_executor_factory)
         cache = AnswerCache.of(calls[0].prompt, model, self.view) if calls else None
@@ -231,16 +242,20 @@ class ModelLoop:
 
     def _usual_mode(self, phase: str) -> OutputMode | None:
         """How the call would be constrained if nothing was measured: what its row need not say."""
-        declared = self.capabilities
+        declared = self.tiers.current.capabilities
         if phase == "model" and not self._constrains_every_call(declared.tools_with_schema):
             return None
         request = self._request(self.output, declared.output_mode)
         return None if request is None else request.mode
 
-    def _recorded_mode(self, key: str, phase: str) -> OutputMode | None:
-        """How the answer was constrained that an earlier execution recorded."""
+    def _recorded(self, key: str) -> ModelCallFact | None:
+        """The call as an earlier execution of the run recorded it; None: it did not."""
         entry = self.view.context.scope.recorded("model_call", key)
-        said = entry.fact.output_mode if entry and isinstance(entry.fact, ModelCallFact) else None
+        return entry.fact if entry and isinstance(entry.fact, ModelCallFact) else None
+
+    def _mode_of(self, recorded: ModelCallFact, phase: str) -> OutputMode | None:
+        """How the recorded answer was constrained."""
+        said = recorded.output_mode
         if said is None:
             return self._usual_mode(phase)
         return next((mode for mode in OutputMode if mode.value == said), None)
@@ -286,6 +301,9 @@ class ModelLoop:
                 room = self._more_room(lost)
                 if room is not None:
                     continue
+            if can_ask and self.tiers.fall_back(lost.info.code):
+                first = None
+                continue
             if not can_ask or not self.modes.give_up(lost.info, lost.request):
                 is_guess = lost.info.code == "bad-request" == first.code
                 return Failure(first if is_guess else lost.info)
@@ -297,7 +315,8 @@ class ModelLoop:
         """
         used = lost.usage.output_tokens
         is_cut = lost.info.code == OUTPUT_TRUNCATED
-        if not is_cut or self.options.max_output_tokens is not None or used >= _ENDLESS:
+        has_limit = self.tiers.current.options.max_output_tokens is not None
+        if not is_cut or has_limit or used >= _ENDLESS:
             return None
         return 4 * max(used, 256)
 
@@ -326,8 +345,11 @@ class ModelLoop:
         if view.live_conversation is not None:
             view.live_conversation.mark(mark.position)
         key = self.trace.reserve_model_key(phase)
-        if self.output is not None and view.context.scope.recorded("model_call", key) is not None:
-            request = self._request(form or self.output, self._recorded_mode(key, phase))
+        recorded = self._recorded(key)
+        if recorded is not None:
+            self.tiers.index = recorded.tier or 0
+        if recorded is not None and self.output is not None:
+            request = self._request(form or self.output, self._mode_of(recorded, phase))
             prompt = evolve(prompt, output_request=request)
         call = ModelCall(
             key=key,
@@ -335,10 +357,11 @@ class ModelLoop:
             phase=phase,
             layout=layout,
             output_mode=self._unusual_mode(phase, request),
+            tier=self.tiers.index or None,
         )
         calls = ModelCalls(
             view=view,
-            factory=self.model_call_executor_factory,
+            factory=self.tiers.current.factory,
             trace=self.trace,
             keeps_cut_text=view.live_conversation is not None,
             refuses=self.step.at_limit != "answer",
@@ -375,7 +398,7 @@ class ModelLoop:
         room: int | None,
     ) -> Prompt:
         keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
-        options = self.options
+        options = self.tiers.current.options
         return Prompt(
             self.view.memory.prompt_messages(self.view.conversation_id),
             options if room is None else evolve(options, max_output_tokens=room),
@@ -492,6 +515,15 @@ class ModelLoop:
         if final is not None:
             answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
         climbed = await self._ladder(self.output).climb(answer)
+        while _is_of_output(climbed) and self.trace.calls_left > 0:
+            if not self._can_pay_next(answer) or not self.tiers.advance():
+                break
+            await self._take_back(answer.mark)
+            asked = await self._ask("tier", self.output)
+            if not is_successful(asked):
+                climbed = Failure(asked.failure())
+                break
+            climbed = await self._ladder(self.output).climb(asked.unwrap())
         if not is_successful(climbed):
             if (
                 self.view.live_conversation is not None
@@ -500,13 +532,25 @@ class ModelLoop:
             return Ending(error=climbed.failure(), completion=verdict)
         return Ending(output=climbed.unwrap(), completion=verdict)
 
+    def _can_pay_next(self, answer: Answer) -> bool:
+        """Whether the next model may be asked: an answer as long as this one has to fit what is
+        left of the run's money.
+        """
+        context, model = self.view.context, self.tiers.next_model
+        most = context.progress.budget.max_cost_usd
+        if most is None or model is None:
+            return True
+        alike = with_cost(evolve(answer.raw.usage, cost_usd=None), model, context.scope.services)
+        spent = context.progress.budget.usage.cost_usd or 0.0
+        return spent + (alike.cost_usd or 0.0) <= most
+
     def _ladder(self, output: OutputInstructions[object]) -> OutputLadder:
         return OutputLadder(
             instructions=output,
             parser=self.view.context.scope.services.parser,
             modes=self.modes,
             constrains=self._request(output, self.modes.mode) is not None,
-            has_own_room=self.options.max_output_tokens is not None,
+            has_own_room=self.tiers.current.options.max_output_tokens is not None,
             ask=self._ask,
             say=self._say,
             take_back=self._take_back,
@@ -517,7 +561,7 @@ class ModelLoop:
     def _tell_checked(self, rung: str, answer: Answer, failure: OutputFailure | None) -> None:
         """Count and show what a rung gave."""
         context, usage = self.view.context, answer.usage
-        model = model_of(self.model_call_executor_factory)
+        model = model_of(self.tiers.current.factory)
         name = model.name if model is not None else "own"
         services = context.scope.services
         services.metrics.output_checked(name, rung, usage.cost_usd, is_valid=failure is None)
@@ -588,6 +632,11 @@ def _never_signals(step_id: str) -> FailureInfo:
         'step completion_criteria=CompletionCriteria(mode="text"); if it works in several turns, '
         'CompletionCriteria(mode="signal").',
     )
+
+
+def _is_of_output(climbed: Result[object, FailureInfo]) -> bool:
+    """Whether the model answered, and its answer is not the declared output."""
+    return not is_successful(climbed) and climbed.failure().code == INVALID_OUTPUT
 
 
 def _failure_of(verdict: Completion) -> FailureInfo:

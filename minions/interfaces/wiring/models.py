@@ -225,6 +225,7 @@ def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelCon
         api_key_env=None,
         output_mode=None,
         output_ladder=None,
+        tiers=None,
     )
 
 

@@ -228,7 +228,9 @@ def _check_default(entry: Entry, schema: JsonSchema, report: Report) -> None:
 
 
 def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
-    """Model settings from a name or a mapping."""
+    """Model settings from a name or a mapping; of a list the first, with the others as tiers."""
+    if isinstance(node, SequenceNode):
+        return _read_tiers(node, catalog, report)
     if isinstance(node, ScalarNode):
         config = ModelConfig(name=_model_name(node, catalog, report))
         _check_server(config, {"name": node}, catalog, report)
@@ -256,6 +258,22 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
     places = {name: entry.value for name, entry in section.entries.items()}
     _check_server(config, places, catalog, report)
     return config
+
+
+def _read_tiers(node: SequenceNode, catalog: Catalog, report: Report) -> ModelConfig:
+    if not node.items:
+        message = "the list of models is empty"
+        report(node.place.fault("bad-value", message, help="name one model or more"))
+        return ModelConfig()
+    for item in node.items:
+        if isinstance(item, SequenceNode):
+            report(item.place.fault("bad-value", "a model cannot be a list within a list"))
+            return ModelConfig()
+    first, *others = (read_model(item, catalog, report) for item in node.items)
+    for item, config in zip(node.items[1:], others, strict=True):
+        if config.name is None:
+            report(item.place.fault("bad-value", "a further model needs a name"))
+    return attrs.evolve(first, tiers=tuple(others) or None)
 
 
 def _read_ladder(items: Sequence[Node], report: Report) -> tuple[str, ...]:

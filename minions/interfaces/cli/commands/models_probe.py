@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 from returns.pipeline import is_successful
 
 from minions.adapters.models.model_probe import MOST_REQUESTS, ProbeOptions, ProbeOutcome
@@ -19,9 +19,12 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.runtime import PriceBook
+from minions.engine.history.output_rungs import RungCount, rungs_of_model
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.results import rung_words
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.wiring.databases import has_database
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.prices import make_prices
 from minions.interfaces.wiring.profiles import probe_server, user_profiles
@@ -57,6 +60,8 @@ class _Probed:
     outcome: ProbeOutcome | None = None
     """What the probe took; None: the profile was there."""
     cost_usd: float | None = None
+    rates: tuple[RungCount, ...] = ()
+    """How answers of its newest runs were asked for, and how many were valid."""
 
 
 @click.command("probe")
@@ -71,6 +76,7 @@ def probe(name: str, *, fresh: bool, **flags: object) -> int:
     """
     context = command_context(flags)
     probed = asyncio.run(_probed(context, name, is_fresh=fresh))
+    probed = evolve(probed, rates=asyncio.run(_rates(context, probed.profile.model)))
     if context.settings.json:
         say(json_text(_document(probed)))
         return 0
@@ -93,6 +99,17 @@ async def _probed(context: CommandContext, name: str, *, is_fresh: bool) -> _Pro
         if known is not None and not known.is_learned:
             return _Probed(profile=known)
         return await _asked(model, make_prices(context.settings))
+
+
+async def _rates(context: CommandContext, model: str) -> tuple[RungCount, ...]:
+    """What the newest recorded runs tell; nothing where there is no journal yet."""
+    if context.settings.no_store or not has_database(context.settings, context.folder_of("db")):
+        return ()
+    journal = context.journal()
+    try:
+        return await rungs_of_model(journal, model)
+    finally:
+        await journal.aclose()
 
 
 async def _asked(model: OpenAIModel, prices: PriceBook) -> _Probed:
@@ -149,6 +166,9 @@ def _document(probed: _Probed) -> JsonValue:
         "requests": outcome.requests if outcome is not None else 0,
         "usage": dict(outcome.usage.to_json()) if outcome is not None else None,
         "cost_usd": probed.cost_usd,
+        "runs": [
+            {"rung": each.rung, "calls": each.calls, "valid": each.valid} for each in probed.rates
+        ],
     }
 
 
@@ -161,6 +181,9 @@ def _lines(probed: _Probed) -> Iterator[str]:
         yield f"  {name:<24}{_words(support)}"
     yield f"  {'levels of a schema':<24}{profile.schema_depth or 'not measured'}"
     yield f"  {'context':<24}{_context(profile.context_tokens)}"
+    if probed.rates:
+        words = ", ".join(map(rung_words, probed.rates))
+        yield f"  {'in recorded runs':<24}{words}"
     yield _ending(probed)
 
 
