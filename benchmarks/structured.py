@@ -1,4 +1,6 @@
-"""A declared output of six fields, two of them nested, against `instructor`'s own call."""
+"""A declared output of six fields, two of them nested, against `instructor`'s own call and against
+a step that declares none.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from benchmarks.endpoint import SETTLEMENT, Endpoint
 from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
 from minions import (
     AgentRecipe,
+    CompletionCriteria,
     DefaultStep,
     MessageBundle,
     OpenAIModel,
@@ -56,9 +59,11 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
             {
                 "instructor": lambda: _with_instructor(client, calls),
                 "own": lambda: _runs(model, calls),
+                "plain": lambda: _plain_runs(model, calls),
             },
         )
     own, other = taken["own"] / calls, taken["instructor"] / calls
+    plain = taken["plain"] / calls
     return [
         ratio_row(
             "structured",
@@ -67,8 +72,29 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
             most=0.3,
             of="instructor's own call",
             absolute=f"{own * 1e6:.0f} µs; instructor {other * 1e6:.0f} µs",
-        )
+        ),
+        ratio_row(
+            "structured",
+            "structured output beside none",
+            ratio=own / plain,
+            most=1.25,
+            of="the same step without an output",
+            absolute=f"{own * 1e6:.0f} µs; plain {plain * 1e6:.0f} µs",
+        ),
     ]
+
+
+async def _plain_runs(model: OpenAIModel, calls: int) -> None:
+    step: DefaultStep[object] = DefaultStep(
+        id="ask",
+        messages=MessageBundle.of(system=SYSTEM, goal=GOAL),
+        completion_criteria=CompletionCriteria(mode="text"),
+    )
+    recipe = AgentRecipe(id="one", steps=[step])
+    executor = executor_of(model, Services(parser=InstructorParser()))
+    for _ in range(calls):
+        result = await executor.execute(recipe)
+        assert result.output is not None, result.error
 
 
 async def _runs(model: OpenAIModel, calls: int) -> None:

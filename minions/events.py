@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from minions.contracts.events import (
         AttemptFailed,
         LimitReached,
+        OutputChecked,
         PlanReplaced,
         RunCompleted,
         RunFailed,
@@ -38,6 +39,7 @@ __all__ = [
     "AttemptFailed",
     "LimitReached",
     "Listener",
+    "OutputChecked",
     "PlanReplaced",
     "RunCompleted",
     "RunFailed",
@@ -60,6 +62,7 @@ __all__ = [
 _HOMES: Final = {
     "minions.contracts.events": (
         "LimitReached",
+        "OutputChecked",
         "PlanReplaced",
         "AttemptFailed",
         "RunCompleted",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
@@ -17,6 +17,7 @@ from minions.contracts.instructions import (
     OutputInstructions,
     OutputMode,
     OutputRequest,
+    OutputRung,
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
@@ -98,6 +99,10 @@ class Prompt:
     tools: tuple[ToolSpec, ...] = field(default=(), kw_only=True, converter=_as_specs)
     output_request: OutputRequest | None = field(default=None, kw_only=True)
     """The constraining part of the request; None: the answer is free text."""
+    folds_system: bool = field(default=False, kw_only=True)
+    """Whether the text of system messages begins the first user message: the model's chat template
+    takes none.
+    """
 
 
 @frozen(kw_only=True)
@@ -116,6 +121,33 @@ class ModelCapabilities:
     """Whether `strict` may be sent with a schema that satisfies its rules."""
     context_tokens: int | None = None
     """The most tokens of a prompt that it takes; None: as listed for the model, else unknown."""
+    fallback_modes: tuple[OutputMode, ...] | None = None
+    """How to constrain answers where the server refuses `output_mode`, best first; None: the modes
+    after it, from `json_schema` over `json` and `tools` to words alone.
+    """
+    takes_system: bool = True
+    """Whether system messages may be sent; else their text begins the first user message."""
+    binds: bool | None = None
+    """Whether answers were measured to keep to `output_mode`; None: it is not known."""
+    output_rungs: tuple[OutputRung, ...] | None = None
+    """What is done with an answer that is not the output; None: a repair, and more only where
+    answers are not held to a form.
+    """
+    is_mode_declared: bool = False
+    """Whether a person has chosen `output_mode`: then no measurement changes it."""
+    is_together_declared: bool = False
+    """Whether a person has chosen `tools_with_schema`."""
+
+    @property
+    def modes(self) -> tuple[OutputMode, ...]:
+        """The ways to constrain answers, in the order in which they are tried."""
+        if self.output_mode is None:
+            return ()
+        order = tuple(_MODES[_MODES.index(self.output_mode) + 1 :])
+        return (self.output_mode, *(order if self.fallback_modes is None else self.fallback_modes))
+
+
+_MODES: Final = (OutputMode.JSON_SCHEMA, OutputMode.JSON, OutputMode.TOOLS, OutputMode.MD_JSON)
 
 
 # --- what comes back -----------------------------------------------------------------------
@@ -178,8 +210,8 @@ class ModelFailure:
 
     code: str
     """`model-unreachable`, `model-timeout`, `rate-limited`, `auth-rejected`, `bad-request`,
-    `empty-response`, `malformed-response`, `output-truncated`, `context-exceeded`, `refused`,
-    `content-filtered` …"""
+    `empty-response`, `malformed-response`, `output-truncated`, `output-rejected`,
+    `template-refused`, `no-tool-call`, `context-exceeded`, `refused`, `content-filtered` …"""
     message: str
     is_retryable: bool = False
     retry_after_s: float | None = None
@@ -188,6 +220,8 @@ class ModelFailure:
     suggestions: tuple[str, ...] = ()
     text: str | None = None
     """Of `output-truncated` the text before the cut; None: there is none, or tools were called."""
+    has_begun_call: bool = False
+    """Of `output-truncated`, whether a tool call had begun before the cut."""
     status: int | None = None
     """The HTTP status of the answer; None: there was none, or the error came inside a 200."""
     rate_limits: RateLimits | None = None
@@ -300,6 +334,12 @@ class ModelCall:
     """Of a summary: how many of the oldest messages of the conversation it is of."""
     is_of_session: bool = False
     """Whether later runs of the session may use the summary: they know just these messages."""
+    output_mode: str | None = None
+    """How the answer was constrained, as an `OutputMode` or `text` (not at all), where that is not
+    what the model's declared capabilities say.
+    """
+    tier: int | None = None
+    """The index of the model among those of the step; None: the first."""
     layout: PromptLayout = field(factory=PromptLayout)
     status: CallStatus = CallStatus.PENDING
     response: ModelCallResponse | None = None

@@ -17,6 +17,7 @@ from minions.contracts.sessions import SessionStep
 __all__ = [
     "AttemptFailed",
     "LimitReached",
+    "OutputChecked",
     "PlanReplaced",
     "RunCompleted",
     "RunEvent",
@@ -163,6 +164,23 @@ class AttemptFailed(_StepEvent):
 
 
 @frozen(kw_only=True)
+class OutputChecked(_StepEvent):
+    """An answer was checked against the output that its step declares. Not stored on its own."""
+
+    type: ClassVar[str] = "output_checked"
+    rung: str
+    """How the answer was asked for: `answer` (free), `constrained`, `json`, `tools`, `prompt`,
+    `repair`, `fields`, `split` or `tier`."""
+    model: str
+    """The model as `provider/name`; `own`: an application carries out the calls."""
+    is_valid: bool
+    reason: str | None = None
+    """Why it is not the output; None: it is."""
+    usage: Mapping[str, JsonValue] = field(factory=dict)
+    """Tokens and cost of the call."""
+
+
+@frozen(kw_only=True)
 class StepFinished(_StepEvent):
     """A step of the recipe ended."""
 
@@ -267,6 +285,7 @@ RunEvent: TypeAlias = (
     | ToolStarted
     | ToolFinished
     | AttemptFailed
+    | OutputChecked
     | StepFinished
     | StepWaiting
     | PlanReplaced
@@ -291,6 +310,7 @@ class StepEventType(StrEnum):
     TOOL_STARTED = "tool_started"
     TOOL_FINISHED = "tool_finished"
     RETRYING = "retrying"
+    OUTPUT_CHECKED = "output_checked"
     STEP_FINISHED = "step_finished"
     WAITING = "waiting"
     PLAN_REPLACED = "plan_replaced"

@@ -404,6 +404,12 @@ class ModelCallFact(_OfStep, frozen=True, kw_only=True):
     attempts: int | None = None
     retried_usage: Object | None = None
     """Tokens of failed attempts that were retried."""
+    output_mode: str | None = None
+    """How the answer was constrained, as an `OutputMode`, or `text`: not at all. None: as the
+    model's declared capabilities say.
+    """
+    tier: int | None = None
+    """The index of the model among those of the step; None: the first."""
 
 
 class ModelCallFinished(ModelCallFact, frozen=True, kw_only=True):

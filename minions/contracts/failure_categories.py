@@ -82,6 +82,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
         images-not-taken
+        template-refused
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
         environment system missing-package missing-extra unknown-database newer-database
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
@@ -97,7 +98,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.CONTRACT: """
         bad-code bad-workspace sandbox-result duplicate-call too-many-tool-calls invalid-output
-        malformed-response
+        malformed-response output-rejected no-tool-call no-server
         not-complete missing-artifacts bad-plan plan-failed no-planner bad-arguments
         missing-param unknown-tool unknown-toolset duplicate-tool
         bad-input assertion-failed missing-value template-failed expression-budget

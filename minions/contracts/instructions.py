@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.errors import FailureInfo, SchemaError
 from minions.contracts.failure_categories import FailureCategory
@@ -16,7 +16,14 @@ from minions.contracts.json_values import JsonValue, json_type, parse_json
 from minions.contracts.messages import Message
 from minions.contracts.schema import JsonSchema, schema_of
 
-__all__ = ["OutputFailure", "OutputInstructions", "OutputMode", "OutputRequest", "T_co"]
+__all__ = [
+    "OutputFailure",
+    "OutputInstructions",
+    "OutputMode",
+    "OutputRequest",
+    "OutputRung",
+    "T_co",
+]
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -34,6 +41,17 @@ class OutputMode(StrEnum):
     JSON = "json"
     MD_JSON = "md_json"
     TOOLS = "tools"
+
+
+class OutputRung(StrEnum):
+    """What is done with an answer that is not the declared output, in this order."""
+
+    REPAIR = "repair"
+    """The model is shown the errors and asked again."""
+    FIELDS = "fields"
+    """What is right of an object is kept, and the model is asked for the other fields."""
+    SPLIT = "split"
+    """The model is asked for the fields of an object in groups."""
 
 
 def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
@@ -114,6 +132,39 @@ class OutputRequest:
     messages: tuple[Message, ...] = ()
     """Appended to the prompt's messages."""
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether `strict` is sent beside the schema."""
+        return any(part.get("strict") is True for part in _strict_parts(self.body))
+
+    def without_strict(self) -> OutputRequest:
+        """The same request without `strict`, for servers that refuse it."""
+        return evolve(self, body=_without_strict(self.body))
+
+
+def _strict_parts(body: Mapping[str, JsonValue]) -> Iterable[Mapping[str, JsonValue]]:
+    """The objects of a body in which `strict` may stand."""
+    form, tools = body.get("response_format"), body.get("tools")
+    places = [form.get("json_schema")] if isinstance(form, Mapping) else []
+    if isinstance(tools, list | tuple):
+        places += [tool.get("function") for tool in tools if isinstance(tool, Mapping)]
+    return [each for each in places if isinstance(each, Mapping)]
+
+
+def _without_strict(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    parts = [id(part) for part in _strict_parts(value)]
+
+    def copied(each: JsonValue) -> JsonValue:
+        if isinstance(each, Mapping):
+            kept = {name: item for name, item in each.items() if name != "strict"}
+            return kept if id(each) in parts else {name: copied(each[name]) for name in each}
+        return [copied(item) for item in each] if isinstance(each, list | tuple) else each
+
+    return {
+        name: copied(item) if name in ("response_format", "tools") else item
+        for name, item in value.items()
+    }
+
 
 @frozen(kw_only=True)
 class OutputFailure:
@@ -122,6 +173,8 @@ class OutputFailure:
     message: str
     errors: tuple[str, ...] = ()
     """The validator's errors, one line per place."""
+    value: JsonValue = None
+    """The JSON of the answer that does not fit the schema; None: it holds none."""
 
     @property
     def category(self) -> FailureCategory:

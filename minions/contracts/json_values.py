@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-__all__ = ["JsonValue", "dumps", "find_json_value", "json_type", "parse_json"]
+__all__ = ["JsonValue", "dumps", "find_json_value", "is_unfinished_json", "json_type", "parse_json"]
 
 if TYPE_CHECKING:
     JsonValue: TypeAlias = (
@@ -180,3 +181,31 @@ def _embedded_values(text: str, refusals: list[_NoNumberError]) -> Iterator[tupl
         else:
             yield end - start, value
             position = end
+
+
+_MARKS: Final = re.compile(r'[{}\[\]"\\]')
+
+
+def is_unfinished_json(text: str) -> bool:
+    """Whether a text begins as a JSON object or array, also in a code fence, and stops before its
+    end: it was cut off, and nothing is wrong with its form.
+    """
+    start = text.lstrip()
+    if start.startswith("```"):
+        start = start.partition("\n")[2].lstrip()
+    if not start.startswith(("{", "[")):
+        return False
+    depth, is_text, escaped_at = 0, False, -1
+    for mark in _MARKS.finditer(start):
+        if is_text:
+            if mark[0] == "\\" and mark.start() != escaped_at:
+                escaped_at = mark.end()
+            elif mark[0] == '"' and mark.start() != escaped_at:
+                is_text = False
+        elif mark[0] == '"':
+            is_text = True
+        elif mark[0] != "\\":
+            depth += 1 if mark[0] in "{[" else -1
+            if depth == 0:
+                return False
+    return True

@@ -47,6 +47,16 @@ class Metrics:
             cost_usd: What they cost; None: it is not known.
         """
 
+    def output_checked(
+        self, model: str, rung: str, cost_usd: float | None, *, is_valid: bool
+    ) -> None:
+        """An answer was checked against the output that its step declares.
+
+        Args:
+            rung: How it was asked for: `constrained`, `json`, `repair` and so on.
+            cost_usd: What the call cost; None: it is not known.
+        """
+
     def tool_call_ended(self, tool: str, code: str | None, seconds: float) -> None:
         """A tool call ended, with all its attempts.
 

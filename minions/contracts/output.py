@@ -87,6 +87,7 @@ def checked_output(
             OutputFailure(
                 message=f"The answer does not fit the output schema: {'; '.join(errors)}.",
                 errors=errors,
+                value=value,
             )
         )
     try:

@@ -22,6 +22,7 @@ import attrs
 from minions.contracts.errors import SchemaError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.patterns import check_engine
+from minions.contracts.quick_schema import quick_check
 from minions.contracts.schema_expansion import Expansion
 from minions.contracts.schema_keywords import CheckBudget, CheckTooLongError, bounded_keywords
 
@@ -247,6 +248,7 @@ class SchemaValidator:
         self.schema = schema
         self._budget = CheckBudget()
         self._validator = _compile(schema, self._budget)
+        self._fits = quick_check(schema)
 
     def errors(self, value: JsonValue, *, limit: int = 5) -> tuple[str, ...]:
         """The errors of a value, one line per place (`$.a[0].b: …`); empty when it fits the
@@ -254,6 +256,8 @@ class SchemaValidator:
 
         A check that exceeds its budget ends with a line that says so.
         """
+        if self._fits is not None and self._fits(value):
+            return ()
         found: list[str] = []
         self._budget.restart(value)
         try:

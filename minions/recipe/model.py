@@ -107,6 +107,12 @@ class ModelConfig:
     """Whether answers to the same request are taken from the run's cache."""
     api_key_env: str | None = None
     output_mode: OutputMode | None = None
+    tiers: tuple[ModelConfig, ...] | None = None
+    """Models that are asked after this one where its output does not fit or its server fails."""
+    output_ladder: tuple[str, ...] | None = None
+    """How output is asked for, in this order, and what is done with an answer that does not fit:
+    words of `OutputMode` and `OutputRung`; None: as the server's profile says.
+    """
 
     def overlaid(self, own: ModelConfig) -> ModelConfig:
         """These settings overridden by `own`. If `own` names another model, `own` alone counts."""

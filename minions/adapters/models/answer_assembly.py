@@ -215,7 +215,8 @@ class AnswerAssembly:
 
     def _failure(self, peer: ChatPeer) -> ModelFailure | None:
         if self.finish_reason == "length":
-            return peer.truncated(self.usage, None if self._slots else _joined(self._texts))
+            text = None if self._slots else _joined(self._texts)
+            return peer.truncated(self.usage, text, has_begun_call=bool(self._slots))
         if self.finish_reason == "content_filter":
             return peer.filtered(self.usage)
         if refusal := _joined(self._refusals).strip():

@@ -76,11 +76,14 @@ class ChatPeer:
             usage=usage,
         )
 
-    def truncated(self, usage: TokenUsage, text: str | None) -> ModelFailure:
+    def truncated(
+        self, usage: TokenUsage, text: str | None, *, has_begun_call: bool = False
+    ) -> ModelFailure:
         """The failure for the finish_reason `length`.
 
         Args:
             text: What had been said before the cut; None: tools were being called.
+            has_begun_call: Whether a tool call had begun.
         """
         return ModelFailure(
             code=OUTPUT_TRUNCATED,
@@ -89,6 +92,7 @@ class ChatPeer:
             usage=usage,
             suggestions=("raise max_output_tokens",),
             text=text if text and text.strip() else None,
+            has_begun_call=has_begun_call,
         )
 
     def refused(self, words: str, usage: TokenUsage) -> ModelFailure:
@@ -199,8 +203,10 @@ def _classified(
         return _auth_rejected(peer, heard)
     if status not in (404, 429) and _CONTEXT_WORDS.search(f"{code} {_type_of(error)} {heard}"):
         return context_exceeded(f"The prompt is longer than '{peer.name}' takes: {heard}")
-    if status == 404:
+    if status == 404 or (status in (400, 422) and _MODEL_WORDS.search(heard)):
         return _not_found(peer, heard)
+    if status in _JUDGED and (found := _of_output(code, heard)) is not None:
+        return found
     if status == 429 and code == "insufficient_quota":
         return ModelFailure(code="quota-exhausted", message=heard)
     if wait_s is not None:
@@ -222,6 +228,41 @@ _CONTEXT_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 """How servers say that a prompt is longer than the context, whatever the HTTP status."""
+
+
+_JUDGED: Final = frozenset({400, 422, 500})
+"""Statuses by which servers say that an answer is not what they were to hold it to, or that the
+chat template of the model takes no such message."""
+
+_MODEL_WORDS: Final = re.compile(
+    r"\bmodel\b.{0,120}\b(not found|not exist|is not available)|"
+    r"\b(unknown|no such|invalid|unsupported) model\b|model_not_found|invalid_model",
+    re.IGNORECASE,
+)
+"""How servers say with another status than 404 that they have no such model."""
+
+_REJECTED_WORDS: Final = re.compile(
+    r"json_validate_failed|tool_use_failed|failed to (generate|validate) json|"
+    r"(output|response|answer|generated \w+) (does|did) not (match|fit|conform|validate)",
+    re.IGNORECASE,
+)
+"""How servers say that they checked the model's answer, and that it does not fit."""
+
+_TEMPLATE_WORDS: Final = re.compile(
+    r"system (role|message|prompt)s? (is |are )?(not supported|unsupported)|"
+    r"does(n't| not) support (the )?system|roles must alternate|unsupported role",
+    re.IGNORECASE,
+)
+"""How chat templates refuse system messages."""
+
+
+def _of_output(code: str, heard: str) -> ModelFailure | None:
+    """The failure where the server judged an answer or its template a message; None: neither."""
+    if _TEMPLATE_WORDS.search(heard):
+        return ModelFailure(code="template-refused", message=heard)
+    if _REJECTED_WORDS.search(f"{code} {heard}"):
+        return ModelFailure(code="output-rejected", message=heard)
+    return None
 
 
 def _bad_request(heard: str) -> ModelFailure:

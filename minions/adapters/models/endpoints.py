@@ -327,6 +327,8 @@ def _capabilities(
         takes_images=config is None or config.images is not False,
         takes_strict=config is None or config.strict is not False,
         context_tokens=config.context_tokens if config is not None else None,
+        is_mode_declared=config is not None and config.output_mode is not None,
+        is_together_declared=config is not None and config.tools_with_schema is not None,
     )
 
 

@@ -152,14 +152,15 @@ class HttpPool:
         Raises:
             NoAnswerError: No response came.
         """
+        begin = self._head if url is None else self._head_for(url)
         kept = self._take_idle()
         if kept is not None:
             with contextlib.suppress(_KeptTooLongError):
-                return await self._ask(kept, content, is_kept=True)
-        return await self._ask(await self._connect(), content, is_kept=False)
+                return await self._ask(kept, begin, content, is_kept=True)
+        return await self._ask(await self._connect(), begin, content, is_kept=False)
 
     async def _ask(
-        self, connection: HttpConnection, content: bytes, *, is_kept: bool
+        self, connection: HttpConnection, begin: bytes, content: bytes, *, is_kept: bool
     ) -> HttpResponse:
         """Ask on that connection.
 
@@ -171,7 +172,6 @@ class HttpPool:
             _KeptTooLongError: The server had closed it.
         """
         try:
-            begin = self._head if url is None else self._head_for(url)
             head = await connection.ask(begin + b"%d\r\n\r\n" % len(content), content)
         except BaseException as error:
             connection.abort()

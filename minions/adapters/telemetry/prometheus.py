@@ -47,6 +47,16 @@ class PrometheusMetrics(Metrics):
         self._cost = Counter(
             "minions_model_cost_usd_total", "Known cost of model calls, in US dollars.", ["model"]
         )
+        self._rungs = Counter(
+            "minions_output_rungs_total",
+            "Answers checked against a declared output, by how they were asked for.",
+            ["model", "rung", "outcome"],
+        )
+        self._rung_cost = Counter(
+            "minions_output_rungs_cost_usd_total",
+            "Known cost of these answers, in US dollars.",
+            ["model", "rung"],
+        )
         self._tools = Counter(
             "minions_tool_calls_total",
             "Tool calls by outcome: ok, or the code of the failure.",
@@ -93,6 +103,14 @@ class PrometheusMetrics(Metrics):
             if cost_usd is not None:
                 self._cost.add(model, amount=cost_usd)
 
+    def output_checked(
+        self, model: str, rung: str, cost_usd: float | None, *, is_valid: bool
+    ) -> None:
+        with self._lock:
+            self._rungs.add(model, rung, _OK if is_valid else "invalid")
+            if cost_usd is not None:
+                self._rung_cost.add(model, rung, amount=cost_usd)
+
     def tool_call_ended(self, tool: str, code: str | None, seconds: float) -> None:
         with self._lock:
             self._tools.add(tool, code or _OK)
@@ -136,6 +154,7 @@ class PrometheusMetrics(Metrics):
         families: tuple[Family, ...] = (
             *(self._runs, self._run_s, self._steps, self._step_s),
             *(self._requests, self._request_s, self._wait_s, self._tokens, self._cost),
+            *(self._rungs, self._rung_cost),
             *(self._tools, self._tool_s, self._retries, self._refusals),
         )
         for family in families:

@@ -30,6 +30,8 @@ def lost(
         phase=call.phase,
         attempts=call.attempts,
         retried_usage=_retried(call),
+        output_mode=call.output_mode,
+        tier=call.tier,
         error=failure.info().to_json(),
         usage=failure.usage.to_json(),
     )
@@ -59,6 +61,8 @@ def answered(
         phase=call.phase,
         attempts=call.attempts,
         retried_usage=_retried(call),
+        output_mode=call.output_mode,
+        tier=call.tier,
         conversation=conversation if is_remembered else f"{conversation}#aside",
         message=response.message,
         sequence=sequence,

@@ -40,7 +40,12 @@ from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
 from minions.engine.services.budget import CallReservation
-from minions.engine.services.pricing import context_tokens_of, expect_price, with_cost
+from minions.engine.services.pricing import (
+    context_tokens_of,
+    expect_price,
+    own_context_tokens,
+    with_cost,
+)
 from minions.engine.services.retry import (
     AttemptsOutcome,
     checked_result,
@@ -74,6 +79,8 @@ def _with(
         phase=call.phase,
         summarises=call.summarises,
         is_of_session=call.is_of_session,
+        output_mode=call.output_mode,
+        tier=call.tier,
         layout=call.layout,
         status=status,
         response=response,
@@ -322,7 +329,7 @@ class ModelCalls:
         """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
         prompt, services = call.prompt, self.view.context.scope.services
         model = model_of(self.factory)
-        own = model.capabilities.context_tokens if model is not None else None
+        own = own_context_tokens(model, services)
         characters = sum(len(message.content or "") for message in prompt.messages)
         is_short = characters < _SHORTEST_CONTEXT * CHARACTERS_PER_TOKEN
         if is_short and prompt.options.context_tokens is None and own is None:

@@ -5,11 +5,11 @@ How a logical call is made of attempts stands in `model_calls`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import evolve
 from returns.pipeline import is_successful
-from returns.result import Result, Success
+from returns.result import Failure, Result, Success
 
 from minions.contracts.call_executors import ModelCallExecutor, ModelCallExecutorFactory
 from minions.contracts.calls import (
@@ -18,10 +18,14 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelFailure,
+    ModelOptions,
     OutputParser,
     Prompt,
 )
 from minions.contracts.context import RunContext
+from minions.contracts.errors import OUTPUT_TRUNCATED
+from minions.contracts.instructions import OutputMode
+from minions.contracts.messages import MessageRole, user
 from minions.engine.calls.completion_instructions import instruction_in
 from minions.engine.services.retry import checked_result
 
@@ -38,9 +42,23 @@ __all__ = [
 class ModelCallExecutors:
     """The `ModelCallExecutorFactory` for one model; knows what its server can be trusted with."""
 
-    def __init__(self, model: ChatModel | Callable[[], ChatModel]) -> None:
-        """Take the model, or a way to it that is asked at the first call."""
+    def __init__(
+        self,
+        model: ChatModel | Callable[[], ChatModel],
+        *,
+        options: ModelOptions | None = None,
+        tiers: Sequence[ModelCallExecutors] = (),
+    ) -> None:
+        """Take the model, or a way to it that is asked at the first call.
+
+        Args:
+            options: Of its calls, where it is the tier of another; None: those of the step.
+            tiers: The models that are asked after it where its output does not fit or its server
+                fails.
+        """
         self._source = model
+        self.options = options
+        self.tiers = tuple(tiers)
         self._executor: DefaultModelCallExecutor | None = None
 
     @property
@@ -101,17 +119,43 @@ class DefaultModelCallExecutor(ModelCallExecutor):
         self, call: ModelCall, context: RunContext
     ) -> Result[ModelCallResponse, ModelFailure]:
         """Send the prompt once."""
+        prompt = folded(call.prompt) if call.prompt.folds_system else call.prompt
         outcome = checked_result(
-            self.model.complete, await self.model.complete(call.prompt, context.delta_sink)
+            self.model.complete, await self.model.complete(prompt, context.delta_sink)
         )
         if not is_successful(outcome):
-            return outcome
+            return outcome.lash(lambda failure: Failure(_of_forced_call(call.prompt, failure)))
         response = outcome.unwrap()
         if response.completion_instruction is None and response.text:
             instruction = instruction_in(response.text, besides=_declared(call.prompt))
             if instruction is not None:
                 return Success(evolve(response, completion_instruction=instruction))
         return outcome
+
+
+def folded(prompt: Prompt) -> Prompt:
+    """The prompt without system messages: their text begins the first message of the user."""
+    is_system = [each.role is MessageRole.SYSTEM for each in prompt.messages]
+    told = [each.content for each in prompt.messages if each.role is MessageRole.SYSTEM]
+    others = [each for each, is_told in zip(prompt.messages, is_system, strict=True) if not is_told]
+    text = "\n\n".join(filter(None, told))
+    if not text:
+        return prompt
+    if others and others[0].role is MessageRole.USER:
+        said = others.pop(0)
+        first = evolve(said, content=f"{text}\n\n{said.content or ''}")
+    else:
+        first = user(text)
+    return evolve(prompt, messages=(first, *others))
+
+
+def _of_forced_call(prompt: Prompt, failure: ModelFailure) -> ModelFailure:
+    """The failure; where a call was to be forced and none had begun before the cut, named so."""
+    request = prompt.output_request
+    is_forced = request is not None and request.mode is OutputMode.TOOLS
+    if not is_forced or failure.code != OUTPUT_TRUNCATED or failure.has_begun_call:
+        return failure
+    return evolve(failure, code="no-tool-call", text=None)
 
 
 def _declared(prompt: Prompt) -> Collection[str]:

@@ -1,11 +1,13 @@
-"""From an answer to the declared output: read it, constrain one call, repair once, or refuse."""
+"""From an answer to the declared output, rung by rung: read it, constrain one call, repair once;
+where the server holds answers to nothing also single fields and groups of them. Or refuse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias, cast
 
-from attrs import frozen
+from attrs import field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -15,13 +17,19 @@ from minions.contracts.calls import (
     OutputInstructions,
     OutputMode,
     OutputParser,
-    OutputRequest,
 )
-from minions.contracts.errors import FailureInfo
+from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
+from minions.contracts.instructions import OutputRung
+from minions.contracts.json_values import JsonValue, is_unfinished_json
 from minions.contracts.memory import MemorySnapshot
-from minions.contracts.messages import Message, user
+from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, user
+from minions.contracts.output import checked_output
+from minions.contracts.schema import SchemaValidator
+from minions.contracts.schema_words import schema_words
+from minions.engine.calls.output_modes import OutputModes
+from minions.engine.calls.output_parts import ObjectParts
 
-__all__ = ["Answer", "OutputLadder"]
+__all__ = ["Answer", "Ask", "OutputLadder", "rung_of"]
 
 
 @frozen(kw_only=True)
@@ -34,66 +42,272 @@ class Answer:
     """As it stands in the conversation."""
     mark: MemorySnapshot
     """The conversation before the answer."""
+    phase: str = "model"
     mode: OutputMode | None = None
     """How it was constrained; None: it was not."""
+    is_strict: bool = False
+    """Whether it was constrained by a strict schema."""
+    usage: TokenUsage = field(factory=TokenUsage)
+    """Of its call, with all attempts."""
 
 
-Ask: TypeAlias = Callable[[str, OutputRequest | None], Awaitable[Result[Answer, FailureInfo]]]
-"""One more model call: phase and constraint to an answer."""
+class Ask(Protocol):
+    """One more model call: from a phase, and what constrains it, to an answer."""
+
+    async def __call__(
+        self,
+        phase: str,
+        form: OutputInstructions[object] | None,
+        *,
+        is_last: bool = False,
+        max_output_tokens: int | None = None,
+    ) -> Result[Answer, FailureInfo]:
+        """Make the call.
+
+        Args:
+            form: The output that the answer is constrained to; None: the answer is free.
+            is_last: Whether it is made although a limit is reached.
+            max_output_tokens: More room than the recipe says; None: as it says.
+        """
+
+
 Say: TypeAlias = Callable[[Message], Awaitable[None]]
 """Appends a message to the conversation and records it."""
 TakeBack: TypeAlias = Callable[[MemorySnapshot], Awaitable[None]]
 """Forget the conversation since that mark."""
+Tell: TypeAlias = Callable[[str, Answer, OutputFailure | None], None]
+"""Tells what a rung gave: its name, the answer, and why that is not the output."""
+
+_RUNGS: dict[OutputMode | None, str] = {
+    None: "answer",
+    OutputMode.JSON_SCHEMA: "constrained",
+    OutputMode.JSON: "json",
+    OutputMode.TOOLS: "tools",
+    OutputMode.MD_JSON: "prompt",
+}
+
+
+def rung_of(phase: str, mode: OutputMode | None) -> str:
+    """The rung of a call: how it was constrained, or what it is to mend."""
+    return phase if phase in ("repair", "fields", "split", "tier") else _RUNGS[mode]
 
 
 @frozen(kw_only=True)
 class OutputLadder:
-    """Wrong output costs at most three requests: the answer, one constrained, one repair."""
+    """Wrong output costs at most three requests: the answer, one constrained, one repair. A server
+    that was seen not to hold answers to a form is asked for fields, and for groups of fields, too.
+    """
 
     instructions: OutputInstructions[object]
     parser: OutputParser
-    constraint: OutputRequest | None
-    """None where the model's server takes none."""
+    modes: OutputModes
+    constrains: bool
+    """Whether a request can be constrained at all."""
+    has_own_room: bool
+    """Whether the recipe says how long an answer may be."""
     ask: Ask
     say: Say
     take_back: TakeBack
     calls_left: Callable[[], int]
+    tell: Tell
 
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
         read = self._read(answer)
-        if not is_successful(read) and answer.mode is None and self.constraint is not None:
+        if not is_successful(read) and answer.mode is None and self.constrains:
             if self.calls_left() < 1:
                 return Failure(_refused(read.failure(), "no model call is left to ask again"))
             # The free answer is forgotten: it would only teach the model its own mistake.
             await self.take_back(answer.mark)
-            asked = await self.ask("final", self.constraint)
+            asked = await self.ask("final", self.instructions)
+            if not is_successful(asked):
+                return Failure(asked.failure())
+            answer = asked.unwrap()
+            read = self._read(answer)
+        if not is_successful(read) and _is_cut(answer):
+            asked = await self._asked_again(answer)
             if not is_successful(asked):
                 return Failure(asked.failure())
             answer = asked.unwrap()
             read = self._read(answer)
         if is_successful(read):
             return Success(read.unwrap())
-        return await self._repair(read.failure())
+        return await self._mended(answer, read.failure())
 
-    async def _repair(self, failure: OutputFailure) -> Result[object, FailureInfo]:
-        if self.calls_left() < 1:
-            return Failure(_refused(failure, "no model call is left to repair it"))
+    async def _asked_again(self, answer: Answer) -> Result[Answer, FailureInfo]:
+        """The whole answer in place of one that was cut off; what was cut is not repaired."""
+        is_at_limit = answer.raw.finish_reason == CUT_AT_LIMIT
+        if (is_at_limit and self.has_own_room) or self.calls_left() < 1:
+            return Failure(_truncated("raise max_output_tokens, or ask for less"))
+        await self.take_back(answer.mark)
+        room = 4 * max(256, answer.raw.usage.output_tokens) if is_at_limit else None
+        asked = await self.ask(answer.phase, self.instructions, max_output_tokens=room)
+        if is_successful(asked) and _is_cut(asked.unwrap()):
+            read = self._read(asked.unwrap())
+            if not is_successful(read):
+                return Failure(_truncated("it was asked for twice"))
+        return asked
+
+    async def _mended(self, answer: Answer, failure: OutputFailure) -> Result[object, FailureInfo]:
+        """The output after repair, single fields, and groups of them, as far as these apply."""
+        self._note(answer, failure)
+        tried, last = "", failure
+        begun = self.calls_left()
+        for rung, mend in (
+            (OutputRung.REPAIR, self._repaired),
+            (OutputRung.FIELDS, self._with_fields),
+            (OutputRung.SPLIT, self._by_groups),
+        ):
+            if not self._has(rung):
+                continue
+            if self._is_spent(rung, begun - self.calls_left(), answer):
+                break
+            if self.calls_left() < 1:
+                return Failure(_refused(last, tried or "no model call is left to repair it"))
+            mended = await mend(answer, last)
+            if mended is None:
+                continue
+            if is_successful(mended):
+                return Success(mended.unwrap())
+            lost = mended.failure()
+            if isinstance(lost, FailureInfo):
+                return Failure(lost)
+            tried, last = _TRIED[rung], lost
+        return Failure(_refused(last, tried or "it is not to be repaired"))
+
+    def _has(self, rung: OutputRung) -> bool:
+        """Whether the rung is used: as declared, else more than a repair only where answers are
+        held to nothing.
+        """
+        declared = self.modes.declared.output_rungs
+        if declared is not None:
+            return rung in declared
+        return rung is OutputRung.REPAIR or self.modes.binds is False
+
+    def _is_spent(self, rung: OutputRung, made: int, answer: Answer) -> bool:
+        """Whether the rung would be more than three requests: more is for servers that are known
+        to need it, and where it is declared.
+
+        Args:
+            made: Requests since the answer.
+        """
+        if self.modes.is_unbound or self.modes.declared.output_rungs is not None:
+            return False
+        before = 2 if answer.phase == "final" else 1
+        return rung is OutputRung.SPLIT or before + made >= _MOST_REQUESTS
+
+    async def _repaired(self, _: Answer, failure: OutputFailure) -> _Mended:
         await self.say(user(_repair_words(failure)))
-        asked = await self.ask("repair", self.constraint)
+        asked = await self.ask("repair", self.instructions)
         if not is_successful(asked):
             return Failure(asked.failure())
-        read = self._read(asked.unwrap())
+        answer = asked.unwrap()
+        read = self._read(answer)
         if is_successful(read):
             return Success(read.unwrap())
-        return Failure(_refused(read.failure(), "the model was asked to repair it once"))
+        if _is_cut(answer):
+            return Failure(_truncated("it was asked to be repaired"))
+        return Failure(read.failure())
 
-    def _read(self, answer: Answer) -> Result[object, OutputFailure]:
-        return self.parser.parse(self.instructions, answer.raw, answer.mode)
+    async def _with_fields(self, _: Answer, failure: OutputFailure) -> _Mended | None:
+        """What is right is kept, and only the other fields are asked for; None: it is all or
+        nothing.
+        """
+        parts = ObjectParts.of(self.instructions)
+        value = failure.value
+        if parts is None or not isinstance(value, Mapping):
+            return None
+        right, wrong = parts.right_fields(value), parts.wrong_fields(value)
+        if not right or not wrong:
+            return None
+        return await self._asked_for(parts, [wrong], "fields", right)
+
+    async def _by_groups(self, answer: Answer, _: OutputFailure) -> _Mended | None:
+        """A group of fields at a time, from the question on; None: there are too few of them."""
+        parts = ObjectParts.of(self.instructions)
+        groups = parts.groups() if parts is not None else ()
+        if parts is None or not groups or self.calls_left() < len(groups):
+            return None
+        await self.take_back(answer.mark)
+        return await self._asked_for(parts, groups, "split", {})
+
+    async def _asked_for(
+        self,
+        parts: ObjectParts,
+        groups: Sequence[tuple[str, ...]],
+        phase: str,
+        known: Mapping[str, JsonValue],
+    ) -> _Mended:
+        found = dict(known)
+        for names in groups:
+            form = parts.only(names)
+            await self.say(user(_field_words(form)))
+            asked = await self.ask(phase, form)
+            if not is_successful(asked):
+                return Failure(asked.failure())
+            read = self._read(asked.unwrap(), form)
+            if not is_successful(read):
+                return Failure(read.failure())
+            found |= cast("dict[str, JsonValue]", read.unwrap())
+        validator = SchemaValidator(parts.schema)
+        whole = checked_output(self.instructions, validator, parts.merged(found))
+        return Success(whole.unwrap()) if is_successful(whole) else Failure(whole.failure())
+
+    def _read(
+        self, answer: Answer, form: OutputInstructions[object] | None = None
+    ) -> Result[object, OutputFailure]:
+        read = self.parser.parse(form or self.instructions, answer.raw, answer.mode)
+        failure = None if is_successful(read) else read.failure()
+        self.tell(rung_of(answer.phase, answer.mode), answer, failure)
+        return read
+
+    def _note(self, answer: Answer, failure: OutputFailure) -> None:
+        """Learn from an answer that no server gives that holds it to the form."""
+        is_unformed = failure.value is None and not failure.errors
+        has_called = bool(answer.raw.tool_calls)
+        if answer.mode is OutputMode.TOOLS and has_called:
+            return
+        if is_unformed or (answer.is_strict and failure.errors):
+            self.modes.note_ignored(answer.mode)
+
+
+_Mended: TypeAlias = Result[object, FailureInfo | OutputFailure]
+"""The output; why the step fails; or why the answer is not the output, and the next rung is due."""
+
+_MOST_REQUESTS: Final = 3
+"""Requests of one output, unless more are known to be needed."""
+
+_TRIED = {
+    OutputRung.REPAIR: "the model was asked to repair it once",
+    OutputRung.FIELDS: "the model was asked for the wrong fields alone",
+    OutputRung.SPLIT: "the model was asked for its fields in groups",
+}
+
+
+def _is_cut(answer: Answer) -> bool:
+    """Whether the answer stops before its end: then its form is not what is wrong with it."""
+    calls = answer.raw.tool_calls
+    text = calls[0].arguments if calls else answer.raw.text or ""
+    return answer.raw.finish_reason == CUT_AT_LIMIT or is_unfinished_json(text)
+
+
+def _truncated(what: str) -> FailureInfo:
+    return FailureInfo(
+        code=OUTPUT_TRUNCATED,
+        message=f"The answer was cut off before its JSON ended: {what}.",
+        suggestions=("raise max_output_tokens",),
+    )
 
 
 def _repair_words(failure: OutputFailure) -> str:
     return f"{failure.message}\nAnswer again with the corrected JSON value only, no explanation."
+
+
+def _field_words(form: OutputInstructions[object]) -> str:
+    return (
+        "Answer now with one JSON object of just these fields, no explanation:\n"
+        f"{schema_words(form.json_schema())}"
+    )
 
 
 def _refused(failure: OutputFailure, what: str) -> FailureInfo:

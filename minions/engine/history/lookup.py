@@ -63,6 +63,7 @@ from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.events import EventMaker
 from minions.engine.history.keys import base_key, execution_key
+from minions.engine.history.output_rungs import RungCount, rungs_in
 from minions.engine.history.run_items import LoopItems, loops_in
 from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.history.run_states import executed_runs, with_states
@@ -173,6 +174,8 @@ class RunDetail:
     """The faults of a rejected run, in file order, without lines of the recipe's text."""
     prompts: tuple[SentPrompt, ...] = ()
     """In the order they were sent, as far as their sections are recorded."""
+    rungs: tuple[RungCount, ...] = ()
+    """How the outputs of its steps were asked for, and which answers were valid."""
     loops: Mapping[str, LoopItems] = field(factory=dict)
     """The items of each loop, by the id of its step."""
     changed_files: tuple[str, ...] = ()
@@ -317,6 +320,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
             sorted([*_notes(entries), *_rollback_notes(rows)], key=lambda note: note.position)
         ),
         prompts=tuple(prompts_in(entries)),
+        rungs=rungs_in(entries),
         loops=loops_in(entries, is_running=run.status == RunState.RUNNING),
         changed_files=tuple(sorted(_changed_files(all_rows))),
     )

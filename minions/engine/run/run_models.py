@@ -51,7 +51,11 @@ class RunModels:
     @property
     def names(self) -> str | None:
         """Which models answer, as far as is known; None when none is needed."""
-        names = dict.fromkeys(factory.model.name for factory in self._factories.values())
+        names = dict.fromkeys(
+            each.model.name
+            for factory in self._factories.values()
+            for each in (factory, *factory.tiers)
+        )
         return ", ".join(names) or None
 
     def of(self, step: Step[object]) -> ModelCallExecutorFactory:
@@ -72,14 +76,23 @@ class RunModels:
                 and its price not known.
         """
         if self._own_factory is None:
-            model = self._executors(config).model
-            check_price(model, self._context.progress.budget, self._context.scope.services)
+            factory = self._executors(config)
+            for each in (factory, *factory.tiers):
+                check_price(each.model, self._context.progress.budget, self._context.scope.services)
 
     def _executors(self, config: ModelConfig) -> ModelCallExecutors:
         factory = self._factories.get(config)
         if factory is None:
-            factory = self._factories[config] = ModelCallExecutors(self._source(config))
+            model = self._source(config)
+            tiers = [self._tier(each) for each in config.tiers or ()]
+            # A model that a command has chosen answers in place of all.
+            others = [each for each in tiers if each.model is not model]
+            factory = ModelCallExecutors(model, tiers=others)
+            self._factories[config] = factory
         return factory
+
+    def _tier(self, config: ModelConfig) -> ModelCallExecutors:
+        return ModelCallExecutors(self._source(config), options=self._options_of(config))
 
     def _model_config(self, step: Step[object]) -> ModelConfig:
         return self._built.model_config(self._context.scope.base_model, step.id)
@@ -152,7 +165,9 @@ class RunModels:
 
     def options(self, step: Step[object]) -> ModelOptions:
         """What goes with each call of the step."""
-        config = self._model_config(step)
+        return self._options_of(self._model_config(step))
+
+    def _options_of(self, config: ModelConfig) -> ModelOptions:
         options = self._options.get(config)
         if options is None:
             source = self._source
@@ -165,4 +180,12 @@ def _asked(config: ModelConfig) -> JsonValue:
     """What decides the answers: whether they are cached does not."""
     known = encode(config)
     assert isinstance(known, dict)  # noqa: S101  # of an attrs class
-    return {name: known[name] for name in known if name != "cache"}
+    return {
+        name: known[name]
+        for name in known
+        if name != "cache" and (name not in _LATER or known[name] is not None)
+    }
+
+
+_LATER = frozenset({"output_ladder", "tiers"})
+"""Settings that are left out where they are not said: keys of before stay as they are."""

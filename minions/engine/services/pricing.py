@@ -10,7 +10,7 @@ from minions.contracts.messages import TokenUsage
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services
 
-__all__ = ["check_price", "context_tokens_of", "expect_price", "with_cost"]
+__all__ = ["check_price", "context_tokens_of", "expect_price", "own_context_tokens", "with_cost"]
 
 _ONE_OF_EACH = TokenUsage(input_tokens=1, output_tokens=1)
 
@@ -66,7 +66,7 @@ def context_tokens_of(
     model: ChatModel | None, options: ModelOptions, services: Services
 ) -> int | None:
     """The most tokens of a prompt that the model takes, as configured or listed; None: unknown."""
-    own = model.capabilities.context_tokens if model is not None else None
+    own = own_context_tokens(model, services)
     configured = own if options.context_tokens is None else options.context_tokens
     if configured is not None or model is None or services.prices is None:
         return configured
@@ -75,6 +75,16 @@ def context_tokens_of(
     except Exception as error:  # noqa: BLE001  # as for prices
         services.log.warning("context_unknown", model=model.name, error=words_of(error))
         return None
+
+
+def own_context_tokens(model: ChatModel | None, services: Services) -> int | None:
+    """What the operator says of the model's context, else what its server told a probe."""
+    if model is None:
+        return None
+    own = model.capabilities.context_tokens
+    if own is not None or (profile := services.profiles.find(model)) is None:
+        return own
+    return profile.context_tokens
 
 
 def _cost(usage: TokenUsage, model: ChatModel | None, services: Services) -> float | None:

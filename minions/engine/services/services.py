@@ -18,6 +18,7 @@ from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal import Journal
 from minions.contracts.metrics import Metrics
+from minions.contracts.model_profiles import ProfileBook
 from minions.contracts.runtime import (
     BlockingCalls,
     Clock,
@@ -34,6 +35,7 @@ from minions.contracts.step_cache import StepCache
 from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.output_parsing import TextOutputParser
+from minions.engine.services.profile_memory import MemoryProfiles
 from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name
 
@@ -96,6 +98,9 @@ class Services:
     """The prices of model calls; None: the cost is known only where the server reports it."""
     cache: StepCache | None = None
     """Where outputs of steps with `cache: true` are stored; None: nowhere."""
+    profiles: ProfileBook = field(factory=MemoryProfiles)
+    """What servers were measured or seen to do with their models; the default knows nothing at
+    first, and forgets with the process."""
     log: Log = field(factory=NullLog)
     metrics: Metrics = field(factory=Metrics)
     """Is told of runs, steps and calls that end; the default counts nothing."""
@@ -119,6 +124,9 @@ class Services:
     """What runs may spend together: all runs with the same object share its budgets of sessions,
     users and days. None: there are none."""
     lease_ttl_s: float = 60.0
+    cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
+    """Until when models are passed over whose servers failed, by base URL and name, on the clock's
+    monotonic time; for steps that have another model."""
     executing: set[str] = field(factory=set, repr=False, eq=False)
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does
     not tell two executions of one process apart."""

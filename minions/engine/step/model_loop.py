@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from attrs import evolve, field, frozen
+from attrs import Factory, evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -15,6 +15,7 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelOptions,
+    OutputFailure,
     OutputInstructions,
     OutputMode,
     OutputRequest,
@@ -29,23 +30,34 @@ from minions.contracts.errors import (
     FailureInfo,
     StepFailedError,
 )
-from minions.contracts.facts import MessageRecorded, Rollback
+from minions.contracts.events import OutputChecked
+from minions.contracts.facts import MessageRecorded, ModelCallFact, Rollback
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import MemorySnapshot
-from minions.contracts.messages import CUT_AT_LIMIT, Message, assistant, tool_result, user
+from minions.contracts.messages import (
+    CUT_AT_LIMIT,
+    Message,
+    TokenUsage,
+    assistant,
+    tool_result,
+    user,
+)
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.model_executors import model_of
+from minions.engine.calls.model_tiers import ModelTiers
 from minions.engine.calls.output_ladder import Answer, OutputLadder
+from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.result_reader import ResultReader, has_long_result
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import FINAL_ANSWER, DefaultStepCompletionChain, budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY
+from minions.engine.services.pricing import with_cost
 from minions.engine.step.conversation_window import ConversationWindow
 from minions.engine.step.ending import Ending
 
@@ -61,6 +73,22 @@ _ANSWER_NOW: Final = (
     "tool."
 )
 _GO_ON: Final = "The step is not complete yet. Continue; when it is complete, say `status: done`."
+
+
+INVALID_OUTPUT: Final = "invalid-output"
+
+_ENDLESS: Final = 4096
+"""Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
+
+
+@frozen(kw_only=True)
+class _LostCall:
+    """A model call without an answer."""
+
+    info: FailureInfo
+    usage: TokenUsage = field(factory=TokenUsage)
+    request: OutputRequest | None = None
+    """How the answer was to be constrained."""
 
 
 @frozen(kw_only=True)
@@ -79,6 +107,20 @@ class ModelLoop:
     """What the prompts of the conversation begin with."""
     window: ConversationWindow | None = None
     """Cuts each prompt to the bound of the step; None: there is no bound."""
+    tiers: ModelTiers = field(
+        init=False, default=Factory(lambda self: self._open_tiers(), takes_self=True)
+    )
+    """Which of its models is asked, and how."""
+
+    def _open_tiers(self) -> ModelTiers:
+        services = self.view.context.scope.services
+        factory = self.model_call_executor_factory
+        return ModelTiers.of(factory, self.options, self.capabilities, services)
+
+    @property
+    def modes(self) -> OutputModes:
+        """How output is asked for, as far as is known of the present model's server."""
+        return self.tiers.current.modes
 
     async def run(self) -> Ending:
         """Until a link decides, the budget is spent, or a call fails for good."""
@@ -95,6 +137,8 @@ class ModelLoop:
 
     async def _keep_answers(self) -> None:
         """Store the answers of the step that succeeded, where the model says `cache: true`."""
+        if self.tiers.index:  # the answers are not the first model's alone
+            return
         calls = [call for call in self.trace.model_calls if call.prompt.options.cache]
         model = model_of(self.model_call_executor_factory)
         cache = AnswerCache.of(calls[0].prompt, model, self.view) if calls else None
@@ -112,7 +156,7 @@ class ModelLoop:
     async def _answered_at_limit(self, ending: Ending) -> Ending:
         """The output of one more call, without tools; the ending as it was if that gives none."""
         await self._say(user(_ANSWER_NOW))
-        asked = await self._ask("last", self._constraint(), is_last=True)
+        asked = await self._ask("last", self.output, is_last=True)
         if not is_successful(asked):
             return self._given_up(ending, asked.failure().message)
         answer = asked.unwrap()
@@ -141,8 +185,7 @@ class ModelLoop:
 
     async def _until_end(self) -> Ending:
         chain = self.step.completion_chain or _DEFAULT_CHAIN
-        constraint = self._constraint()
-        first = constraint if self._constrains_every_call() else None
+        first = self.output if self._constrains_every_call(self.modes.tools_with_schema) else None
         if (problem := await self._take_up()) is not None:
             return Ending(error=problem)
         while True:
@@ -155,7 +198,7 @@ class ModelLoop:
                 return Ending(error=problem)
             verdict = self._judge(chain)
             if verdict.verdict is Verdict.COMPLETE:
-                return await self._finish(answer, verdict, constraint)
+                return await self._finish(answer, verdict)
             if verdict.verdict is Verdict.FAILED:
                 return Ending(error=_failure_of(verdict), completion=verdict)
             if self._only_answers():
@@ -186,17 +229,42 @@ class ModelLoop:
 
     # --- calls ----------------------------------------------------------------------------
 
-    def _constraint(self) -> OutputRequest | None:
-        mode = self.capabilities.output_mode
-        if self.output is None or mode is None:
+    def _request(
+        self, form: OutputInstructions[object] | None, mode: OutputMode | None
+    ) -> OutputRequest | None:
+        """What constrains an answer to that form; None: nothing does."""
+        if form is None or mode is None:
             return None
-        return self.view.context.scope.services.parser.request(self.output, mode)
+        request = self.view.context.scope.services.parser.request(form, mode)
+        if request is None or self.modes.is_strict or not request.is_strict:
+            return request
+        return request.without_strict()
 
-    def _constrains_every_call(self) -> bool:
+    def _usual_mode(self, phase: str) -> OutputMode | None:
+        """How the call would be constrained if nothing was measured: what its row need not say."""
+        declared = self.tiers.current.capabilities
+        if phase == "model" and not self._constrains_every_call(declared.tools_with_schema):
+            return None
+        request = self._request(self.output, declared.output_mode)
+        return None if request is None else request.mode
+
+    def _recorded(self, key: str) -> ModelCallFact | None:
+        """The call as an earlier execution of the run recorded it; None: it did not."""
+        entry = self.view.context.scope.recorded("model_call", key)
+        return entry.fact if entry and isinstance(entry.fact, ModelCallFact) else None
+
+    def _mode_of(self, recorded: ModelCallFact, phase: str) -> OutputMode | None:
+        """How the recorded answer was constrained."""
+        said = recorded.output_mode
+        if said is None:
+            return self._usual_mode(phase)
+        return next((mode for mode in OutputMode if mode.value == said), None)
+
+    def _constrains_every_call(self, takes_both: bool) -> bool:
         """At once where no tools could be lost; with tools first the free answer, then the rest."""
         if self.step.completion_criteria.mode is CompletionMode.SIGNAL:
             return False
-        return self.capabilities.tools_with_schema or not self.view.tools.names
+        return takes_both or not self.view.tools.names
 
     def _specs(self) -> tuple[ToolSpec, ...]:
         return tuple(tool.spec for tool in self._reading_view().tools)
@@ -209,50 +277,110 @@ class ModelLoop:
         return self.view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
 
     async def _ask(
-        self, phase: str, constraint: OutputRequest | None, *, is_last: bool = False
+        self,
+        phase: str,
+        form: OutputInstructions[object] | None,
+        *,
+        is_last: bool = False,
+        max_output_tokens: int | None = None,
     ) -> Result[Answer, FailureInfo]:
+        """One answer to the conversation so far; asked for in the next way where the server refuses
+        one, and once more where it had too little room.
+        """
+        room, first = max_output_tokens, None
+        while True:
+            request = self._request(form, self.modes.mode)
+            asked = await self._asked(phase, form, request, is_last=is_last, room=room)
+            if is_successful(asked):
+                self.modes.note_answer()
+                return Success(asked.unwrap())
+            lost = asked.failure()
+            first = first or lost.info
+            can_ask = not is_last and self.trace.calls_left > 0
+            if can_ask and self.output is not None and room is None:
+                room = self._more_room(lost)
+                if room is not None:
+                    continue
+            if can_ask and self.tiers.fall_back(lost.info.code):
+                first = None
+                continue
+            if not can_ask or not self.modes.give_up(lost.info, lost.request):
+                is_guess = lost.info.code == "bad-request" == first.code
+                return Failure(first if is_guess else lost.info)
+
+    def _more_room(self, lost: _LostCall) -> int | None:
+        """Tokens for another try at an answer that was cut off where the recipe says no limit.
+
+        None: it has a limit, or the model does not come to an end.
+        """
+        used = lost.usage.output_tokens
+        is_cut = lost.info.code == OUTPUT_TRUNCATED
+        has_limit = self.tiers.current.options.max_output_tokens is not None
+        if not is_cut or has_limit or used >= _ENDLESS:
+            return None
+        return 4 * max(used, 256)
+
+    async def _asked(
+        self,
+        phase: str,
+        form: OutputInstructions[object] | None,
+        request: OutputRequest | None,
+        *,
+        is_last: bool,
+        room: int | None,
+    ) -> Result[Answer, _LostCall]:
         """One logical model call with the conversation so far."""
         view = self.view
-        keeps_tools = phase == "model" and not (constraint and constraint.mode is OutputMode.TOOLS)
-        prompt = Prompt(
-            view.memory.prompt_messages(view.conversation_id),
-            self.options,
-            self.output,
-            tools=self._specs() if keeps_tools else (),
-            output_request=constraint,
-        )
+        prompt = self._prompt(phase, form, request, room)
         layout = self.layout
         if self.window is not None:
             fitted = await self.window.fit(prompt, layout)
             if not is_successful(fitted):
-                return Failure(fitted.failure())
+                return Failure(_LostCall(info=fitted.failure()))
             prompt, layout = fitted.unwrap()
         if not is_last and self.trace.calls_left < 1:  # used up by another conversation
             spent = budget_spent(self.trace.picture())
-            return Failure(FailureInfo(code=spent.code, message=spent.reason))
+            return Failure(_LostCall(info=FailureInfo(code=spent.code, message=spent.reason)))
         mark = view.memory.take_snapshot(view.conversation_id)
         if view.live_conversation is not None:
             view.live_conversation.mark(mark.position)
         key = self.trace.reserve_model_key(phase)
-        call = ModelCall(key=key, prompt=prompt, phase=phase, layout=layout)
+        recorded = self._recorded(key)
+        if recorded is not None:
+            self.tiers.index = recorded.tier or 0
+        if recorded is not None and self.output is not None:
+            request = self._request(form or self.output, self._mode_of(recorded, phase))
+            prompt = evolve(prompt, output_request=request)
+        call = ModelCall(
+            key=key,
+            prompt=prompt,
+            phase=phase,
+            layout=layout,
+            output_mode=self._unusual_mode(phase, request),
+            tier=self.tiers.index or None,
+        )
         calls = ModelCalls(
             view=view,
-            factory=self.model_call_executor_factory,
+            factory=self.tiers.current.factory,
             trace=self.trace,
             keeps_cut_text=view.live_conversation is not None,
             refuses=self.step.at_limit != "answer",
         )
-        is_call_for_schema = constraint is not None and constraint.mode is OutputMode.TOOLS
+        is_call_for_schema = request is not None and request.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)
         if done.status is CallStatus.FAILED or done.response is None:
             self.trace.add_model_call(done)
             assert done.failure is not None  # noqa: S101  # FAILED carries its failure
-            return Failure(done.failure.info())
+            lost = _LostCall(info=done.failure.info(), usage=done.failure.usage, request=request)
+            return Failure(lost)
         answer = Answer(
             raw=done.response,
             response=done.response,
             mark=mark,
-            mode=constraint.mode if constraint else None,
+            phase=phase,
+            mode=request.mode if request else None,
+            is_strict=request is not None and request.is_strict,
+            usage=done.usage,
         )
         if is_call_for_schema:
             answer = evolve(answer, response=await self._as_text(done.response))
@@ -261,6 +389,33 @@ class ModelLoop:
         if answer.raw.finish_reason == CUT_AT_LIMIT and view.live_conversation is not None:
             await view.context.warn(OUTPUT_TRUNCATED, _TRUNCATED.format(view.address))
         return Success(answer)
+
+    def _prompt(
+        self,
+        phase: str,
+        form: OutputInstructions[object] | None,
+        request: OutputRequest | None,
+        room: int | None,
+    ) -> Prompt:
+        keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
+        options = self.tiers.current.options
+        return Prompt(
+            self.view.memory.prompt_messages(self.view.conversation_id),
+            options if room is None else evolve(options, max_output_tokens=room),
+            self.output if form is None else form,
+            tools=self._specs() if keeps_tools else (),
+            output_request=request,
+            folds_system=not self.modes.takes_system,
+        )
+
+    def _unusual_mode(self, phase: str, request: OutputRequest | None) -> str | None:
+        """How the call is constrained, where its row has to say so."""
+        if self.output is None:
+            return None
+        mode = None if request is None else request.mode
+        if mode is self._usual_mode(phase):
+            return None
+        return "text" if mode is None else mode.value
 
     async def _as_text(self, response: ModelCallResponse) -> ModelCallResponse:
         """The call of the output tool as text: no tool ever answers it."""
@@ -351,9 +506,7 @@ class ModelLoop:
 
     # --- the end ------------------------------------------------------------------------------
 
-    async def _finish(
-        self, answer: Answer, verdict: Completion, constraint: OutputRequest | None
-    ) -> Ending:
+    async def _finish(self, answer: Answer, verdict: Completion) -> Ending:
         """Validated output, or none: a COMPLETE verdict only opens this door."""
         final = self._final_arguments()
         if self.output is None:
@@ -361,16 +514,16 @@ class ModelLoop:
             return Ending(output=output, completion=verdict)
         if final is not None:
             answer = evolve(answer, mode=None, raw=evolve(answer.raw, message=assistant(final)))
-        ladder = OutputLadder(
-            instructions=self.output,
-            parser=self.view.context.scope.services.parser,
-            constraint=constraint,
-            ask=self._ask,
-            say=self._say,
-            take_back=self._take_back,
-            calls_left=lambda: self.trace.calls_left,
-        )
-        climbed = await ladder.climb(answer)
+        climbed = await self._ladder(self.output).climb(answer)
+        while _is_of_output(climbed) and self.trace.calls_left > 0:
+            if not self._can_pay_next(answer) or not self.tiers.advance():
+                break
+            await self._take_back(answer.mark)
+            asked = await self._ask("tier", self.output)
+            if not is_successful(asked):
+                climbed = Failure(asked.failure())
+                break
+            climbed = await self._ladder(self.output).climb(asked.unwrap())
         if not is_successful(climbed):
             if (
                 self.view.live_conversation is not None
@@ -378,6 +531,56 @@ class ModelLoop:
                 await self._take_back(answer.mark)
             return Ending(error=climbed.failure(), completion=verdict)
         return Ending(output=climbed.unwrap(), completion=verdict)
+
+    def _can_pay_next(self, answer: Answer) -> bool:
+        """Whether the next model may be asked: an answer as long as this one has to fit what is
+        left of the run's money.
+        """
+        context, model = self.view.context, self.tiers.next_model
+        most = context.progress.budget.max_cost_usd
+        if most is None or model is None:
+            return True
+        alike = with_cost(evolve(answer.raw.usage, cost_usd=None), model, context.scope.services)
+        spent = context.progress.budget.usage.cost_usd or 0.0
+        return spent + (alike.cost_usd or 0.0) <= most
+
+    def _ladder(self, output: OutputInstructions[object]) -> OutputLadder:
+        return OutputLadder(
+            instructions=output,
+            parser=self.view.context.scope.services.parser,
+            modes=self.modes,
+            constrains=self._request(output, self.modes.mode) is not None,
+            has_own_room=self.tiers.current.options.max_output_tokens is not None,
+            ask=self._ask,
+            say=self._say,
+            take_back=self._take_back,
+            calls_left=lambda: self.trace.calls_left,
+            tell=self._tell_checked,
+        )
+
+    def _tell_checked(self, rung: str, answer: Answer, failure: OutputFailure | None) -> None:
+        """Count and show what a rung gave."""
+        context, usage = self.view.context, answer.usage
+        model = model_of(self.tiers.current.factory)
+        name = model.name if model is not None else "own"
+        services = context.scope.services
+        services.metrics.output_checked(name, rung, usage.cost_usd, is_valid=failure is None)
+        if not context.scope.events.is_watched:
+            return
+        context.scope.events.publish(
+            OutputChecked(
+                run_id=context.run_id,
+                session_id=context.session_id,
+                timestamp=services.clock.now(),
+                step_id=self.view.step_id,
+                address=self.view.address,
+                rung=rung,
+                model=name,
+                is_valid=failure is None,
+                reason=failure.message if failure is not None else None,
+                usage=usage.to_json(),
+            )
+        )
 
     def _final_arguments(self) -> str | None:
         """What a `final_Answer` call in the newest batch was given."""
@@ -429,6 +632,11 @@ def _never_signals(step_id: str) -> FailureInfo:
         'step completion_criteria=CompletionCriteria(mode="text"); if it works in several turns, '
         'CompletionCriteria(mode="signal").',
     )
+
+
+def _is_of_output(climbed: Result[object, FailureInfo]) -> bool:
+    """Whether the model answered, and its answer is not the declared output."""
+    return not is_successful(climbed) and climbed.failure().code == INVALID_OUTPUT
 
 
 def _failure_of(verdict: Completion) -> FailureInfo:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.calls import ChatModel
+from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
+from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.model_endpoints import ModelApi
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.local_models import LocalModels, check_local_name, is_local
@@ -210,9 +211,7 @@ class Models:
 
         operator = operator_models(self._settings)
         endpoint = resolve_endpoint(name, config, self._environ, operator)
-        capabilities = endpoint.capabilities
-        if config.output_mode is not None:
-            capabilities = evolve(capabilities, output_mode=config.output_mode)
+        capabilities = _with_wishes(endpoint.capabilities, config)
         return _class_for(endpoint.api)(
             provider=endpoint.provider,
             model=endpoint.model,
@@ -247,11 +246,37 @@ def _class_for(api: ModelApi) -> Callable[..., ChatModel]:
             return GeminiModel
 
 
+def _with_wishes(capabilities: ModelCapabilities, config: ModelConfig) -> ModelCapabilities:
+    """The capabilities with the way to ask for output that the recipe says."""
+    if config.output_mode is not None:
+        capabilities = evolve(capabilities, output_mode=config.output_mode, is_mode_declared=True)
+    ladder = config.output_ladder
+    if ladder is None:
+        return capabilities
+    modes = tuple(mode for mode in OutputMode if mode.value in ladder)
+    modes = tuple(sorted(modes, key=lambda mode: ladder.index(mode.value)))
+    rungs = tuple(rung for rung in OutputRung if rung.value in ladder)
+    capabilities = evolve(capabilities, output_rungs=rungs)
+    if not modes:
+        return capabilities
+    return evolve(
+        capabilities, output_mode=modes[0], fallback_modes=modes[1:], is_mode_declared=True
+    )
+
+
 def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelConfig:
     """The configuration for the model `name`; server settings do not apply to another model."""
     if choice.override is None or name == config.name:
         return config
-    return evolve(config, name=name, base_url=None, api_key_env=None, output_mode=None)
+    return evolve(
+        config,
+        name=name,
+        base_url=None,
+        api_key_env=None,
+        output_mode=None,
+        output_ladder=None,
+        tiers=None,
+    )
 
 
 def _script_path(name: str, folder: Path) -> Path:

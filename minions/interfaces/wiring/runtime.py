@@ -33,6 +33,7 @@ from minions.interfaces.wiring.extensions import built_in_extensions, extended
 from minions.interfaces.wiring.folder_agents import FolderAgents
 from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.interfaces.wiring.prices import make_prices
+from minions.interfaces.wiring.profiles import user_profiles
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 
@@ -228,6 +229,8 @@ def make_runtime(
     if services is None:
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
         services = make_services(journal, log, make_prices(settings), cache, warn)
+        if not settings.no_store:
+            services = attrs.evolve(services, profiles=user_profiles())
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
     if services.file_restorer is None:
         services = attrs.evolve(services, file_restorer=LocalFileRestorer())

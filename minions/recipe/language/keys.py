@@ -11,6 +11,7 @@ from typing import Final
 
 from minions.contracts.calls import OutputMode
 from minions.contracts.executions import RunStatus
+from minions.contracts.instructions import OutputRung
 from minions.contracts.json_values import JsonValue
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.text.key_types import (
@@ -246,6 +247,14 @@ MODEL: Final = Table(
             "operator lists in `recipe_key_variables`.",
         ),
         choice_key("output_mode", "How a schema is sent to the server.", OutputMode),
+        Key(
+            name="output_ladder",
+            types=("array",),
+            shape={"items": {"enum": [each.value for each in (*OutputMode, *OutputRung)]}},
+            description="How output is asked for where the server refuses a way, in this order, "
+            "and what is done with an answer that does not fit: `repair`, `fields`, `split`. "
+            "Default: as the server's profile says.",
+        ),
         *later_keys("fallbacks tiers"),
     ),
 )

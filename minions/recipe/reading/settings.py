@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
 import attrs
@@ -12,6 +12,7 @@ from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import OutputMode
 from minions.contracts.context import Limits
 from minions.contracts.errors import Fault, MetadataError, UsageError
+from minions.contracts.instructions import OutputRung
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema, SchemaValidator
@@ -227,7 +228,9 @@ def _check_default(entry: Entry, schema: JsonSchema, report: Report) -> None:
 
 
 def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
-    """Model settings from a name or a mapping."""
+    """Model settings from a name or a mapping; of a list the first, with the others as tiers."""
+    if isinstance(node, SequenceNode):
+        return _read_tiers(node, catalog, report)
     if isinstance(node, ScalarNode):
         config = ModelConfig(name=_model_name(node, catalog, report))
         _check_server(config, {"name": node}, catalog, report)
@@ -244,6 +247,8 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
     values = section.values()
     if "output_mode" in values:
         values["output_mode"] = OutputMode(str(values["output_mode"]))
+    if "output_ladder" in values:
+        values["output_ladder"] = _read_ladder(section.items("output_ladder"), report)
     if (stop := values.get("stop")) is not None:
         texts = stop if isinstance(stop, list) else [stop]
         values["stop"] = tuple(str(text) for text in texts)
@@ -253,6 +258,36 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
     places = {name: entry.value for name, entry in section.entries.items()}
     _check_server(config, places, catalog, report)
     return config
+
+
+def _read_tiers(node: SequenceNode, catalog: Catalog, report: Report) -> ModelConfig:
+    if not node.items:
+        message = "the list of models is empty"
+        report(node.place.fault("bad-value", message, help="name one model or more"))
+        return ModelConfig()
+    for item in node.items:
+        if isinstance(item, SequenceNode):
+            report(item.place.fault("bad-value", "a model cannot be a list within a list"))
+            return ModelConfig()
+    first, *others = (read_model(item, catalog, report) for item in node.items)
+    for item, config in zip(node.items[1:], others, strict=True):
+        if config.name is None:
+            report(item.place.fault("bad-value", "a further model needs a name"))
+    return attrs.evolve(first, tiers=tuple(others) or None)
+
+
+def _read_ladder(items: Sequence[Node], report: Report) -> tuple[str, ...]:
+    """The rungs of a ladder; what is none of them, or stands twice, is reported."""
+    known = [each.value for each in (*OutputMode, *OutputRung)]
+    rungs: list[str] = []
+    for item in items:
+        name = str(to_plain(item))
+        if name not in known or name in rungs:
+            what = "stands twice" if name in rungs else "is no rung of the output ladder"
+            expected = f"expected some of {', '.join(known)}"
+            report(item.place.fault("bad-value", f"'{name}' {what}", help=expected))
+        rungs.append(name)
+    return tuple(rungs)
 
 
 def _check_server(

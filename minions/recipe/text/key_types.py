@@ -159,9 +159,20 @@ TEXTS: Final[JsonSchema] = {"items": {"type": "string"}}
 
 MODEL_KEY: Final = Key(
     name="model",
-    description="`provider/name`, a registered name, or a mapping with options.",
-    types=("string", "object"),
-    shape={"anyOf": [{"type": "string"}, {"$ref": "#/$defs/model"}]},
+    description="`provider/name`, a registered name, or a mapping with options. A list: the next "
+    "model is asked where the output of one does not fit, or its server fails.",
+    types=("string", "object", "array"),
+    shape={
+        "anyOf": [
+            {"type": "string"},
+            {"$ref": "#/$defs/model"},
+            {
+                "type": "array",
+                "minItems": 1,
+                "items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/model"}]},
+            },
+        ]
+    },
 )
 LIMITS_KEY: Final = Key(
     name="limits",

@@ -23,6 +23,7 @@ from minions.engine.history.lookup import (
     find_run,
     show_run,
 )
+from minions.engine.history.output_rungs import RungCount
 from minions.engine.history.run_steps import StepDetail, require_step
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
@@ -32,7 +33,11 @@ from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_se
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.item_totals import item_lines
 from minions.interfaces.cli.console.render import faults_lines, painter
-from minions.interfaces.cli.console.results import output_text, recorded_usage_text
+from minions.interfaces.cli.console.results import (
+    output_text,
+    recorded_usage_text,
+    rung_words,
+)
 from minions.interfaces.cli.options import (
     CommandContext,
     command_context,
@@ -152,6 +157,7 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
         if loop is not None and loop.totals.total is not None:  # attempts of a `while` are steps
             yield from item_lines(one.step_id, loop, f"{indent}  ", shows_all=shows_all)
     yield from _prompt_lines(detail.prompts)
+    yield from _rung_lines(detail.rungs)
     if messages:
         for step_id, message in detail.messages:
             yield from _message_lines(step_id, message)
@@ -185,6 +191,16 @@ def _prompt_lines(prompts: Sequence[SentPrompt]) -> Iterator[str]:
         sent = [each.sections for each in calls if each.cached_from is None]
         if sent:
             yield hanging(f"  {step_id}{_sent_words(sent)}")
+
+
+def _rung_lines(rungs: Sequence[RungCount]) -> Iterator[str]:
+    """How outputs were asked for, of steps where the first answer was not the output."""
+    mended = {each.step_id for each in rungs if each.valid < each.calls}
+    if mended:
+        yield "outputs:"
+    for step_id in dict.fromkeys(each.step_id for each in rungs if each.step_id in mended):
+        own = [each for each in rungs if each.step_id == step_id]
+        yield hanging(f"  {step_id}: {', '.join(map(rung_words, own))}")
 
 
 def _sent_words(sent: Sequence[Mapping[str, JsonValue]]) -> str:

@@ -14,6 +14,7 @@ from minions.contracts.durations import spoken
 from minions.contracts.events import (
     AttemptFailed,
     LimitReached,
+    OutputChecked,
     PlanReplaced,
     RunEvent,
     RunStarted,
@@ -109,6 +110,8 @@ class PlainProgress(Progress):
             return None if is_quiet else f"  {self._finished(event)}"
         if isinstance(event, AttemptFailed):
             return f"    {event.address}: {retry_text(event)}"
+        if isinstance(event, OutputChecked):
+            return None if event.is_valid else f"    {event.address}: {rung_text(event)}"
         if isinstance(event, StepWaiting):
             asked = event.data.get("question") or event.data.get("tool")
             return f"    {event.address} waits for an {event.what}: {asked}"
@@ -169,6 +172,12 @@ def retry_text(event: AttemptFailed) -> str:
     """Which attempt failed, why, and when the next one follows."""
     code = event.error.get("code")
     return f"{event.what}: attempt {event.attempt} failed ({code}), again in {event.delay_s:.1f} s"
+
+
+def rung_text(event: OutputChecked) -> str:
+    """Which rung gave no output, and why."""
+    reason = (event.reason or "").partition("\n")[0]
+    return f"{event.rung}: no valid output ({reason[:200]})"
 
 
 class _Row:
@@ -238,6 +247,8 @@ class LiveProgress(Progress):
             row.doing = ""
         elif isinstance(event, AttemptFailed):
             row.doing = retry_text(event)
+        elif isinstance(event, OutputChecked):
+            row.doing = "" if event.is_valid else rung_text(event)
         elif isinstance(event, StepDeltaEvent):
             row.text = (row.text + (event.delta.content or ""))[-80:]
 

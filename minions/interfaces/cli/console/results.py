@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
@@ -13,11 +13,15 @@ from minions.contracts.messages import TokenUsage, usage_document
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import painter
 
+if TYPE_CHECKING:
+    from minions.engine.history.output_rungs import RungCount
+
 __all__ = [
     "EXIT_CODES",
     "output_text",
     "recorded_usage_text",
     "result_to_json",
+    "rung_words",
     "summary_lines",
 ]
 
@@ -112,6 +116,12 @@ def recorded_usage_text(usage: Mapping[str, JsonValue]) -> str:
         return ""
     parts = [f"{count} tokens", _dollars_of(usage.get("cost_usd")), discarded_text(usage)]
     return " · ".join(filter(None, parts))
+
+
+def rung_words(count: RungCount) -> str:
+    """How many answers of a rung were valid, and what they took."""
+    price = "" if count.cost_usd is None else f", {dollars(count.cost_usd)}"
+    return f"{count.rung} {count.valid} of {count.calls} valid ({count.tokens} tokens{price})"
 
 
 def discarded_text(usage: Mapping[str, JsonValue]) -> str:

@@ -1,0 +1,167 @@
+"""What a server was measured to do with one of its models, and where such profiles are kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.calls import ChatModel, ModelCapabilities
+from minions.contracts.instructions import OutputMode
+
+__all__ = ["Feature", "Features", "ModelProfile", "ProfileBook", "Support"]
+
+
+class Support(StrEnum):
+    """What a server does with a part of a request."""
+
+    BINDS = "binds"
+    """It holds every answer to it."""
+    IGNORES = "ignores"
+    """It answers as if the part were not there."""
+    REFUSES = "refuses"
+    """It refuses the request."""
+    FAILS = "fails"
+    """It takes the request, and no answer comes of it: an error of the server, or an end without
+    the answer that was asked for.
+    """
+
+
+class Feature(StrEnum):
+    """A part of a request that servers support or not."""
+
+    JSON_SCHEMA = "json_schema"
+    """An answer held to a schema."""
+    STRICT = "strict"
+    """`strict` beside a schema."""
+    SCHEMA_WITH_TOOLS = "schema_with_tools"
+    """A schema and tools in one request: the calls come, and the answer is held to the schema."""
+    JSON_OBJECT = "json_object"
+    """An answer held to any JSON object."""
+    TOOLS = "tools"
+    """Tools that the model may call."""
+    FORCED_TOOL = "forced_tool"
+    """A call that has to be made (`tool_choice: required`)."""
+    NAMED_TOOL = "named_tool"
+    """A call of one tool that is named."""
+    TYPE_LISTS = "type_lists"
+    """Lists of types in the schema of a tool."""
+    PARALLEL_CALLS = "parallel_calls"
+    """Several calls in one answer."""
+    SYSTEM_ROLE = "system_role"
+    """System messages."""
+    STREAMED_USAGE = "streamed_usage"
+    """The usage of a streamed answer."""
+
+
+Features: TypeAlias = Mapping[Feature, Support]
+
+_OF_MODE: Final = {
+    OutputMode.JSON_SCHEMA: Feature.JSON_SCHEMA,
+    OutputMode.JSON: Feature.JSON_OBJECT,
+    OutputMode.TOOLS: Feature.FORCED_TOOL,
+}
+"""What a way to ask for output needs; words alone need nothing."""
+
+_ORDER: Final = (OutputMode.JSON_SCHEMA, OutputMode.JSON, OutputMode.TOOLS, OutputMode.MD_JSON)
+
+
+@frozen(kw_only=True)
+class ModelProfile:
+    """What one server does with one model, as far as it was measured or seen in runs."""
+
+    base_url: str
+    model: str
+    """The model as `provider/name`."""
+    measured_at: datetime
+    """When it was measured, or last changed by a run."""
+    server_version: str | None = None
+    """The server's version, as the server says it; None: it does not."""
+    features: Features = field(factory=dict, hash=False)
+    """What is known; a feature that is missing was not measured."""
+    context_tokens: int | None = None
+    """Tokens of context, as the server says; None: it does not."""
+    schema_depth: int | None = None
+    """Levels of a schema that were taken, at most as many as were tried; None: not measured."""
+    is_learned: bool = False
+    """Whether only runs tell it: no probe measured the server."""
+
+    def support(self, feature: Feature) -> Support | None:
+        """What the server does with the feature; None: it is not known."""
+        return self.features.get(feature)
+
+    def modes(self, usual: OutputMode) -> tuple[OutputMode, ...]:
+        """The ways to ask for output, best first: what binds, then what may, then words alone.
+
+        Args:
+            usual: The way that is tried first where nothing is known.
+        """
+        order = (usual, *(mode for mode in _ORDER if mode is not usual))
+        ranked = [(self._rank(mode), mode) for mode in order]
+        return tuple(mode for rank, mode in sorted(ranked, key=lambda each: each[0]) if rank < _OUT)
+
+    def _rank(self, mode: OutputMode) -> int:
+        """How early a mode is tried: 0 it binds, 1 not known, 2 no better than words; else never.
+
+        What is ignored does no harm, but says nothing either: words alone cost less.
+        """
+        feature = _OF_MODE.get(mode)
+        if feature is None:
+            return 2
+        if mode is OutputMode.TOOLS and self.support(Feature.TOOLS) is Support.REFUSES:
+            return _OUT
+        known = self.support(feature)
+        return {None: 1, Support.BINDS: 0}.get(known, _OUT)
+
+    def applied(self, declared: ModelCapabilities) -> ModelCapabilities:
+        """The capabilities with what is measured, where the operator has not said it."""
+        modes = declared.modes
+        if not declared.is_mode_declared and declared.output_mode is not None:
+            modes = self.modes(declared.output_mode)
+        together = self.support(Feature.SCHEMA_WITH_TOOLS)
+        return evolve(
+            declared,
+            output_mode=modes[0] if modes else declared.output_mode,
+            fallback_modes=modes[1:],
+            tools_with_schema=declared.tools_with_schema
+            or (together is Support.BINDS and not declared.is_together_declared),
+            takes_strict=declared.takes_strict
+            and self.support(Feature.STRICT) not in (Support.REFUSES, Support.FAILS),
+            takes_system=self.support(Feature.SYSTEM_ROLE) is not Support.REFUSES,
+            context_tokens=declared.context_tokens or self.context_tokens,
+            binds=self._binds(modes),
+        )
+
+    def _binds(self, modes: Sequence[OutputMode]) -> bool | None:
+        feature = _OF_MODE.get(modes[0]) if modes else None
+        known = None if feature is None else self.support(feature)
+        if feature is None:
+            return False
+        return None if known is None else known is Support.BINDS
+
+
+_OUT: Final = 9
+"""The rank of a mode that is not tried."""
+
+
+class ProfileBook(ABC):
+    """The profiles of models. What it keeps is advice: no run fails for want of it."""
+
+    @abstractmethod
+    def find(self, model: ChatModel) -> ModelProfile | None:
+        """The newest profile of the model at its server; None: there is none. It never raises."""
+
+    @abstractmethod
+    def keep(self, profile: ModelProfile) -> None:
+        """Keep the profile in place of an older one of the same model, server and version.
+
+        It never raises: a profile that cannot be stored is lost, and measured or learned later.
+        """
+
+    @abstractmethod
+    def profiles(self) -> Sequence[ModelProfile]:
+        """All profiles, by model."""

@@ -1,0 +1,226 @@
+"""`model: [small, large]`: the next model where an output does not fit or a server fails. A-133."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from attrs import evolve
+from returns.result import Failure, Result
+
+from builders import deterministic_services
+from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.calls import (
+    ChatModel,
+    DeltaSink,
+    ModelCallResponse,
+    ModelFailure,
+    Prompt,
+)
+from minions.contracts.errors import RecipeError
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.facts import ModelCallFact
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
+from minions.contracts.runtime import PriceBook
+from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.output_rungs import rungs_of_model
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.services import Services
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.reading.load import recipe_from_document
+from minions.testing.clock import FakeClock
+from mortal import KilledError, MortalJournal
+
+GOOD = '{"n": 1}'
+OUTPUT: Mapping[str, JsonValue] = {
+    "type": "object",
+    "required": ["n"],
+    "properties": {"n": {"type": "integer"}},
+}
+
+
+class Broken(ChatModel):
+    """A model whose server is down; counts how often it was asked."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.asked = 0
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        self.asked += 1
+        return Failure(ModelFailure(code="model-unreachable", message="nobody is there"))
+
+
+def recipe(steps: int = 1, **more: JsonValue) -> AgentRecipe:
+    document: dict[str, JsonValue] = {
+        "id": "tiered",
+        "model": ["lab/small", "lab/large"],
+        "steps": [{"id": f"s{n}", "goal": "Count.", "output": dict(OUTPUT)} for n in range(steps)],
+        **more,
+    }
+    return recipe_from_document(document, Catalog())
+
+
+def executor(services: Services, **models: ChatModel) -> AgentExecutor:
+    def find(config: ModelConfig) -> ChatModel:
+        assert config.name is not None
+        return models[config.name.removeprefix("lab/")]
+
+    return AgentExecutor(find, services=services)
+
+
+async def run(
+    recipe: AgentRecipe, services: Services | None = None, **models: ChatModel
+) -> AgentResult[object]:
+    return await executor(services or deterministic_services(), **models).execute(recipe)
+
+
+async def test_the_larger_model_is_asked_where_the_output_of_the_small_one_does_not_fit() -> None:
+    """A-133: with the question as it was, and none of the small one's mistakes."""
+    small, large = ScriptedModel(["no", "no"]), ScriptedModel([GOOD])
+    result = await run(recipe(), small=small, large=large)
+    assert result.output == {"n": 1}
+    (execution,) = result.executions
+    assert [call.phase for call in execution.model_calls] == ["model", "repair", "tier"]
+    assert large.prompts[0].messages == small.prompts[0].messages
+
+
+async def test_an_output_that_fits_never_asks_the_larger_model() -> None:
+    """A-133."""
+    large = ScriptedModel([])
+    result = await run(recipe(), small=ScriptedModel(["no", GOOD]), large=large)
+    assert (result.output, large.prompts) == ({"n": 1}, [])
+
+
+async def test_where_no_model_gives_the_output_the_step_fails_with_the_last_ones_reason() -> None:
+    """A-38, A-133: never a loop."""
+    small, large = ScriptedModel(["no"] * 9), ScriptedModel(["no", '{"n": "one"}', GOOD])
+    result = await run(recipe(), small=small, large=large)
+    assert result.error is not None
+    assert result.error.code == "invalid-output"
+    assert "'one' is not of type 'integer'" in result.error.message
+    assert (len(small.prompts), len(large.prompts)) == (2, 2)
+
+
+async def test_a_server_that_fails_is_passed_over_and_left_alone_for_a_while() -> None:
+    """A-133: later steps begin with the other model."""
+    clock = FakeClock()
+    services = deterministic_services(clock=clock)
+    small, large = Broken("lab/small"), ScriptedModel([GOOD] * 4)
+    result = await run(recipe(3), services, small=small, large=large)
+    assert result.status is RunStatus.COMPLETED
+    assert small.asked == 1
+    await clock.sleep(61)
+    await run(recipe(), services, small=small, large=large)
+    assert small.asked == 2
+
+
+async def test_all_servers_that_fail_are_a_failure_of_the_step() -> None:
+    """A-133."""
+    small, large = Broken("lab/small"), Broken("lab/large")
+    result = await run(recipe(), small=small, large=large)
+    assert result.error is not None
+    assert result.error.code == "model-unreachable"
+    assert (small.asked, large.asked) == (1, 1)
+
+
+async def test_the_budget_is_checked_before_the_larger_model_is_asked() -> None:
+    """A-133: at its own price."""
+
+    class Prices(PriceBook):
+        def cost_usd(
+            self, model: str, usage: TokenUsage, *, at: object, base_url: str | None = None
+        ) -> float | None:
+            return usage.total_tokens * (1.0 if model == "lab/large" else 0.001)
+
+        def context_tokens(self, model: str, *, base_url: str | None = None) -> int | None:
+            return None
+
+    services = evolve(deterministic_services(), prices=Prices())
+    large = ScriptedModel([GOOD], name="lab/large")
+    limited = recipe(limits={"max_cost_usd": 0.5}, model=["lab/small", "lab/large"])
+    small = ScriptedModel(["no", "no"], name="lab/small")
+    result = await run(limited, services, small=small, large=large)
+    assert result.error is not None
+    assert (result.error.code, large.prompts) == ("invalid-output", [])
+
+
+async def test_rows_say_which_model_answered() -> None:
+    """A-133."""
+    services = deterministic_services()
+    small, large = ScriptedModel(["no", "no"]), ScriptedModel([GOOD])
+    await run(recipe(), services, small=small, large=large)
+    facts = [entry.fact for entry in await services.journal.entries()]
+    assert [each.tier for each in facts if isinstance(each, ModelCallFact)] == [None, None, 1]
+
+
+async def test_a_run_that_is_killed_at_any_fact_ends_the_same_and_asks_nobody_twice() -> None:
+    """A-133: also where the first model's server is back meanwhile."""
+    whole = deterministic_services(MortalJournal(FakeClock()))
+    await run(recipe(), whole, small=Broken("lab/small"), large=ScriptedModel(["no", GOOD]))
+    facts = len(await whole.journal.entries())
+    for at in range(2, facts + 1):
+        journal = MortalJournal(FakeClock())
+        services = deterministic_services(journal)
+        journal.dies_at = at
+        models: dict[str, ChatModel] = {
+            "small": Broken("lab/small"),
+            "large": ScriptedModel(lambda prompt: GOOD if len(prompt.messages) > 2 else "no"),
+        }
+        with pytest.raises(KilledError):
+            await run(recipe(), services, **models)
+        journal.revive()
+        again = executor(evolve(services, cooldowns={}), **models)
+        result = await again.resume("run_1")
+        assert result.output == {"n": 1}, at
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ([], "the list of models is empty"),
+        ([["lab/a"]], "within a list"),
+        (["lab/a", {"temperature": 0}], "needs a name"),
+        (["lab/a", "nothing"], "unknown model 'nothing'"),
+    ],
+)
+def test_a_list_of_models_that_is_none_is_refused(model: JsonValue, said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        recipe(model=model)
+
+
+def test_the_rungs_of_a_ladder_are_checked() -> None:
+    found = recipe(model={"name": "lab/a", "output_ladder": ["tools", "md_json", "repair"]})
+    assert found.model.output_ladder == ("tools", "md_json", "repair")
+    with pytest.raises(RecipeError, match="'ladder' is no rung"):
+        recipe(model={"name": "lab/a", "output_ladder": ["ladder"]})
+    with pytest.raises(RecipeError, match="'json' stands twice"):
+        recipe(model={"name": "lab/a", "output_ladder": ["json", "json"]})
+
+
+async def test_a_recorded_run_says_which_rung_gave_the_output() -> None:
+    """A-133: with what each took."""
+    services = deterministic_services()
+    small, large = ScriptedModel(["no", "no"]), ScriptedModel([GOOD])
+    await run(recipe(), services, small=small, large=large)
+    (summary,) = await list_runs(services.journal)
+    detail = await show_run(services.journal, summary)
+    assert [(each.step_id, each.rung, each.valid, each.calls) for each in detail.rungs] == [
+        ("s0", "first", 0, 1),
+        ("s0", "repair", 0, 1),
+        ("s0", "tier", 1, 1),
+    ]
+    counts = await rungs_of_model(services.journal, small.name)
+    assert [(each.rung, each.valid, each.calls) for each in counts] == [
+        ("first", 0, 1),
+        ("repair", 0, 1),
+        ("tier", 1, 1),
+    ]
