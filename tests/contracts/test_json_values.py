@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from minions.contracts.json_values import JsonValue, dumps, find_json_value, parse_json
@@ -88,6 +88,7 @@ def test_the_whole_text_wins_whatever_it_is(value: JsonValue) -> None:
 @given(before=prose, value=containers, after=prose)
 def test_an_object_or_array_in_prose_is_found(before: str, value: JsonValue, after: str) -> None:
     """A-37."""
+    assume(not before.strip().startswith('"'))  # a text in quotes may be one JSON string
     assert find_json_value(f"{before} {dumps(value)} {after}") == value
 
 

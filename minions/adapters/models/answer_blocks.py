@@ -165,7 +165,8 @@ class AnswerBlocks:
 
     def _failure(self, peer: ChatPeer, text: str, *, has_calls: bool) -> ModelFailure | None:
         if self.finish_reason == CUT_AT_LIMIT:
-            return peer.truncated(self.usage, None if has_calls else text)
+            shown = None if has_calls else text
+            return peer.truncated(self.usage, shown, has_begun_call=has_calls)
         if self.finish_reason == FILTERED:
             return peer.filtered(self.usage)
         if self.refusal is not None:
