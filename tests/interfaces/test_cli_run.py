@@ -182,13 +182,13 @@ def test_a_key_of_the_environment_is_not_sent_because_a_recipe_says_so(
     assert "key-not-allowed" not in outcome.err
 
 
-def test_without_any_model_it_leaves_with_4_and_three_commands_to_try(
+def test_without_any_model_it_leaves_with_4_and_four_commands_to_try(
     cli: Cli, write: Write
 ) -> None:
     write("greet.yaml", GOAL)
     outcome = cli("run", "greet.yaml")
     assert outcome.code == 4
-    assert outcome.err.count("minions run greet.yaml") == 3
+    assert outcome.err.count("minions run greet.yaml") == 4
     assert outcome.out == ""
 
 

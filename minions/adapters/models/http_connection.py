@@ -39,8 +39,6 @@ class HttpConnection(asyncio.Protocol):
         self._reader = ResponseReader()
         self._is_asked = False
         """Whether a request was sent whose response has not ended."""
-        self._is_answered = False
-        """Whether any byte of that response came."""
         self._waiter: asyncio.Future[None] | None = None
         self._error: BadResponseError | None = None
         self._is_lost = False
@@ -62,7 +60,6 @@ class HttpConnection(asyncio.Protocol):
         if not self._is_asked:
             self.abort()  # without a request no response is expected
             return
-        self._is_answered = True
         try:
             self._reader.feed(data)
         except BadResponseError as error:
@@ -85,11 +82,6 @@ class HttpConnection(asyncio.Protocol):
         """Whether it can still be written to."""
         return not self._transport.is_closing()
 
-    @property
-    def is_unheard(self) -> bool:
-        """Whether the server closed it before the first byte of a response."""
-        return self._is_lost and not self._is_answered
-
     async def ask(self, head: bytes, content: bytes, *, has_body: bool = True) -> ResponseHead:
         """Send a request; returns the head of its response.
 
@@ -98,7 +90,7 @@ class HttpConnection(asyncio.Protocol):
             BadResponseError: The answer is not HTTP.
         """
         self._reader = reader = ResponseReader(has_body=has_body)
-        self._is_asked, self._is_answered = True, False
+        self._is_asked = True
         if len(content) <= _JOINED_BYTES:
             self._transport.write(head + content)
         else:

@@ -85,10 +85,6 @@ class HttpResponse:
         self._is_closed = True
 
 
-class _KeptTooLongError(Exception):
-    """The server closed a connection before the request on it was read."""
-
-
 class HttpPool:
     """Connections to the one URL that is posted to, kept between calls; for one event loop.
 
@@ -152,31 +148,12 @@ class HttpPool:
         Raises:
             NoAnswerError: No response came.
         """
-        begin = self._head if url is None else self._head_for(url)
-        kept = self._take_idle()
-        if kept is not None:
-            with contextlib.suppress(_KeptTooLongError):
-                return await self._ask(kept, begin, content, is_kept=True)
-        return await self._ask(await self._connect(), begin, content, is_kept=False)
-
-    async def _ask(
-        self, connection: HttpConnection, begin: bytes, content: bytes, *, is_kept: bool
-    ) -> HttpResponse:
-        """Ask on that connection.
-
-        Args:
-            is_kept: Whether it had an exchange before. Servers close such ones whenever they like,
-                llama.cpp after each stream: while the request was on its way, it was not read.
-        Raises:
-            NoAnswerError: No response came.
-            _KeptTooLongError: The server had closed it.
-        """
+        connection = self._take_idle() or await self._connect()
         try:
+            begin = self._head if url is None else self._head_for(url)
             head = await connection.ask(begin + b"%d\r\n\r\n" % len(content), content)
         except BaseException as error:
             connection.abort()
-            if is_kept and isinstance(error, DisconnectedError) and connection.is_unheard:
-                raise _KeptTooLongError from error
             if isinstance(error, BadResponseError):
                 raise NoAnswerError(f"what came back is not HTTP ({error})") from error
             if isinstance(error, DisconnectedError):

@@ -43,6 +43,15 @@ class ResponseHead(Struct, frozen=True):
     """Whether the server lets the connection serve another request."""
 
 
+def _closes_in_silence(headers: Mapping[str, str]) -> bool:
+    """Whether the server closes the connection after this response, although it does not say so.
+
+    llama.cpp does after each stream, while the next request may be on its way.
+    """
+    is_stream = headers.get("content-type", "").startswith("text/event-stream")
+    return is_stream and headers.get("server", "").startswith("llama.cpp")
+
+
 class ResponseReader:
     """Takes the bytes of one response: first its head, then its body.
 
@@ -174,7 +183,8 @@ class ResponseReader:
             status=status,
             reason=self._reason.strip(),
             headers=self._headers,
-            keeps_connection=self._parser.should_keep_alive(),
+            keeps_connection=self._parser.should_keep_alive()
+            and not _closes_in_silence(self._headers),
         )
         self._idle_bytes = 0
         self.is_complete = not self._has_body

@@ -136,7 +136,7 @@ class Models:
         """The model that answers when neither recipe nor flag names one.
 
         Raises:
-            EnvironmentRefusedError: `no-model`; none is configured. It has three commands to try.
+            EnvironmentRefusedError: `no-model`; none is configured. It has four commands to try.
         """
         if self._settings.model is not None:
             return self._settings.model

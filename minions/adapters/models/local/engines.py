@@ -43,7 +43,7 @@ _START_S: Final = 120.0
 _MOST_FAILURES: Final = 3
 """Failed starts and crashes in a row; then nothing is started for `_REST_S`."""
 _REST_S: Final = 60.0
-_END_S: Final = 1.0
+_END_S: Final = 3.0
 """Seconds in which a process whose connection broke off shows that it has ended."""
 _CACHE_MIB: Final = 256
 _MOST_ANSWER: Final = 2048
