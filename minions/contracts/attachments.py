@@ -12,6 +12,7 @@ __all__ = [
     "CHARACTERS_PER_IMAGE",
     "MOST_IMAGES",
     "MOST_IMAGE_BYTES",
+    "attachment_of",
     "attachments_of",
     "image_of",
     "media_type_of",
@@ -24,6 +25,7 @@ MOST_IMAGE_BYTES: Final = 5 * 1_048_576
 CHARACTERS_PER_IMAGE: Final = 6_400
 """How many characters of text an image counts as, where tokens are estimated."""
 
+_PDF: Final = b"%PDF-"
 _STARTS: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -52,6 +54,22 @@ def image_of(data: bytes, name: str | None = None) -> Attachment:
         raise ValueError("its content is no PNG, JPEG, GIF or WebP")
     digest = hashlib.sha256(data).hexdigest()
     return Attachment(media_type=kind, digest=digest, size=len(data), name=name, data=data)
+
+
+def attachment_of(data: bytes, name: str | None = None) -> Attachment:
+    """The image or PDF file as a part of a message.
+
+    Raises:
+        ValueError: It is too large, or neither.
+    """
+    if not data.startswith(_PDF):
+        return image_of(data, name)
+    if len(data) > MOST_IMAGE_BYTES:
+        raise ValueError(f"it is larger than {MOST_IMAGE_BYTES // 1_048_576} MiB")
+    digest = hashlib.sha256(data).hexdigest()
+    return Attachment(
+        media_type="application/pdf", digest=digest, size=len(data), name=name, data=data
+    )
 
 
 def attachments_of(messages: Iterable[Message]) -> list[Attachment]:

@@ -204,6 +204,8 @@ class MessageSpec:
 
     role: str
     content: str
+    files: tuple[str, ...] = ()
+    """Paths of images and PDF files that its model sees before the text; templates."""
 
 
 class OnItemError(StrEnum):

@@ -17,6 +17,7 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.attachments import image_of
 from minions.contracts.calls import Prompt
 from minions.contracts.codec import decode
+from minions.contracts.errors import RecipeError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import StepStarted
 from minions.contracts.messages import Attachment, Message, message_to_json, user
@@ -24,7 +25,7 @@ from minions.engine.calls.attached_blobs import store_attachments, with_attachme
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
-from minions.recipe.reading.load import load_recipe
+from minions.recipe.reading.load import load_recipe, load_recipe_text
 from minions.testing.clock import FakeClock
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(30)
@@ -115,6 +116,48 @@ async def test_a_file_that_cannot_be_shown_fails_the_step_and_asks_no_model(
     assert result.error.code == "bad-image"
     assert words in result.error.message
     assert seen.prompts == []
+
+
+PARTS = """
+id: see
+steps:
+  - id: look
+    system_prompt: Be brief.
+    goal: Which differ?
+    messages:
+      - user: [{text: The first}, {image: a.png}, {text: is old.}]
+      - user: [{file: b.pdf}]
+      - {user: Look well.}
+"""
+
+
+async def test_parts_of_a_message_are_texts_images_and_files(tmp_path: Path) -> None:
+    """A-134."""
+    (tmp_path / "a.png").write_bytes(PNG)
+    (tmp_path / "b.pdf").write_bytes(b"%PDF-1.7".ljust(40))
+    (tmp_path / "see.yaml").write_text(PARTS, "utf-8")
+    seen = Seen()
+    recipe = load_recipe(tmp_path / "see.yaml", Catalog())
+    result = await AgentExecutor(seen.model, services=deterministic_services()).execute(recipe, {})
+    assert result.output == "A dot."
+    told = [
+        (each.content, [file.media_type for file in each.attachments])
+        for each in seen.prompts[-1].messages
+    ]
+    assert told == [
+        ("Be brief.", []),
+        ("The first\n\nis old.", ["image/png"]),
+        ("", ["application/pdf"]),
+        ("Look well.", []),
+        ("Which differ?", []),
+    ]
+
+
+@pytest.mark.parametrize("part", ["{}", "{text: a, image: b}", "{pdf: c}", "x"])
+def test_a_part_is_one_thing(part: str) -> None:
+    text = f"id: r\nsteps: [{{id: a, goal: g, messages: [{{user: [{part}]}}]}}]\n"
+    with pytest.raises(RecipeError):
+        load_recipe_text(text, "r.yaml", Catalog())
 
 
 async def test_an_input_that_is_left_empty_shows_no_image(tmp_path: Path) -> None:

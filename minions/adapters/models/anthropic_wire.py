@@ -311,7 +311,7 @@ def _is_result(part: JsonValue) -> bool:
 
 def _mark_stable(body: Mapping[str, JsonValue]) -> None:
     """Place markers for the provider's cache: behind what every call of a step begins with, and
-    behind the last message of a conversation that goes on, with all of which the next one begins.
+    behind the last message of a long conversation, with all of which the next request begins.
     """
     _mark_last(body.get("system") or body.get("tools"))
     messages = body["messages"]

@@ -343,7 +343,8 @@ def _message_dict(message: Message) -> dict[str, JsonValue]:
         result.setdefault("content", "")
     if message.attachments:
         images = [_image_part(each) for each in message.attachments]
-        result["content"] = [*images, _text_part(message.content or "")]
+        texts = [_text_part(message.content)] if message.content else []
+        result["content"] = [*images, *texts]
     return result
 
 

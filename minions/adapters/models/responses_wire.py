@@ -217,7 +217,8 @@ def _call(call: ToolCallRequest) -> JsonValue:
 
 def _content(message: Message) -> JsonValue:
     parts = [_attachment(each) for each in message.attachments]
-    return [*parts, {"type": "input_text", "text": message.content or ""}]
+    text = message.content or ""
+    return [*parts, {"type": "input_text", "text": text}] if text or not parts else parts
 
 
 def _attachment(attachment: Attachment) -> JsonValue:

@@ -1,4 +1,4 @@
-"""The images that a step shows to its model, read from the recipe's own folder."""
+"""The images and files that a step shows to its model, read from the recipe's own folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.attachments import MOST_IMAGE_BYTES, MOST_IMAGES, image_of
+from minions.contracts.attachments import MOST_IMAGE_BYTES, MOST_IMAGES, attachment_of
 from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Attachment
@@ -60,7 +60,7 @@ def _read(path: str, directory: str | None) -> Attachment:
             "step lie there, links included."
         )
     try:
-        return image_of(_content(place), place.name)
+        return attachment_of(_content(place), place.name)
     except OSError as error:
         raise _bad(f"'{path:.200}' cannot be read: {error.strerror}.") from error
     except ValueError as error:

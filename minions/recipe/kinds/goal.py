@@ -30,7 +30,7 @@ from minions.recipe.text.key_types import (
     mapping_key,
     text_key,
 )
-from minions.recipe.text.nodes import Node, ScalarNode
+from minions.recipe.text.nodes import Node, ScalarNode, SequenceNode
 from minions.recipe.text.schemas import read_output_schema
 from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
 
@@ -102,7 +102,26 @@ MESSAGE = Table(
         choice_key("role", "The author of the message.", ("system", "user")),
         text_key("content", "The text; a template."),
         text_key("system", "Short for a system message."),
-        text_key("user", "Short for a user message."),
+        Key(
+            name="user",
+            description="Short for a user message: a text, or its parts.",
+            types=("string", "array"),
+            shape={
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "array", "items": {"$ref": "#/$defs/part"}},
+                ]
+            },
+        ),
+    ),
+)
+
+PART = Table(
+    "a part of a message",
+    (
+        text_key("text", "A text; a template."),
+        text_key("image", "Path of an image beneath the recipe's folder; a template."),
+        text_key("file", "Path of a PDF file or an image there; a template."),
     ),
 )
 
@@ -238,6 +257,7 @@ class _Goal(StepKind):
     templates = ("goal", "system_prompt", "images")
     tables: ClassVar = {
         "message": MESSAGE,
+        "part": PART,
         "example": EXAMPLE,
         "examples_from": EXAMPLES_FROM,
         "completion": COMPLETION,
@@ -381,13 +401,16 @@ def _messages(
     for node in nodes:
         faults: list[Fault] = []
         section = read_section(node, MESSAGE, faults.append)
-        said = [(role, section.scalar(role)) for role in ("system", "user")]
+        said = [(role, section.node(role)) for role in ("system", "user")]
         said.append((section.text("role") or "", section.scalar("content")))
         given = [(role, content) for role, content in said if content is not None]
         role, content = given[0] if len(given) == 1 else ("", None)
         if role and content is not None and section.text("role") in (None, role):
             templates.extend(read_templates(content, report))
-            messages.append(MessageSpec(role=role, content=str(content.value)))
+            if isinstance(content, ScalarNode):
+                messages.append(MessageSpec(role=role, content=str(content.value)))
+            elif isinstance(content, SequenceNode):
+                messages.append(_message_of_parts(role, content.items, faults.append))
         elif not faults:
             faults.append(
                 node.place.fault(
@@ -399,6 +422,22 @@ def _messages(
         for fault in faults:
             report(fault)
     return tuple(messages)
+
+
+def _message_of_parts(role: str, nodes: Sequence[Node], report: Report) -> MessageSpec:
+    """The message of these parts: images and files stand before the texts."""
+    texts: list[str] = []
+    files: list[str] = []
+    for node in nodes:
+        section = read_section(node, PART, report)
+        given = [name for name in ("text", "image", "file") if section.text(name) is not None]
+        if len(given) != 1:
+            message = "a part is a text, an image or a file"
+            help_ = "write {text: …}, {image: path} or {file: path}"
+            report(node.place.fault("bad-value", message, help=help_))
+            continue
+        (texts if given == ["text"] else files).append(section.text(given[0]) or "")
+    return MessageSpec(role=role, content="\n\n".join(texts), files=tuple(files))
 
 
 def _with_completion(

@@ -16,7 +16,7 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.history import HistoryWindow
-from minions.contracts.messages import EXAMPLE, Attachment, Message, MessageRole, user
+from minions.contracts.messages import EXAMPLE, Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
@@ -67,15 +67,16 @@ class GoalStep(WrittenStep[object], Step[object]):
     is_untrusted: IsUntrusted
     marks_feedback: bool
     """Whether the failure that led back to it may hold untrusted text."""
-    images: tuple[Template, ...] = ()
-    """The paths of the images that its model sees with the goal."""
+    files: tuple[tuple[Template, ...], ...] = ()
+    """For each of `texts` the paths of the images and files that its model sees with it."""
     directory: str | None = None
     """The recipe's folder, where images are read; None: it has none."""
 
     @property
     def templates(self) -> Sequence[Template]:
         """The templates of all messages, in prompt order, and of the images' paths."""
-        return [*(template for _, template in self.texts), *self.images]
+        paths = (path for own in self.files for path in own)
+        return [*(template for _, template in self.texts), *paths]
 
     @property
     def tool_failure(self) -> str:
@@ -110,10 +111,9 @@ class GoalStep(WrittenStep[object], Step[object]):
         data = [*shown.values(), *told]
         seed = view.border_seed
         texts = MarkedTexts.of(self.texts, view.values, self.is_untrusted, seed, data)
+        if any(self.files):
+            texts = evolve(texts, messages=self._with_files(texts.messages, view))
         messages = self._with_examples(_with_outputs(texts, shown, seed, told))
-        if self.images:
-            attached = read_images(self.images, view.values, self.directory)
-            messages = [_with_images(each, attached) for each in messages]
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
         return [*messages, *feedback_messages(view, self)]
@@ -139,15 +139,23 @@ class GoalStep(WrittenStep[object], Step[object]):
     def _rendered(self, view: RunContext) -> list[Message]:
         return plain_texts(self.texts, view.values)
 
+    def _with_files(self, messages: Sequence[Message], view: RunContext) -> list[Message]:
+        """The messages with the images and files of their texts; data may stand between them."""
+        first = sum(role is MessageRole.SYSTEM for role, _ in self.texts)
+        more = len(messages) - len(self.texts)
+        found = list(messages)
+        for index, own in enumerate(self.files):
+            if own:
+                at = index if index < first else index + more
+                attached = read_images(own, view.values, self.directory)
+                found[at] = evolve(found[at], attachments=attached)
+        return found
+
     def _with_examples(self, messages: Sequence[Message]) -> list[Message]:
         """The messages with the examples as turns behind the system texts."""
         systems = [each for each in messages if each.role is MessageRole.SYSTEM]
         others = [each for each in messages if each.role is not MessageRole.SYSTEM]
         return [*systems, *example_messages(self.spec.examples), *others]
-
-
-def _with_images(message: Message, images: tuple[Attachment, ...]) -> Message:
-    return evolve(message, attachments=images) if message.role is MessageRole.GOAL else message
 
 
 def example_messages(examples: Iterable[Example]) -> Iterator[Message]:
@@ -165,8 +173,10 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         (MessageRole(message.role), compile_template(message.content)) for message in spec.messages
     ]
     texts.append((MessageRole.GOAL, compile_template(spec.goal)))
-    images = tuple(compile_template(path) for path in spec.images)
-    read = [*(template for _, template in texts), *images]
+    system = [()] if spec.system_prompt is not None else []
+    paths = [*system, *(message.files for message in spec.messages), spec.images]
+    files = tuple(tuple(map(compile_template, own)) for own in paths)
+    read = [*(template for _, template in texts), *(path for own in files for path in own)]
     named = {step_named(ref, parts.saved) for template in read for ref in template.references}
     criteria = spec.completion or CompletionCriteria(
         mode=CompletionMode.STRUCTURED if spec.output is not None else CompletionMode.TEXT
@@ -184,7 +194,7 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
         is_untrusted=partial(parts.untrusted.is_in, spec),
         marks_feedback=bool(parts.untrusted),
-        images=images,
+        files=files,
         directory=parts.directory,
     )
 
