@@ -74,7 +74,7 @@ async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
             absolute=f"{own * 1e6:.0f} µs; instructor {other * 1e6:.0f} µs",
         ),
         ratio_row(
-            "structured",
+            "structured-plain",
             "structured output beside none",
             ratio=own / plain,
             most=1.25,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue
@@ -205,14 +205,34 @@ def _in_flight(asked: AskingRecipe) -> int | None:
 
 
 def _tokens(asking: Asking, know: KnowModel) -> _Use:
-    model = know(asking.config)
+    return _largest([_tokens_of(each, know(each.config)) for each in _by_model(asking)])
+
+
+def _by_model(asking: Asking) -> Iterator[Asking]:
+    """The calls as if each of the models of the step made all of them."""
+    for config in (asking.config, *(asking.config.tiers or ())):
+        yield evolve(asking, config=config)
+
+
+def _largest(uses: Sequence[_Use]) -> _Use:
+    """The use that is none of them less than: which model is asked is not known before."""
+    known = [each.at_most for each in uses if each.at_most is not None]
+    most = max(known) if len(known) == len(uses) else None
+    why = dict.fromkeys(reason for each in uses for reason in each.unbounded)
+    return _Use(at_most=most, largest=most, unbounded=tuple(why))
+
+
+def _tokens_of(asking: Asking, model: KnownModel) -> _Use:
     whole, unknown = _whole(asking, model)
     tokens = whole.total_tokens if whole is not None else None
     return _Use(at_most=tokens, largest=tokens, unbounded=unknown)
 
 
 def _cost(asking: Asking, know: KnowModel) -> _Use:
-    model = know(asking.config)
+    return _largest([_cost_of(each, know(each.config)) for each in _by_model(asking)])
+
+
+def _cost_of(asking: Asking, model: KnownModel) -> _Use:
     whole, unknown = _whole(asking, model)
     price = model.cost_usd(TokenUsage(input_tokens=1, output_tokens=1))
     unpriced = () if price is not None else (f"the price of {_name(model)} is not known",)

@@ -38,7 +38,9 @@ def output_words(instructions: OutputInstructions[T]) -> str:
     The only one in the prompt: what constrains the answer goes beside the messages, or consists of
     a few words.
     """
-    form = schema_words(instructions.json_schema())
+    form = instructions.texts.get("form")
+    if form is None:
+        form = instructions.texts["form"] = schema_words(instructions.json_schema())
     optional = ' ("?": may be left out)' if '"?: ' in form else ""
     words = f"Your final answer is one JSON value of this form{optional}, and nothing else:\n{form}"
     return "\n".join((*instructions.instructions, words))

@@ -98,6 +98,7 @@ async def test_levels_calls_and_usage_are_measured() -> None:
         (status(400, error_body("The model `m` does not exist")), "model-not-found"),
         (status(400, error_body("model 'm' not found, try pulling it")), "model-not-found"),
         (status(400, error_body("no")), "bad-request"),
+        (status(400, error_body("for this model tools is not available")), "bad-request"),
         (status(503, error_body("loading")), "model-unavailable"),
     ],
 )

@@ -10,6 +10,7 @@ from returns.result import Failure, Result
 
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
+from minions.analysis.spending import Asking, AskingRecipe, KnownModel, spending
 from minions.contracts.calls import (
     ChatModel,
     DeltaSink,
@@ -17,6 +18,7 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
+from minions.contracts.context import Limits
 from minions.contracts.errors import RecipeError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import ModelCallFact
@@ -224,3 +226,24 @@ async def test_a_recorded_run_says_which_rung_gave_the_output() -> None:
         ("repair", 0, 1),
         ("tier", 1, 1),
     ]
+
+
+def test_the_bound_of_the_cost_is_that_of_the_dearest_model() -> None:
+    """A-133: which of them is asked is not known before."""
+
+    def know(config: ModelConfig) -> KnownModel:
+        price = 1.0 if config.name == "lab/large" else 0.01
+        return KnownModel(
+            name=config.name,
+            context_tokens=10,
+            cost_usd=lambda usage: usage.total_tokens * price,
+        )
+
+    small = ModelConfig(name="lab/small", max_output_tokens=5)
+    large = ModelConfig(name="lab/large", max_output_tokens=5)
+    asking = Asking(config=evolve(small, tiers=(large,)), calls=1)
+    bound = spending(AskingRecipe(parts=[asking], limits=Limits()), know)
+    assert (bound.cost_usd.at_most, bound.tokens.at_most) == (15.0, 15)
+    unlimited = Asking(config=evolve(small, tiers=(ModelConfig(name="lab/large"),)), calls=1)
+    open_end = spending(AskingRecipe(parts=[unlimited], limits=Limits()), know)
+    assert open_end.cost_usd.at_most is None

@@ -203,7 +203,7 @@ def _classified(
         return _auth_rejected(peer, heard)
     if status not in (404, 429) and _CONTEXT_WORDS.search(f"{code} {_type_of(error)} {heard}"):
         return context_exceeded(f"The prompt is longer than '{peer.name}' takes: {heard}")
-    if status == 404 or (status in (400, 422) and _MODEL_WORDS.search(heard)):
+    if status == 404 or (status in (400, 422) and _is_of_model(heard)):
         return _not_found(peer, heard)
     if status in _JUDGED and (found := _of_output(code, heard)) is not None:
         return found
@@ -254,6 +254,15 @@ _TEMPLATE_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 """How chat templates refuse system messages."""
+
+
+def _is_of_model(heard: str) -> bool:
+    """Whether a refusal says that there is no such model, not that the model lacks something."""
+    return bool(_MODEL_WORDS.search(heard)) and not _PART_WORDS.search(heard)
+
+
+_PART_WORDS: Final = re.compile(r"response_format|schema|json|tool|function", re.IGNORECASE)
+"""Parts of a request that a model may lack."""
 
 
 def _of_output(code: str, heard: str) -> ModelFailure | None:

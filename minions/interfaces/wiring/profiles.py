@@ -14,8 +14,7 @@ from minions.interfaces.user_folders import user_data_folder
 
 if TYPE_CHECKING:
     from minions.adapters.models.model_probe import ProbeOutcome
-    from minions.adapters.models.openai import OpenAIModel
-    from minions.contracts.calls import ModelFailure
+    from minions.contracts.calls import ChatModel, ModelFailure
     from minions.contracts.model_profiles import ProfileBook
 
 __all__ = ["probe_server", "user_profiles"]
@@ -29,16 +28,19 @@ def user_profiles() -> ProfileBook:
 
 
 async def probe_server(
-    model: OpenAIModel, *, now: Callable[[], datetime], on_request: Callable[[str], None]
+    model: ChatModel, *, now: Callable[[], datetime], on_request: Callable[[str], None]
 ) -> Result[ProbeOutcome, ModelFailure]:
     """What the server does with the model, with the version and the context that it tells."""
     from minions.adapters.models.model_probe import probe_model
+    from minions.adapters.models.openai import OpenAIModel
     from minions.adapters.models.server_facts import server_facts
 
     outcome = await probe_model(model, now=now, on_request=on_request)
     if not is_successful(outcome):
         return outcome
     probed = outcome.unwrap()
+    if not isinstance(model, OpenAIModel):
+        return outcome
     facts = await server_facts(model.base_url, model.server_name, model.open_get)
     profile = evolve(
         probed.profile, server_version=facts.version, context_tokens=facts.context_tokens

@@ -11,7 +11,6 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 
 from minions.adapters.models.model_probe import MOST_REQUESTS, ProbeOptions, ProbeOutcome
-from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import ChatModel, ModelFailure
 from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
@@ -90,7 +89,7 @@ async def _probed(context: CommandContext, name: str, *, is_fresh: bool) -> _Pro
         recipe = AgentRecipe(id="probe", steps=())
         source = runtime.models(recipe, ModelChoice(override=name, command="models probe"))
         model = source if isinstance(source, ChatModel) else source(ModelConfig())
-        if not isinstance(model, OpenAIModel):
+        if model.base_url is None:
             raise UsageError(
                 f"The model '{name}' has no server that could be probed.", code="no-server"
             )
@@ -112,7 +111,7 @@ async def _rates(context: CommandContext, model: str) -> tuple[RungCount, ...]:
         await journal.aclose()
 
 
-async def _asked(model: OpenAIModel, prices: PriceBook) -> _Probed:
+async def _asked(model: ChatModel, prices: PriceBook) -> _Probed:
     clock, book = SystemClock(), user_profiles()
 
     def cost_usd(usage: TokenUsage) -> float | None:
