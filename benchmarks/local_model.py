@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -126,20 +127,29 @@ async def our_tokens_per_s(model: LocalModel) -> float:
     return TOKENS / (time.perf_counter() - started)
 
 
-async def rates() -> tuple[float, float, float, float]:
-    """Tokens a second of the bare server and of ours; seconds to a warm first token; MiB."""
+@asynccontextmanager
+async def model_in_the_box() -> AsyncIterator[tuple[LocalModel, Server]]:
+    """The model that comes along, and the server that its engine is, as long as the block runs."""
     models = LocalModels(Settings(), folder_of=lambda _: Path.cwd())
     model = models.make("local", Path.cwd(), _client)
-    server = await model._engine.server()  # noqa: SLF001  # to ask it directly
-    assert isinstance(server, Server), server
-    found = []
-    for _ in range(ROUNDS + 1):
-        raw = await asyncio.to_thread(raw_tokens_per_s, server)
-        found.append((raw, await our_tokens_per_s(model)))
-    warm = (await model.complete(_asked(), lambda _: None)).unwrap().first_token_latency_ms or 0
-    memory = _resident_mib(server.process.pid)
-    await model.aclose()
-    await models.aclose()
+    try:
+        server = await model._engine.server()  # noqa: SLF001  # to ask it directly
+        assert isinstance(server, Server), server
+        yield model, server
+    finally:
+        await model.aclose()
+        await models.aclose()
+
+
+async def rates() -> tuple[float, float, float, float]:
+    """Tokens a second of the bare server and of ours; seconds to a warm first token; MiB."""
+    async with model_in_the_box() as (model, server):
+        found = []
+        for _ in range(ROUNDS + 1):
+            raw = await asyncio.to_thread(raw_tokens_per_s, server)
+            found.append((raw, await our_tokens_per_s(model)))
+        warm = (await model.complete(_asked(), lambda _: None)).unwrap().first_token_latency_ms or 0
+        memory = _resident_mib(server.process.pid)
     return *_medians(found[1:]), warm / 1000, memory
 
 

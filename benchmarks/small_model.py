@@ -1,18 +1,18 @@
 """How many fields a small model gets right, by whoever asks it: Minions, and others.
 
-python -m benchmarks.small_model                      the model in the box (the extra `local`)
-python -m benchmarks.small_model --base-url URL -m NAME    any server that speaks OpenAI's protocol
+python -m benchmarks.small_model                   the model in the box; `make demo-local` gets it
+python -m benchmarks.small_model --base-url URL    any server that speaks OpenAI's protocol
 
 Every form asks the same server the same questions, greedily, with the same limits; a proxy counts
 the tokens. The question of a kind stands in the system text, the text alone is the user's. Where
-pydantic-ai is not installed its rows are missing: the group `bench` has it. `make small-model`
-writes the page small_model.md.
+pydantic-ai is not installed its rows are missing: the group `bench` has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from attrs import define, evolve, field, frozen
 
 from benchmarks.counting_proxy import Counted, counting_proxy
+from benchmarks.local_model import model_in_the_box
 from benchmarks.small_model_tasks import KINDS, Kind, Task
 from minions import AgentExecutor, OpenAIModel, RunStatus, Services
 from minions.contracts.calls import ModelCapabilities, OutputMode
@@ -289,13 +290,19 @@ _HEAD: Final = (
         "| who asks | examples | valid or told | fields right | of texts like the examples "
         "| of varied texts | wholly right | cut | requests | input | of it cached | output | s |"
     ),
-    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
 )
 
 
 def page(tallies: Sequence[Tally]) -> str:
     """The table: shares, and tokens and requests for each task."""
     return "\n".join((*_HEAD, *map(_row, tallies)))
+
+
+def _bill(counted: Counted) -> float:
+    """In tokens of input: a cached one costs a tenth, one of output five times as much."""
+    new = counted.input_tokens - counted.cached_tokens
+    return new + counted.cached_tokens / 10 + counted.output_tokens * 5
 
 
 def _row(tally: Tally) -> str:
@@ -314,16 +321,20 @@ def _row(tally: Tally) -> str:
         f"{counted.input_tokens / tasks:.0f}",
         f"{counted.cached_tokens / tasks:.0f}",
         f"{counted.output_tokens / tasks:.0f}",
+        f"{_bill(counted) / tasks:.0f}",
         f"{tally.seconds / tasks:.2f}",
     )
     return f"| {' | '.join(cells)} |"
 
 
 async def _measure(options: argparse.Namespace) -> list[Tally]:
-    async with (
-        counting_proxy(options.base_url, options.api_key) as counted,
-        forms_at(counted.base_url) as forms,
-    ):
+    async with contextlib.AsyncExitStack() as stack:
+        base_url, key = options.base_url, options.api_key
+        if base_url is None:
+            _, server = await stack.enter_async_context(model_in_the_box())
+            base_url, key = server.base_url, server.key
+        counted = await stack.enter_async_context(counting_proxy(base_url, key))
+        forms = await stack.enter_async_context(forms_at(counted.base_url))
         tallies = []
         for form in forms:
             if options.only and options.only.lower() not in form.name.lower():
@@ -336,7 +347,7 @@ async def _measure(options: argparse.Namespace) -> list[Tally]:
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and write the page if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base-url", required=True)
+    parser.add_argument("--base-url", help="default: the model in the box")
     parser.add_argument("--api-key")
     parser.add_argument("--only", help="forms whose name holds this")
     parser.add_argument("--page", help="write the table to this file")

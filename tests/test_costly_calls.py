@@ -71,7 +71,6 @@ CODECS: Final[dict[str, str]] = {
     "adapters/sandboxes/supervisor/python_code.py::_value_of": "in the sandbox, within its limits",
     "adapters/stores/postgres_blobs.py::get_blob": "what we wrote",
     "adapters/stores/postgres_step_cache.py::_value": "JSON, what we wrote",
-    "adapters/stores/row_bodies.py::_read_slowly": "JSON, one row",
     "adapters/stores/sqlite_blobs.py::decompressed": "what we wrote",
     "adapters/stores/sqlite_step_cache.py::_entry": "JSON, what we wrote",
     "adapters/stores/stored_rows.py::_lengthened": "JSON, one row",

@@ -211,7 +211,12 @@ def test_an_operators_provider_is_as_configured() -> None:
         model="m",
         base_url="https://groq.example/openai/v1",
         api_key="sk-other",
-        capabilities=ModelCapabilities(output_mode=OutputMode.JSON, tools_with_schema=True),
+        capabilities=ModelCapabilities(
+            output_mode=OutputMode.JSON,
+            tools_with_schema=True,
+            is_mode_declared=True,
+            is_together_declared=True,
+        ),
     )
 
 

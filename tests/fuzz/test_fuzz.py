@@ -21,8 +21,8 @@ from fuzz.targets import all_targets
 
 NAMES = (
     *("recipe", "expression", "schema", "pattern", "duration"),
-    *("stream", "response", "failure", "output", "script"),
-    *("stream-messages", "stream-responses", "stream-gemini"),
+    *("stream", "stream-messages", "stream-responses", "stream-gemini"),
+    *("response", "failure", "output", "script"),
     *("row", "journal", "archive", "plan", "artifacts", "outline"),
     *("tool", "csv", "items", "glob", "url", "settings", "decision", "masking", "server"),
     "weights",
