@@ -26,13 +26,12 @@ from attrs import define, evolve, field, frozen
 from benchmarks.counting_proxy import Counted, counting_proxy
 from benchmarks.local_model import model_in_the_box
 from benchmarks.small_model_tasks import KINDS, Kind, Task
-from minions import AgentExecutor, OpenAIModel, RunStatus, Services
+from minions import AgentExecutor, OpenAIModel, RunStatus
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-from minions.services import InstructorParser
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -115,7 +114,7 @@ def _recipe(kind: Kind, examples: int) -> AgentRecipe:
 
 def _with_minions(model: OpenAIModel, examples: int) -> Ask:
     recipes = {kind.name: _recipe(kind, examples) for kind in KINDS}
-    executor = AgentExecutor(model, services=Services(parser=InstructorParser()))
+    executor = AgentExecutor(model)
 
     async def ask(kind: Kind, task: Task) -> Answer:
         result = await executor.execute(recipes[kind.name], {"text": task.text})

@@ -428,6 +428,13 @@ class ChatModel(ABC):
         """What the model's server supports."""
         return ModelCapabilities()
 
+    @property
+    def output_parser(self) -> OutputParser | None:
+        """How declared outputs are asked of its server, where `Services` name no parser of their
+        own; None: in the words of the prompt alone.
+        """
+        return None
+
     @abstractmethod
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None

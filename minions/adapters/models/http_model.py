@@ -51,6 +51,7 @@ from minions.contracts.calls import (
     ModelDelta,
     ModelFailure,
     ModelOptions,
+    OutputParser,
     Prompt,
 )
 from minions.contracts.errors import UsageError
@@ -210,6 +211,13 @@ class HttpModel(ChatModel):
     @property
     def capabilities(self) -> ModelCapabilities:
         return self._capabilities
+
+    @property
+    def output_parser(self) -> OutputParser:
+        """Loaded when it is asked for."""
+        from minions.adapters.models.structured_output import InstructorParser
+
+        return InstructorParser()
 
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from attrs import evolve
+
 from minions.contracts.budgets import checked_user
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
@@ -31,6 +33,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.assembly import RunWiring
 from minions.engine.run.nested_runs import NestedRuns
 from minions.engine.run.run_start import RunStart, own_recipe, resume_start, retry_start
+from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
@@ -47,6 +50,13 @@ T = TypeVar("T")
 
 RecipeSource = Callable[[str], AgentRecipe]
 """An id to its recipe; raises NotFoundError."""
+
+
+def _with_parser(services: Services, models: ModelSource | ChatModel) -> Services:
+    """The services with the parser of the one model, where nobody chose another one."""
+    is_chosen = type(services.parser) is not TextOutputParser
+    own = models.output_parser if isinstance(models, ChatModel) and not is_chosen else None
+    return services if own is None else evolve(services, parser=own)
 
 
 class AgentExecutor:
@@ -67,7 +77,8 @@ class AgentExecutor:
         """Configure.
 
         Args:
-            models: Gives the model of each step that needs one; or the one model for all.
+            models: Gives the model of each step that needs one; or the one model for all, whose
+                `output_parser` is taken where `services` name none.
             recipes: Finds recipes that are named by id.
             model_call_executor_factory: Your own way to carry out model calls; None: `models`.
             tool_call_executor_factory: Your own way to carry out tool calls; None: the
@@ -77,7 +88,7 @@ class AgentExecutor:
         """
         self._models = _as_source(models)
         self._extensions = extensions or Extensions()
-        self._services = services or Services()
+        self._services = _with_parser(services or Services(), models)
         self._recipes = recipes
         self._preparation = preparation or Preparation(self._extensions)
         self._wiring = RunWiring(

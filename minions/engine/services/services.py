@@ -94,6 +94,8 @@ class Services:
     """Default: in memory, where the newest 16 of the ended runs are kept; pass a `MemoryJournal` to
     keep all, or a journal on a database."""
     parser: OutputParser = field(factory=TextOutputParser)
+    """How declared outputs are asked for and read. Left as it is, an executor with one model takes
+    that model's own."""
     prices: PriceBook | None = None
     """The prices of model calls; None: the cost is known only where the server reports it."""
     cache: StepCache | None = None
