@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from benchmarks.counting_proxy import counting_proxy
-from benchmarks.small_model import forms_at, measured, page
+from benchmarks.small_model import forms_at, measured, page, verdicts
 from benchmarks.small_model_tasks import KINDS, Kind, Task, tasks_of
 from minions.contracts.schema import SchemaValidator
 
@@ -79,3 +79,7 @@ async def test_what_is_right_is_counted_for_each_form() -> None:
     assert tallies[0].counted.requests == 13  # it asks again once
     assert tallies[-1].counted.requests == 12
     assert page(tallies).count("\n") == 7
+    *against, reached = verdicts(tallies)
+    assert len(against) == 4
+    assert "1.00 × the fields of the best of the others (SDK, json_schema)" in against[0]
+    assert reached == "- four examples: 92% of the fields right; goal ≥ 85%: yes"
