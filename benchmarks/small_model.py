@@ -301,10 +301,10 @@ def page(tallies: Sequence[Tally]) -> str:
 _INTRODUCTION: Final = f"""# Small models
 
 {len(tasks_of())} questions of {len(KINDS)} kinds with known answers, put to one small model by each
-form, greedily, on a server that binds answers to a schema where it is asked to. Half of the texts are made from
-templates, as the examples are; the other half was written freely. "Told": there was no valid
-answer, and whoever asked said so. Tokens, requests and seconds are those of one question. Bill: in
-tokens of input, where a cached one costs a tenth and one of output five times as much.
+form, greedily, on a server that binds answers to a schema where it is asked to. Half of the texts
+are made from templates, as the examples are; the other half was written freely. "Told": there was
+no valid answer, and whoever asked said so. Tokens, requests and seconds are those of one question.
+Bill: in tokens of input, where a cached one costs a tenth and one of output five times as much.
 `python -m benchmarks.small_model --page benchmarks/small_model.md` writes this page.
 
 """
