@@ -21,7 +21,7 @@ from local_engines import (
     local_model,
     spec_of,
 )
-from minions.adapters.models.local.engines import LocalEngine, LocalEngines
+from minions.adapters.models.local.engines import LocalEngine, LocalEngines, Server
 from minions.contracts.calls import ModelDelta
 from minions.testing.processes import gone
 from patience import HANG_S
@@ -122,8 +122,10 @@ async def test_an_engine_that_died_while_idle_is_replaced_unnoticed(weights: Pat
     engine = fake_engine(weights)
     model = local_model(engine)
     pid = pid_of((await answer_of(model))["pid"])
+    server = await engine.server()
+    assert isinstance(server, Server)
     os.kill(pid, signal.SIGKILL)
-    assert gone(frozenset({pid}))
+    assert server.process.wait_for_end(60)
     assert (await answer_of(model))["pid"] != pid
     engine.stop()
 
