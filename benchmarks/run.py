@@ -32,6 +32,7 @@ from benchmarks import (
     streaming,
     structured,
     tool_loop,
+    tracing,
 )
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import FULL, QUICK, Effort, Row
@@ -43,6 +44,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "streaming": streaming.measure,
     "parallel": parallel.measure,
     "flow": flow.measure,
+    "tracing": tracing.measure,
     "chains": chains.measure,
     "chaos": chaos.measure,
     "front-door": front_door.measure,

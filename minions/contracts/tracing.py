@@ -29,8 +29,6 @@ class RunSubject:
     session_id: str
     recipe: str
     """The recipe's id."""
-    version: str | None
-    """The recipe's version; None: it has none."""
     is_resumed: bool
     """Whether an earlier execution of the run is continued."""
 

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from builders import answer_of, deterministic_services, fake_tool, flaky_tool
 from minions.adapters.models.openai import OpenAIModel
-from minions.adapters.models.script_items import tool_request
+from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure
@@ -121,8 +121,7 @@ async def test_a_run_is_one_trace_of_steps_model_requests_and_tool_calls() -> No
     assert around["gen_ai.operation.name"] == "invoke_workflow"
     assert around["gen_ai.workflow.name"] == around["gen_ai.agent.name"] == "asks"
     assert around["gen_ai.conversation.id"] == result.session_id
-    assert (around["minions.run.id"], around["minions.run.resumed"]) == (result.run_id, False)
-    assert around["minions.run.status"] == "completed"
+    assert around["minions.run.id"] == result.run_id
     tool = traced.only("execute_tool look")
     assert tool.kind is SpanKind.INTERNAL
     assert (tool.attributes or {})["gen_ai.tool.name"] == "look"
@@ -131,7 +130,7 @@ async def test_a_run_is_one_trace_of_steps_model_requests_and_tool_calls() -> No
 
 async def test_no_text_of_prompts_answers_and_tools_is_told_unless_asked_for() -> None:
     """A-136."""
-    model_answers = [calling("look", {"at": "MANGO"}), "CHERRY"]
+    model_answers: list[Answer] = [calling("look", {"at": "MANGO"}), "CHERRY"]
     words = ("PINEAPPLE", "MANGO", "APRICOT", "CHERRY")
     quiet, telling = Traced(), Traced(has_content=True)
     for traced in (quiet, telling):
@@ -195,7 +194,7 @@ async def test_each_request_of_a_call_that_is_retried_has_a_span() -> None:
     model = ScriptedModel([busy, "well"])
     await run("name: r\nsteps:\n  - id: talk\n    goal: hi\n", model, traced.services)
     first, second = [each for each in traced.spans if each.name == "chat answers"]
-    assert (first.attributes or {})["minions.call.attempt"] == 1
+    assert "minions.call.attempt" not in (first.attributes or {})
     assert (first.attributes or {})["error.type"] == "rate-limited"
     assert (second.attributes or {})["minions.call.attempt"] == 2
     assert second.status.status_code is StatusCode.UNSET

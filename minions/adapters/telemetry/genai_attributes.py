@@ -2,6 +2,7 @@
 
 The names are those of version 1.41 of the conventions; what they do not name begins with
 `minions.`. Texts of prompts and answers are attributes of their own, for those who ask for them.
+Each attribute costs 8 µs until it is sent: what is usual, or stands in a span around, is left out.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ _MOST_CHARACTERS: Final = 16_384
 """Characters of one text in a span."""
 _MOST_MESSAGES: Final = 64
 """Messages of one prompt in a span: the newest."""
+_USUAL_PHASE: Final = "model"
 _LONGEST_NAME: Final = 200
 _UNKNOWN: Final = "unknown"
 
@@ -60,24 +62,21 @@ def run_attributes(subject: RunSubject) -> Attributes:
         "gen_ai.agent.name": subject.recipe,
         "gen_ai.conversation.id": subject.session_id,
         "minions.run.id": subject.run_id,
-        "minions.run.resumed": subject.is_resumed,
     }
-    if subject.version is not None:
-        attributes["gen_ai.agent.version"] = subject.version
+    if subject.is_resumed:
+        attributes["minions.run.resumed"] = True
     return attributes
 
 
 def step_attributes(subject: StepSubject) -> Attributes:
     """What is known of a step when it begins."""
-    attributes: Attributes = {
-        "gen_ai.conversation.id": subject.session_id,
-        "minions.run.id": subject.run_id,
-        "minions.step.id": subject.step_id,
-        "minions.step.address": subject.address,
-    }
+    attributes: Attributes = {}
     if subject.is_agent:
         attributes["gen_ai.operation.name"] = "invoke_agent"
         attributes["gen_ai.agent.name"] = subject.step_id
+        attributes["gen_ai.conversation.id"] = subject.session_id
+    if subject.address != subject.step_id:
+        attributes["minions.step.address"] = subject.address
     return attributes
 
 
@@ -105,12 +104,13 @@ def request_attributes(
         "gen_ai.provider.name": provider,
         "gen_ai.request.model": name,
         "gen_ai.conversation.id": subject.session_id,
-        "gen_ai.output.type": "json" if call.prompt.output_request is not None else "text",
-        "minions.run.id": subject.run_id,
-        "minions.step.address": subject.address,
-        "minions.call.phase": call.phase,
-        "minions.call.attempt": attempt,
     }
+    if call.prompt.output_request is not None:
+        attributes["gen_ai.output.type"] = "json"
+    if call.phase != _USUAL_PHASE:
+        attributes["minions.call.phase"] = call.phase
+    if attempt > 1:
+        attributes["minions.call.attempt"] = attempt
     if model is not None and model.base_url is not None:
         attributes.update(_server(model.base_url))
     if options.temperature is not None:
@@ -151,20 +151,15 @@ def tool_name(spec: ToolSpec | None) -> str:
     return _UNKNOWN if spec is None else spec.name
 
 
-def tool_attributes(call: ToolCall, spec: ToolSpec | None, subject: StepSubject) -> Attributes:
+def tool_attributes(call: ToolCall, subject: StepSubject) -> Attributes:
     """What is known of a tool call before it is made."""
-    attributes: Attributes = {
+    return {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.name[:_LONGEST_NAME],
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": call.request.id[:_LONGEST_NAME],
         "gen_ai.conversation.id": subject.session_id,
-        "minions.run.id": subject.run_id,
-        "minions.step.address": subject.address,
     }
-    if spec is not None:
-        attributes["minions.tool.effect"] = spec.effect.value
-    return attributes
 
 
 # --- texts, for those who ask for them -----------------------------------------------------------

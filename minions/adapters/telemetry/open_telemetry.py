@@ -42,6 +42,7 @@ __all__ = ["OpenTelemetryTracer"]
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 _NO_ERRORS: Final = frozenset((NEEDS_DECISION, "cancelled"))
 """Codes of ends that are no errors of what was done."""
+_USUAL_END: Final = "completed"
 _CARRIED: Final = ("traceparent", "tracestate")
 """Headers of a caller that are read: not its baggage."""
 
@@ -97,7 +98,7 @@ class OpenTelemetryTracer(Tracer):
     def tool_call(
         self, call: ToolCall, spec: ToolSpec | None, subject: StepSubject
     ) -> AbstractContextManager[Span]:
-        attributes = tool_attributes(call, spec, subject)
+        attributes = tool_attributes(call, subject)
         if self._has_content:
             attributes["gen_ai.tool.call.arguments"] = shortened_text(call.request.arguments)
         return self._span(f"execute_tool {tool_name(spec)}", attributes, kind="call")
@@ -182,7 +183,8 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
 
     def end(self, status: str, failure: FailureInfo | None = None) -> None:
         self._is_told = True
-        self._span.set_attribute(f"minions.{self._kind}.status", status)
+        if status != _USUAL_END:
+            self._span.set_attribute(f"minions.{self._kind}.status", status)
         if failure is not None and failure.code not in _NO_ERRORS:
             self._tracer.mark_failed(self._span, failure.code, failure.message)
 

@@ -99,9 +99,7 @@ class _Warning:
     """Tells once that nothing arrives."""
 
     def __init__(self, what: str, url: str, warn: Callable[[str], None]) -> None:
-        self._words = (
-            f"{what} could not be sent to {url}: no collector takes them there. Runs go on without."
-        )
+        self._words = f"{what} could not be sent to {url}: no collector takes them there."
         self._warn = warn
         self._is_told = False
 

@@ -154,12 +154,10 @@ class AgentRun(Generic[T_co]):
 
     @property
     def _subject(self) -> RunSubject:
-        recipe = self.context.recipe
         return RunSubject(
             run_id=self.run_id,
             session_id=self.session_id,
-            recipe=recipe.id,
-            version=recipe.version,
+            recipe=self.context.recipe.id,
             is_resumed=self._start.replay is not None,
         )
 

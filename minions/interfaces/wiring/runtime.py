@@ -240,7 +240,7 @@ def make_runtime(
         closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
     services = _with_telemetry(services, telemetry)
     if (close := telemetry.close) is not None:
-        closers = (_in_thread(close), *closers)
+        closers = (_off_the_loop(close), *closers)
     if services.file_restorer is None:
         services = attrs.evolve(services, file_restorer=LocalFileRestorer())
     if services.budgets is None and settings.budgets != Budgets():
@@ -266,7 +266,7 @@ def _with_telemetry(services: Services, telemetry: Telemetry) -> Services:
     return services
 
 
-def _in_thread(close: Callable[[], None]) -> Closer:
+def _off_the_loop(close: Callable[[], None]) -> Closer:
     async def closed() -> None:
         await asyncio.to_thread(close)
 
