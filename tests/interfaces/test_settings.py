@@ -184,6 +184,7 @@ def test_a_section_of_the_project_does_likewise(here: Path, write: Write) -> Non
     inner = inner.replace("[offline_models", "[tool.minions.offline_models")
     inner = inner.replace("[budgets", "[tool.minions.budgets")
     inner = inner.replace("[local]", "[tool.minions.local]")
+    inner = inner.replace("[telemetry]", "[tool.minions.telemetry]")
     write("pyproject.toml", f"[tool.minions]\n{inner}")
     assert origin_of(here).settings == READ
 
