@@ -20,7 +20,7 @@ _MOST_CHARACTERS: Final = 40_000
 _DOCUMENT: Final[Mapping[str, JsonValue]] = {
     "id": "grader",
     "description": "Grades an answer by a rubric.",
-    "inputs": {"rubric": "string", "question": "string", "expected": "string", "answer": "string"},
+    "inputs": {"rubric": "string", "question": None, "expected": None, "answer": None},
     "steps": [
         {
             "id": "grade",
@@ -55,12 +55,11 @@ def grader_recipe() -> AgentRecipe:
 
 def grader_inputs(grader: GradedBy, case: Case, output: JsonValue) -> Mapping[str, JsonValue]:
     """What it is asked about one output."""
-    expected = dumps(case.wanted) if case.has_expected else "not given"
     return {
         "rubric": grader.rubric,
-        "question": _cut(dumps(dict(case.plain_inputs))),
-        "expected": _cut(expected),
-        "answer": _cut(output if isinstance(output, str) else dumps(output)),
+        "question": _cut(dict(case.plain_inputs)),
+        "expected": _cut(case.wanted) if case.has_expected else "not given",
+        "answer": _cut(output),
     }
 
 
@@ -80,5 +79,7 @@ def grade_of(grader: GradedBy, output: JsonValue, problem: str | None) -> Score:
     )
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+def _cut(value: JsonValue) -> JsonValue:
+    """The value, or the beginning of its text where that is long."""
+    text = value if isinstance(value, str) else dumps(value)
+    return value if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
