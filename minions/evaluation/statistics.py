@@ -31,13 +31,14 @@ class Interval:
 def rate_interval(shares: Sequence[float]) -> Interval | None:
     """The mean of the shares of each case that passed, from 0 to 1; None: there is no case.
 
-    Where each share is 0 or 1 it is Wilson's interval; else that of the means of cases, clipped.
+    Where each share is 0 or 1, or all are the same, it is Wilson's interval; else that of the means
+    of cases, clipped.
     """
     count = len(shares)
     if not count:
         return None
     mean = sum(shares) / count
-    if all(share in (0, 1) for share in shares) or count == 1:
+    if all(share in (0, 1) for share in shares) or len(set(shares)) == 1:
         return _wilson(mean, count)
     spread = _Z * _standard_error(shares, mean)
     return Interval(mean, max(0.0, mean - spread), min(1.0, mean + spread))

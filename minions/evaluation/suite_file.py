@@ -228,7 +228,7 @@ def _check_names(section: Section, scorers: tuple[AnyScorer, ...], report: Repor
     names = [each.name for each in scorers]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         place = section.place_of("scorers")
-        report(place.fault("duplicate-name", f"the scorer '{twice[0]}' is there twice"))
+        report(place.fault("duplicate-id", f"the scorer '{twice[0]}' is there twice"))
 
 
 # --- scorers -------------------------------------------------------------------------------------
@@ -281,10 +281,10 @@ def _regex(section: Section, report: Report) -> AnyScorer | None:
         is_explosive = is_explosive_pattern(pattern)
         check_engine(pattern)
     except (re.error, ValueError) as error:
-        report(place.fault("bad-pattern", f"not a regular expression: {error}"))
+        report(place.fault("bad-schema", f"not a regular expression: {error}"))
         return None
     if is_explosive:
-        report(place.fault("bad-pattern", "the pattern repeats a repetition: it may never end"))
+        report(place.fault("bad-schema", "the pattern repeats a repetition: it may never end"))
         return None
     return Matches(pattern=pattern, of=section.text("of") or "")
 

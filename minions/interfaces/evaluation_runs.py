@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from attrs import evolve, field, frozen
 
+from minions.contracts.calls import ChatModel
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, MinionsError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue, dumps
@@ -72,6 +73,8 @@ class EvaluationPlan:
     scorers: tuple[AnyScorer, ...]
     models: tuple[str | None, ...] = (None,)
     """None: the recipe's own."""
+    answering: Mapping[str, ChatModel] = field(factory=dict)
+    """Models by name that are objects of an application."""
     samples: int = 1
     concurrency: int = 8
     inputs: Mapping[str, InputValue] = field(factory=dict)
@@ -211,7 +214,6 @@ class Evaluation:
     async def _sampled(self, variant: Variant, sample: int) -> list[SampleOutcome]:
         recipe = self._recipes[variant.recipe]
         runtime = self._runtime if sample == 0 else self._runtime.evolve(cache=None)
-        choice = ModelChoice(override=variant.model, asked_as=variant.recipe, command="eval")
         lines = lines_of(recipe, self._items, self._plan.inputs, Path.cwd())
         identity: list[JsonValue] = [
             "eval",
@@ -221,7 +223,7 @@ class Evaluation:
             sample,
         ]
         outcomes: list[SampleOutcome] = []
-        executor = runtime.executor(recipe, choice)
+        executor = self._executor(runtime, recipe, variant.model, variant.recipe)
         async for result in self._results(executor, recipe, lines, dumps(identity)):
             for listener in self._listeners:
                 listener(variant, result)
@@ -232,6 +234,15 @@ class Evaluation:
             if isinstance(scorer, GradedBy):
                 outcomes = await self._graded(scorer, outcomes, identity)
         return outcomes
+
+    def _executor(
+        self, runtime: Runtime, recipe: AgentRecipe, model: str | None, asked_as: str
+    ) -> AgentExecutor:
+        own = self._plan.answering.get(model) if model is not None else None
+        if own is not None:
+            return runtime.evolve(models=own).executor(recipe)
+        choice = ModelChoice(override=model, asked_as=asked_as, command="eval")
+        return runtime.executor(recipe, choice)
 
     async def _results(
         self,
@@ -329,8 +340,7 @@ class Evaluation:
                 for index in places
             ]
         )
-        choice = ModelChoice(override=grader.model, asked_as="grader", command="eval")
-        executor = self._runtime.executor(recipe, choice)
+        executor = self._executor(self._runtime, recipe, grader.model, "grader")
         name = dumps([*identity, "graded", grader.rubric, grader.model])
         found = list(outcomes)
         async for result in self._results(executor, recipe, lines, name):

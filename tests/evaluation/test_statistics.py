@@ -43,6 +43,12 @@ def test_cases_that_were_asked_several_times_count_once_each() -> None:
     assert rate_interval([]) is None
 
 
+def test_cases_that_all_do_equally_well_do_not_make_a_rate_certain() -> None:
+    found = rate_interval([2 / 3] * 3)
+    assert found is not None
+    assert found.high - found.low > 0.5
+
+
 @pytest.mark.parametrize(
     ("better", "worse", "expected"),
     [(0, 0, 1.0), (1, 0, 1.0), (5, 0, 0.0625), (9, 1, 0.021484), (1000, 900, 0.023107)],

@@ -20,7 +20,7 @@ from minions.evaluation.cases import CaseRow, cases_of
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.suite_file import SCORERS, read_suite, scorer_named
 from minions.evaluation.suites import AnyScorer, Suite
-from minions.interfaces.batch_items import ItemsFile
+from minions.interfaces.application_evaluations import file_rows
 from minions.interfaces.cli.console.batch_progress import batch_progress
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.evaluation_table import case_lines, report_lines
@@ -130,6 +130,8 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
         say(json_text(report.to_json()))
     else:
         _print(report)
+    if options.page is not None:
+        tell(f"page: {options.page}")
     if caught is not None:
         return 128 + caught
     return 0 if report.is_passed else 1
@@ -301,26 +303,17 @@ async def _rows(
     if options.recorded is not None:
         return await _recorded_rows(runtime, first, options.recorded), "recorded runs"
     if options.data is not None:
-        return _file_rows(Path(options.data), options.data), options.data
+        return file_rows(Path(options.data), options.data), options.data
     if suite is not None and suite.data is not None:
-        return _file_rows(suite.folder / suite.data, suite.data), suite.data
+        return file_rows(suite.folder / suite.data, suite.data), suite.data
     if suite is not None and suite.rows:
         return list(suite.rows), suite.file
     where = "" if suite is None else f"{suite.file}: "
     raise UsageError(
         f"{where}Name a file of cases (CASES.jsonl or CASES.csv), write `data:` or `cases:` in a "
         "file NAME.eval.yaml, or take recorded runs by --recorded N.",
-        code="no-items",
+        code="bad-items",
     )
-
-
-def _file_rows(path: Path, name: str) -> list[CaseRow]:
-    rows = []
-    for row in ItemsFile(path, name=name).rows():
-        if row.problem is not None:
-            raise UsageError(f"{row.place}: {row.problem}", code="bad-items")
-        rows.append(CaseRow(place=row.place, values=row.inputs, is_text=row.is_text))
-    return rows
 
 
 async def _recorded_rows(runtime: Runtime, first: EvaluatedRecipe, most: int) -> list[CaseRow]:
@@ -357,7 +350,6 @@ def _write(options: _EvalOptions, report: EvaluationReport) -> None:
         from minions.interfaces.evaluation_page import EvaluationPage
 
         write_whole(options.page, EvaluationPage(report).html().encode("utf-8", "replace"))
-        tell(f"page: {options.page}")
 
 
 def _suite_of(outcome: VariantOutcome) -> JUnitSuite:
