@@ -44,6 +44,9 @@ __all__ = [
     "FileRollbackFact",
     "FileRollbackFinished",
     "FileRollbackStarted",
+    "MarkFact",
+    "MarkImported",
+    "MarkRecorded",
     "MessageRecorded",
     "ModelCallFact",
     "ModelCallFailed",
@@ -803,6 +806,32 @@ class WarningRecorded(_Fact, frozen=True, kw_only=True):
     message: str
 
 
+class MarkFact(_Fact, frozen=True, kw_only=True):
+    """What a person says of the work of a run: it is good, or bad."""
+
+    kind: ClassVar[str] = "mark"
+
+    verdict: Literal["good", "bad"]
+    address: str | None = None
+    """The address of the step or item that is meant; None: the whole run."""
+    note: str | None = None
+    """Why, in the person's words; None: nothing was said."""
+    by: str | None = None
+    """Who marked it, as they say themselves; None: it is not known."""
+
+
+class MarkRecorded(MarkFact, frozen=True, kw_only=True):
+    """The mark was set in this journal."""
+
+    state: ClassVar[str] = "recorded"
+
+
+class MarkImported(MarkFact, frozen=True, kw_only=True):
+    """The mark was set in another journal: it is shown, and counts for nothing here."""
+
+    state: ClassVar[str] = "imported"
+
+
 # --- sessions ------------------------------------------------------------------------------
 
 
@@ -877,6 +906,8 @@ Fact: TypeAlias = (
     | RouteFinished
     | RouteFailed
     | WarningRecorded
+    | MarkRecorded
+    | MarkImported
     | SessionOpened
     | SessionForked
     | SessionCut

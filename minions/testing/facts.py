@@ -37,6 +37,8 @@ _NEEDED: Final[Mapping[tuple[str, str], Mapping[str, JsonValue]]] = {
     ("route", "failed"): _STEP,
     ("goto", "recorded"): {**_STEP, "to": "b", "attempt": 1},
     ("plan", "replaced"): {**_STEP, "text": "", "diff": {}},
+    ("mark", "recorded"): {"verdict": "good"},
+    ("mark", "imported"): {"verdict": "good"},
     ("rollback", "recorded"): {"conversation": "c", "position": 0},
     ("file_change", "recorded"): _CHANGE,
     ("file_change", "imported"): _CHANGE,

@@ -18,6 +18,7 @@ from minions.contracts.facts import (
     DecisionWaiting,
     FileChangeFact,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
@@ -143,7 +144,7 @@ class EventMaker:
                 RunRejected() | StepWithdrawn() | ConversationStarted() | ModelCallLoss()
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
-                | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
+                | MarkFact() | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
             ):  # fmt: skip
                 return None
             case _:

@@ -13,6 +13,7 @@ from minions.contracts.facts import (
     Fact,
     FileChangeFact,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
@@ -198,8 +199,8 @@ def apply_entry(
             RunBeginning() | RunFinished() | RunLimitReached() | RunRejected() | StepEnd()
             | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
             | DecisionFact() | BackEdge() | PlanReplaced() | RouteFinished() | RouteFailed()
-            | WarningRecorded() | FileChangeFact() | FileRollbackFact() | SessionOpened()
-            | SessionForked() | SessionCut() | UnreadableFact()
+            | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
+            | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
         ):  # fmt: skip
             pass  # it adds no message
         case _:

@@ -24,6 +24,7 @@ from minions.contracts.facts import (
     Fact,
     FileChangeFact,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFact,
     PlanReplaced,
@@ -302,6 +303,8 @@ class Replay:
                 pass  # the state of the run is no recorded work
             case FileChangeFact() | FileRollbackFact():
                 pass  # a rollback reads them; a change that is made again is recorded again
+            case MarkFact():
+                pass  # what somebody thinks of recorded work changes none of it
             case SessionOpened() | SessionForked() | SessionCut():
                 pass  # of the session, and no run's work
             case UnreadableFact(problem=problem):

@@ -16,6 +16,7 @@ from minions.contracts.facts import (
     Fact,
     FileChangeFact,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
@@ -179,7 +180,7 @@ class SessionConversation:
                 | SessionOpened() | StepFact() | ConversationStarted() | ModelCallFact()
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
                 | PlanReplaced() | RouteFinished() | RouteFailed() | WarningRecorded()
-                | FileChangeFact() | FileRollbackFact() | UnreadableFact()
+                | FileChangeFact() | FileRollbackFact() | MarkFact() | UnreadableFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:
