@@ -49,6 +49,7 @@ from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.expressions.template import compile_condition
 from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
 from minions.recipe.reading.recipe_tests import SCRIPTED
+from minions.recipe.reading.tested_examples import without_cases
 
 __all__ = ["TestOutcome", "run_test"]
 
@@ -98,6 +99,7 @@ async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> li
         cache=None,
         prices=None,
     )
+    recipe = without_cases(recipe, [test.inputs])
     run = scripted.executor(recipe).prepare(recipe, test.inputs)
     result = await run.execute()
     return list(_differences(test, result, run.context, script))
