@@ -67,6 +67,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
+        untrusted-examples
         write-not-allowed approval-denied needs-decision decision-needed in-doubt call-in-doubt
         not-agreed auth-rejected key-not-allowed insecure-base-url host-refused address-refused
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused

@@ -32,6 +32,8 @@ class ExampleCandidate:
     """Where it comes from, for people: a test, or a step of a run."""
     inputs: Mapping[str, JsonValue]
     """The inputs of the run or test."""
+    because: str = ""
+    """Why it counts as good; empty: its author wrote it."""
 
     @property
     def size(self) -> int:

@@ -37,6 +37,7 @@ _NEEDED: Final[Mapping[tuple[str, str], Mapping[str, JsonValue]]] = {
     ("route", "failed"): _STEP,
     ("goto", "recorded"): {**_STEP, "to": "b", "attempt": 1},
     ("plan", "replaced"): {**_STEP, "text": "", "diff": {}},
+    ("examples", "pinned"): {"recipe": "r", "step": "a", "fingerprint": "0"},
     ("mark", "recorded"): {"verdict": "good"},
     ("mark", "imported"): {"verdict": "good"},
     ("rollback", "recorded"): {"conversation": "c", "position": 0},

@@ -74,3 +74,29 @@ def test_an_imported_mark_is_the_claim_of_its_file(cli: Cli, run: str, write: Wr
         ("recorded", "bad"),
     ]
     assert [mark.fact.verdict for mark in marks_in(rows)] == ["bad"]
+
+
+SORT = """
+id: sort
+inputs: {text: {type: string}}
+steps:
+  - id: sort
+    goal: "Sort: {{ inputs.text }}"
+    output: {category: {enum: [bill, other]}}
+    examples: {from: journal}
+"""
+
+
+def test_a_run_tells_which_recorded_runs_its_examples_are_from(cli: Cli, write: Write) -> None:
+    """A-147: from marked runs, pinned and recorded with the run."""
+    write("sort.yaml", SORT)
+    write("answers.yaml", "answers: [{json: {category: bill}}, {json: {category: bill}}]\n")
+    run = ("run", "sort.yaml", "-m", "scripted/answers.yaml", *DB)
+    assert cli(*run, "-p", "text=Pay!", "--session", "one").code == 0
+    shown = cli("sessions", "show", "one", *DB).out
+    assert "sort: no recorded run gives an example yet" in shown
+    assert cli("sessions", "mark", "one", "good", *DB).code == 0
+    assert cli(*run, "-p", "text=What?", "--session", "two").code == 0
+    shown = cli("sessions", "show", "two", *DB).out
+    assert "- sort: shown 1 example from run_" in shown
+    assert "examples " in shown.partition("prompts:")[2]

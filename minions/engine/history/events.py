@@ -16,6 +16,7 @@ from minions.contracts.facts import (
     ConversationStarted,
     DecisionTaken,
     DecisionWaiting,
+    ExamplesPinned,
     FileChangeFact,
     FileRollbackFact,
     MarkFact,
@@ -144,7 +145,8 @@ class EventMaker:
                 RunRejected() | StepWithdrawn() | ConversationStarted() | ModelCallLoss()
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
-                | MarkFact() | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
+                | MarkFact() | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut()
+                | UnreadableFact()
             ):  # fmt: skip
                 return None
             case _:

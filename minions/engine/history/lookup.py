@@ -25,6 +25,7 @@ from minions.contracts.facts import (
     DecisionFact,
     DecisionTaken,
     DecisionWaiting,
+    ExamplesPinned,
     Fact,
     FileChangeFact,
     FileChangeRecorded,
@@ -149,7 +150,7 @@ class RunNote:
     """`goto`: a back edge after a failure; `decision`: asked for or made by a person; `route`: no
     next step could be chosen; `file_rollback`: files that the run changed were restored;
     `plan`: a plan took the place of one that failed; `mark`: a person said that an output is good
-    or bad."""
+    or bad; `examples`: those from recorded runs were chosen for a step."""
     step_id: str
     """Of a mark the address that is meant; empty: the run as a whole."""
     state: str
@@ -464,6 +465,8 @@ def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 yield _decided(entry, fact.decision, fact, origin)
             case ToolCallStarted():
                 called[entry.key] = fact
+            case ExamplesPinned(step=step_id):
+                yield _note(entry, step_id, entry.state, entry.body)
             case MarkFact(address=address):
                 facts: Mapping[str, JsonValue] = {**entry.body, "at": entry.at.isoformat()}
                 yield _note(entry, address or "", entry.state, facts)

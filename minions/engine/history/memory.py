@@ -10,6 +10,7 @@ from minions.contracts.facts import (
     BackEdge,
     ConversationStarted,
     DecisionFact,
+    ExamplesPinned,
     Fact,
     FileChangeFact,
     FileRollbackFact,
@@ -200,7 +201,7 @@ def apply_entry(
             | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
             | DecisionFact() | BackEdge() | PlanReplaced() | RouteFinished() | RouteFailed()
             | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
-            | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
+            | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
         ):  # fmt: skip
             pass  # it adds no message
         case _:

@@ -247,7 +247,18 @@ def _note_line(note: RunNote) -> str:
         return f"{note.step_id}: the next step could not be chosen: {facts.get('reason')}"
     if note.kind == "mark":
         return _mark_words(note)
+    if note.kind == "examples":
+        return _example_words(note)
     return f"{note.step_id}: {_decision_words(note)}"
+
+
+def _example_words(note: RunNote) -> str:
+    examples = cast("list[Mapping[str, JsonValue]]", note.facts.get("examples") or [])
+    if not examples:
+        return f"{note.step_id}: no recorded run gives an example yet"
+    count = f"{len(examples)} example{'s' if len(examples) > 1 else ''}"
+    origins = ", ".join(f"{each['run']} {each['address']}" for each in examples)
+    return f"{note.step_id}: shown {count} from {origins}"
 
 
 def _mark_words(note: RunNote) -> str:
