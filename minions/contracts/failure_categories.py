@@ -119,7 +119,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
         message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
-        nothing-recorded rolled-back nothing-to-mark bad-note
+        nothing-recorded rolled-back nothing-to-mark bad-note not-editable
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
         empty-session session-exists session-differs not-a-conversation bad-message bad-sequence
         sequence-out-of-range sequence-taken unanswered-tool-call nothing-left bad-session-name

@@ -38,7 +38,7 @@ class ExampleCandidate:
     @property
     def size(self) -> int:
         """The characters of its two turns."""
-        return len(self.example.question) + len(as_text(self.example.answer))
+        return _size(self.example)
 
 
 def turn_tokens(candidates: Sequence[ExampleCandidate]) -> int:
@@ -52,6 +52,7 @@ def choose_examples(
     *,
     most: int,
     max_tokens: int,
+    shown: Sequence[Example] = (),
 ) -> tuple[ExampleCandidate, ...]:
     """The examples that are shown, in the order of the candidates.
 
@@ -65,14 +66,22 @@ def choose_examples(
         schema: The declared output of the step; None: a text.
         most: Examples at most.
         max_tokens: Tokens of all their turns at most, estimated.
+        shown: Examples that the step has already: they count against both, what they cover is
+            covered, and their questions are not asked again.
     """
-    last = {each.example.question: at for at, each in enumerate(candidates)}
+    asked = {each.question for each in shown}
+    last = {
+        each.example.question: at
+        for at, each in enumerate(candidates)
+        if each.example.question not in asked
+    }
     left = {at: candidates[at] for at in sorted(last.values())}
-    covered: set[_Choice] = set()
-    answers: set[str] = set()
-    room, chosen = max_tokens * CHARACTERS_PER_TOKEN, list[int]()
+    covered = {choice for each in shown for choice in _choices(each.answer, schema)}
+    answers = {dumps(each.answer) for each in shown}
+    room = max_tokens * CHARACTERS_PER_TOKEN - sum(map(_size, shown))
+    chosen = list[int]()
     choices = {at: frozenset(_choices(each.example.answer, schema)) for at, each in left.items()}
-    while len(chosen) < most:
+    while len(shown) + len(chosen) < most:
         fitting = [at for at, each in left.items() if each.size <= room]
         if not fitting:
             break
@@ -86,6 +95,11 @@ def choose_examples(
         room -= found.size
         chosen.append(best)
     return tuple(candidates[at] for at in sorted(chosen))
+
+
+def _size(example: Example) -> int:
+    """The characters of its two turns."""
+    return len(example.question) + len(as_text(example.answer))
 
 
 def _worth(
