@@ -21,7 +21,8 @@ from minions.interfaces.recipe_tests import TestOutcome, ask_test
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
-from minions.planning.example_edit import examples_in, recipe_diff, with_examples
+from minions.planning.example_edit import examples_in, with_examples
+from minions.planning.recipe_diff import recipe_diff
 from minions.recipe.catalog import Catalog
 from minions.recipe.example_choice import ExampleCandidate, choose_examples, turn_tokens
 from minions.recipe.kinds.goal import GoalSpec
@@ -88,9 +89,9 @@ class LearntRecipe:
     before: str
     text: str
     recipe: AgentRecipe
-    """As it was."""
+    """The recipe as it was."""
     learnt: AgentRecipe
-    """With the examples."""
+    """The recipe with the examples."""
     steps: tuple[LearntStep, ...]
 
     @property

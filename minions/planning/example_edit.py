@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,21 +13,11 @@ from minions.recipe.text.flow_spans import whole_span
 from minions.recipe.text.nodes import Entry, MappingNode, Node, SequenceNode, to_plain
 from minions.recipe.text.yaml_reader import read_document
 
-__all__ = ["examples_in", "recipe_diff", "with_examples"]
+__all__ = ["examples_in", "with_examples"]
 
 _AFTER: Final = ("output", "goal")
 """Keys of a step behind which examples are written, where it has none so far."""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def recipe_diff(before: str, after: str, name: str) -> str:
-    """The change as a unified diff; empty: there is none.
-
-    Args:
-        name: The name of the file.
-    """
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
-    return "\n".join(lines)
 
 
 def examples_in(text: str, file: str, step_id: str) -> JsonValue:
@@ -90,7 +79,7 @@ def _id_of(step: MappingNode) -> str:
 def _in_flow(
     lines: list[str], step: MappingNode, examples: Sequence[Mapping[str, JsonValue]]
 ) -> str:
-    """Of a step in braces."""
+    """The text with the examples of a step that stands in braces."""
     shown = f"[{', '.join(map(_shown, examples))}]"
     known = step.find("examples")
     if known is not None:
@@ -111,7 +100,7 @@ def _replaced(lines: list[str], span: tuple[int, int, int, int], text: str) -> s
 def _in_block(
     lines: list[str], step: MappingNode, examples: Sequence[Mapping[str, JsonValue]]
 ) -> str:
-    """Of a step whose keys stand on lines of their own."""
+    """The text with the examples of a step whose keys stand on lines of their own."""
     known = step.find("examples")
     named = (step.find(name) for name in _AFTER)
     after = next((entry for entry in named if entry is not None), step.entries[-1])

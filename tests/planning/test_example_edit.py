@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from minions.contracts.errors import NotFoundError, UsageError
 from minions.contracts.json_values import JsonValue
-from minions.planning.example_edit import examples_in, recipe_diff, with_examples
+from minions.planning.example_edit import examples_in, with_examples
+from minions.planning.recipe_diff import recipe_diff
 
 BLOCK = """# a recipe
 id: r

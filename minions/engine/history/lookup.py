@@ -52,6 +52,7 @@ from minions.contracts.facts import (
     ToolCallFact,
     ToolCallStarted,
     UnreadableFact,
+    WarningRecorded,
     body_of,
     given,
 )
@@ -150,7 +151,8 @@ class RunNote:
     """`goto`: a back edge after a failure; `decision`: asked for or made by a person; `route`: no
     next step could be chosen; `file_rollback`: files that the run changed were restored;
     `plan`: a plan took the place of one that failed; `mark`: a person said that an output is good
-    or bad; `examples`: those from recorded runs were chosen for a step."""
+    or bad; `examples`: those from recorded runs were chosen for a step; `warning`: something odd
+    that stopped nothing."""
     step_id: str
     """Of a mark the address that is meant; empty: the run as a whole."""
     state: str
@@ -465,13 +467,18 @@ def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 yield _decided(entry, fact.decision, fact, origin)
             case ToolCallStarted():
                 called[entry.key] = fact
-            case ExamplesPinned(step=step_id):
-                yield _note(entry, step_id, entry.state, entry.body)
-            case MarkFact(address=address):
-                facts: Mapping[str, JsonValue] = {**entry.body, "at": entry.at.isoformat()}
-                yield _note(entry, address or "", entry.state, facts)
+            case WarningRecorded() | ExamplesPinned() | MarkFact():
+                yield _said_note(entry, fact)
             case _:
                 pass  # it belongs to a step
+
+
+def _said_note(entry: JournalEntry, fact: WarningRecorded | ExamplesPinned | MarkFact) -> RunNote:
+    if isinstance(fact, MarkFact):
+        facts: Mapping[str, JsonValue] = {**entry.body, "at": entry.at.isoformat()}
+        return _note(entry, fact.address or "", entry.state, facts)
+    step_id = fact.step if isinstance(fact, ExamplesPinned) else ""
+    return _note(entry, step_id, entry.state, entry.body)
 
 
 def _rollback_notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:

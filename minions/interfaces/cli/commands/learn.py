@@ -30,6 +30,7 @@ from minions.interfaces.learning import (
 from minions.interfaces.recipe_tests import TestOutcome
 from minions.interfaces.wiring.models import ModelChoice
 from minions.recipe.examples import MOST_EXAMPLE_TOKENS, MOST_EXAMPLES
+from minions.recipe.text.yaml_reader import read_source
 
 __all__ = ["command"]
 
@@ -138,8 +139,8 @@ async def _learn(
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_source(path).decode("utf-8")
+    except UnicodeDecodeError as error:
         raise UsageError(f"{path} cannot be read: {error}.", code="unreadable") from error
 
 

@@ -247,6 +247,8 @@ def _note_line(note: RunNote) -> str:
         return f"{note.step_id}: the next step could not be chosen: {facts.get('reason')}"
     if note.kind == "mark":
         return _mark_words(note)
+    if note.kind == "warning":
+        return f"warning[{facts['code']}]: {facts['message']}"
     if note.kind == "examples":
         return _example_words(note)
     return f"{note.step_id}: {_decision_words(note)}"
