@@ -19,6 +19,7 @@ from typing import Final
 from benchmarks import (
     chains,
     chaos,
+    evaluating,
     flow,
     front_door,
     journal,
@@ -32,6 +33,7 @@ from benchmarks import (
     streaming,
     structured,
     tool_loop,
+    tracing,
 )
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import FULL, QUICK, Effort, Row
@@ -43,8 +45,10 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "streaming": streaming.measure,
     "parallel": parallel.measure,
     "flow": flow.measure,
+    "tracing": tracing.measure,
     "chains": chains.measure,
     "chaos": chaos.measure,
+    "evaluation": evaluating.measure,
     "front-door": front_door.measure,
     "journal": journal.measure,
     "sessions": sessions.measure,

@@ -87,10 +87,10 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
         environment system missing-package missing-extra unknown-database newer-database
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
-        token-file bad-configuration unknown-extension agent-execution run-failed run-rejected
-        run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store
-        no-output junit-file unwritable-file unreadable file-not-found no-file recipe-unreadable
-        database-gone undo-unavailable trust-store no-configuration
+        token-file bad-configuration bad-telemetry unknown-extension agent-execution run-failed
+        run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck
+        no-store no-output junit-file unwritable-file unreadable file-not-found no-file
+        recipe-unreadable database-gone undo-unavailable trust-store no-configuration
     """,
     FailureCategory.INTERNAL: """
         sandbox-failed internal run-raised step-raised model-raised scripted-error minions-error
@@ -110,7 +110,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         not-utf-8 several-documents unknown-key duplicate-key missing-key wrong-type bad-value
         bad-example no-examples bad-image
         kind-missing kind-conflict not-supported-yet bad-schema bad-template unknown-template cycle
-        bad-metadata bad-graph duplicate-id duplicate-recipe reserved-name name-clash ambiguous-name
+        bad-metadata bad-graph unknown-scorer duplicate-id duplicate-recipe reserved-name
+        name-clash ambiguous-name
         unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped
         may-not-have-run never-run unreachable-step bad-goto bad-route no-choice no-end
         duplicate-successor cache-skips-effect unknown-step-class bad-step-arguments unknown-kind

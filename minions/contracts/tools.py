@@ -142,6 +142,8 @@ class ToolScope:
     """
     agents: AgentCalls | None = None
     """Runs agents by name as part of the run; None: there is no run."""
+    trace_headers: Mapping[str, str] = field(factory=dict)
+    """Headers that join what a server does for the call to the run's trace; empty: it has none."""
 
 
 class Tool(ABC):

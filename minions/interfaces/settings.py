@@ -22,6 +22,7 @@ __all__ = [
     "PriceSettings",
     "ProviderSettings",
     "Settings",
+    "TelemetrySettings",
 ]
 
 
@@ -98,6 +99,21 @@ class LocalSettings:
     """Threads that compute; None: as many as this process has processors."""
     folders: tuple[str, ...] = ()
     """Folders whose GGUF files recipes may name as `local/PATH.gguf`."""
+
+
+@frozen(kw_only=True)
+class TelemetrySettings:
+    """Traces and metrics for OpenTelemetry: `[telemetry]`."""
+
+    traces: bool | None = None
+    """Whether spans are sent; None: where OpenTelemetry's own variables say so."""
+    metrics: bool | None = None
+    """Whether metrics are sent, beside those of `GET /metrics`; None: as for traces."""
+    endpoint: str | None = None
+    """Base URL of the collector, for OTLP over HTTP; None: as OpenTelemetry's variables say, else
+    `http://localhost:4318`."""
+    content: bool = False
+    """Whether prompts, answers, arguments and results are attributes of spans."""
 
 
 def _described(text: str, expected: str | None = None) -> dict[str, str]:
@@ -238,6 +254,13 @@ class Settings:
         metadata=_described(
             "The engine of `local/` models: `context_tokens`, `max_concurrency` and `threads`; and "
             "`folders`, whose GGUF files recipes may name.",
+        ),
+    )
+    telemetry: TelemetrySettings = field(
+        factory=TelemetrySettings,
+        metadata=_described(
+            "Traces and metrics for OpenTelemetry: `traces`, `metrics`, `endpoint`, and `content` "
+            "for prompts and answers in spans."
         ),
     )
     prices: Mapping[str, PriceSettings] = field(

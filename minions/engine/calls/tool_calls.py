@@ -196,6 +196,7 @@ async def _invoke(
         blocking=_TimedCalls(pool, deadline, timeout_s) if pool is not None else None,
         changes=changes,
         agents=_UntimedAgents(agents, deadline, timeout_s) if agents is not None else None,
+        trace_headers=context.trace_headers,
     )
     try:
         async with deadline:
