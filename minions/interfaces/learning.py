@@ -155,7 +155,7 @@ async def _runs_of(journal: Journal, recipe_id: str) -> Sequence[RunRow]:
     """Those that a person judged, and the newest others, whose checks may speak for them."""
     judged = await judged_runs(journal, recipe_id, limit=MOST_RUNS)
     newest = await journal.runs(RunFilter(recipe=recipe_id), limit=MOST_RUNS)
-    return list({run.run_id: run for run in (*judged, *newest)}.values())
+    return list({run.run_id: run for run in (*judged.runs, *newest)}.values())
 
 
 def _steps_of(recipe: AgentRecipe, step_id: str | None) -> Iterator[GoalSpec]:

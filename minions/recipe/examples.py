@@ -97,6 +97,8 @@ class ExampleSource:
     """Their tokens, estimated."""
     held_out: tuple[str, ...] = ()
     """Inputs, as JSON, of the cases that are being evaluated: no example is taken from them."""
+    asked: tuple[str, ...] = ()
+    """The questions of these cases, as far as inputs say them."""
 
 
 @frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from attrs import evolve
@@ -15,6 +15,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import ExamplesPinned
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.tools import Effect, Tool
@@ -23,6 +24,7 @@ from minions.engine.history.recorded_examples import (
     RecordedExamples,
     examples_of_runs,
 )
+from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
 from minions.engine.sessions.marking import mark_run
@@ -31,6 +33,7 @@ from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from minions.recipe.reading.tested_examples import without_cases
+from minions.testing.clock import FakeClock
 
 WORDS: JsonValue = {"category": {"enum": ["bill", "other", "spam"]}}
 Seen = list[list[str]]
@@ -371,3 +374,29 @@ def test_a_plan_counts_the_most_tokens_that_they_may_have() -> None:
     (planned,) = executor_of(model()).plan(loaded(), {"text": "x"})
     assert planned.prompt is not None
     assert planned.prompt["examples"] == 400
+
+
+async def test_a_batch_looks_at_recorded_runs_once_until_somebody_judges_another() -> None:
+    class Counting(MemoryJournal):
+        looked = 0
+
+        async def entries(
+            self,
+            *args: Any,
+            **more: Any,  # Any: as the journal takes them
+        ) -> Sequence[JournalEntry]:
+            kinds = more.get("kinds") or ()
+            self.looked += {"step", "mark"} <= set(kinds)
+            return await super().entries(*args, **more)
+
+    journal, seen = Counting(FakeClock()), Seen()
+    services = deterministic_services(journal)
+    recipe = loaded()
+    first = await ran(services, "Pay!", mark="good", recipe=recipe)
+    for _ in range(3):
+        await ran(services, "What?", seen=seen, recipe=recipe)
+    assert journal.looked == 1
+    assert seen == [["Pay!", said("bill")]] * 3
+    await mark_run(services, first.run_id, "bad")
+    await ran(services, "What?", seen=seen, recipe=recipe)
+    assert (journal.looked, seen[-1]) == (2, [])

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from minions.contracts.facts import ExamplesPinned, PinnedExample
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.run_rows import RunRow
 from minions.engine.history.judgements import ExampleReason
 from minions.engine.history.recorded_examples import (
     MOST_RUNS,
@@ -18,8 +19,10 @@ from minions.engine.history.recorded_examples import (
     judged_runs,
 )
 from minions.engine.history.recorder import Recorder
+from minions.engine.services.chosen_examples import ChosenExamples
 from minions.engine.services.services import Services
 from minions.recipe.example_choice import choose_examples
+from minions.recipe.examples import ExampleSource
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 
@@ -66,34 +69,46 @@ class PinnedExamples:
     ) -> ExamplesPinned:
         source, journal = step.recorded_examples, self._services.journal
         assert source is not None  # noqa: S101  # selected by it
-        runs = await judged_runs(journal, recipe.id, limit=MOST_RUNS)
+        judged = await judged_runs(journal, recipe.id, limit=MOST_RUNS)
+        runs = [run for run in judged.runs if run.run_id != self._recorder.run_id]
+        ends = tuple((run.run_id, run.ended_at) for run in runs)
+        known = self._services.chosen_examples.get((recipe.id, step.id, fingerprint))
+        if known is not None and known.fits(recipe, (judged.entries, ends)):
+            examples = known.examples  # as a batch asks it for each of its lines
+        else:
+            examples = await self._chosen(recipe, step, source, runs)
+            self._services.chosen_examples.keep(
+                (recipe.id, step.id, fingerprint),
+                ChosenExamples(recipe, (judged.entries, ends), examples),
+            )
+        fact = ExamplesPinned(
+            recipe=recipe.id, step=step.id, fingerprint=fingerprint, examples=examples
+        )
+        await self._recorder.record(f"examples/{recipe.id}:{step.id}", fact)
+        return fact
+
+    async def _chosen(
+        self, recipe: AgentRecipe, step: GoalSpec, source: ExampleSource, runs: Sequence[RunRow]
+    ) -> tuple[PinnedExample, ...]:
         found = await examples_of_runs(
-            journal,
-            [run for run in runs if run.run_id != self._recorder.run_id],
+            self._services.journal,
+            runs,
             recipe,
             step,
             reasons={ExampleReason.APPROVED},
             held_out=source.held_out,
         )
-        chosen = choose_examples(
-            found.candidates, step.output, most=source.most, max_tokens=source.max_tokens
+        free = [each for each in found.candidates if each.example.question not in source.asked]
+        chosen = choose_examples(free, step.output, most=source.most, max_tokens=source.max_tokens)
+        return tuple(
+            PinnedExample(
+                question=each.example.question,
+                answer=each.example.answer,
+                run=each.origin.partition(" ")[0],
+                address=each.origin.partition(" ")[2],
+            )
+            for each in chosen
         )
-        fact = ExamplesPinned(
-            recipe=recipe.id,
-            step=step.id,
-            fingerprint=fingerprint,
-            examples=tuple(
-                PinnedExample(
-                    question=each.example.question,
-                    answer=each.example.answer,
-                    run=each.origin.partition(" ")[0],
-                    address=each.origin.partition(" ")[2],
-                )
-                for each in chosen
-            ),
-        )
-        await self._recorder.record(f"examples/{recipe.id}:{step.id}", fact)
-        return fact
 
 
 def _steps_of(recipe: AgentRecipe) -> Iterator[tuple[AgentRecipe, GoalSpec]]:
@@ -114,5 +129,6 @@ def _fingerprint(step: GoalSpec) -> str:
         "most": source.most,
         "max_tokens": source.max_tokens,
         "held_out": list(source.held_out),
+        "asked": list(source.asked),
     }
     return hashlib.sha256(dumps(decisive).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from attrs import field, frozen
 
@@ -35,6 +35,7 @@ from minions.recipe.model import AgentRecipe
 
 __all__ = [
     "MOST_RUNS",
+    "JudgedRuns",
     "RecordedExamples",
     "examples_of_runs",
     "judged_runs",
@@ -57,8 +58,17 @@ class RecordedExamples:
     """How many outputs that count as good cannot be examples, by the reason."""
 
 
-async def judged_runs(journal: Journal, recipe_id: str, *, limit: int) -> Sequence[RunRow]:
-    """Runs of the recipe of which a person has said something, the newest first.
+class JudgedRuns(NamedTuple):
+    """Runs of a recipe of which a person has said something."""
+
+    runs: Sequence[RunRow]
+    """The newest first."""
+    entries: tuple[tuple[str, int], ...]
+    """Session and position of each entry of a mark or decision, of all recipes."""
+
+
+async def judged_runs(journal: Journal, recipe_id: str, *, limit: int) -> JudgedRuns:
+    """Runs of the recipe of which a person has said something.
 
     Args:
         limit: At most so many.
@@ -68,10 +78,12 @@ async def judged_runs(journal: Journal, recipe_id: str, *, limit: int) -> Sequen
     rows = await journal.entries(
         kinds=JUDGED, limit=_MOST_JUDGEMENTS, newest_first=True, with_damaged=True
     )
+    entries = tuple((row.session_id, row.position) for row in rows)
     run_ids = list(dict.fromkeys(row.run_id for row in rows))
     if not run_ids:
-        return ()
-    return await journal.runs(RunFilter(recipe=recipe_id, run_ids=run_ids), limit=limit)
+        return JudgedRuns((), entries)
+    wanted = RunFilter(recipe=recipe_id, run_ids=run_ids)
+    return JudgedRuns(await journal.runs(wanted, limit=limit), entries)
 
 
 async def examples_of_runs(

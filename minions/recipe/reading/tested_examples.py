@@ -214,12 +214,13 @@ def _without(
     goal = compile_template(step.goal)
     if source is not None:
         held_out = tuple(sorted({*source.held_out, *map(dumps, cases)}))
-        source = evolve(source, held_out=held_out)
+        asked = tuple(sorted({*source.asked, *_questions(goal, cases)}))
+        source = evolve(source, held_out=held_out, asked=asked)
         if source.origin is ExampleOrigin.TESTS:
             found, _ = _candidates(goal, recipe.inputs, recipe.tests)
             examples = _chosen(found, step.output, source)
-    asked = set(_questions(goal, cases)) if examples else set()
-    kept = tuple(each for each in examples if each.question not in asked)
+    questions = set(_questions(goal, cases)) if examples else set()
+    kept = tuple(each for each in examples if each.question not in questions)
     if source == step.examples_from and kept == step.examples:
         return step
     return evolve(step, examples=kept, examples_from=source)
