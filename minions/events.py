@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from minions.contracts.events import (
         AttemptFailed,
         LimitReached,
+        ModelReplaced,
         OutputChecked,
         PlanReplaced,
         RunCompleted,
@@ -39,6 +40,7 @@ __all__ = [
     "AttemptFailed",
     "LimitReached",
     "Listener",
+    "ModelReplaced",
     "OutputChecked",
     "PlanReplaced",
     "RunCompleted",
@@ -62,6 +64,7 @@ __all__ = [
 _HOMES: Final = {
     "minions.contracts.events": (
         "LimitReached",
+        "ModelReplaced",
         "OutputChecked",
         "PlanReplaced",
         "AttemptFailed",

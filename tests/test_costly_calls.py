@@ -94,11 +94,12 @@ CODECS: Final[dict[str, str]] = {
     "interfaces/run_page.py::_laid_out": "JSON, one value of a run that is exported",
     "interfaces/server/openapi.py::_document": "JSON, our own document",
     "interfaces/wiring/webhook.py::_key": "a setting",
-    "planning/mending.py::diff": "a recipe of 1 MiB, in a command",
+    "planning/recipe_diff.py::recipe_diff": "a recipe of 1 MiB, in a command",
     "planning/step_executor.py::step_executor_document": "our own file",
     "recipe/kinds/code.py::_check_code": "in proportion to its text, a recipe of 1 MiB",
     "recipe/library.py::slug_of": "in proportion to its text; the first 64 KiB of a recipe",
     "recipe/text/yaml_faults.py::_key_without_colon": "a recipe of 1 MiB",
+    "recipe/text/flow_spans.py::whole_span": "a recipe of 1 MiB, which was read before",
     "recipe/text/yaml_reader.py::document": "a recipe of 1 MiB; nodes are counted",
     "testing/endpoint.py::body": "JSON, requests of tests",
 }

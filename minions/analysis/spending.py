@@ -210,7 +210,7 @@ def _tokens(asking: Asking, know: KnowModel) -> _Use:
 
 def _by_model(asking: Asking) -> Iterator[Asking]:
     """The calls as if each of the models of the step made all of them."""
-    for config in (asking.config, *(asking.config.tiers or ())):
+    for config in (asking.config, *asking.config.others):
         yield evolve(asking, config=config)
 
 

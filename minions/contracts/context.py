@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -260,6 +260,13 @@ class RunContext(ABC):
         recorded.
         """
         return None
+
+    @property
+    def recorded_examples(self) -> Sequence[tuple[str, JsonValue]]:
+        """Questions and answers of earlier runs that this step's model is shown, in order: pinned
+        when the run started.
+        """
+        return ()
 
     @property
     def agents(self) -> AgentCalls | None:

@@ -17,6 +17,7 @@ from minions.contracts.sessions import SessionStep
 __all__ = [
     "AttemptFailed",
     "LimitReached",
+    "ModelReplaced",
     "OutputChecked",
     "PlanReplaced",
     "RunCompleted",
@@ -181,6 +182,21 @@ class OutputChecked(_StepEvent):
 
 
 @frozen(kw_only=True)
+class ModelReplaced(_StepEvent):
+    """The server of a model failed, and another model is asked instead. Not stored on its own."""
+
+    type: ClassVar[str] = "model_replaced"
+    failed: str
+    """The model whose server failed, as `provider/name`."""
+    instead: str
+    """The model that is asked now."""
+    code: str
+    """The code of the failure."""
+    cooldown_s: float
+    """Seconds for which the one that failed is not asked by steps that have another one."""
+
+
+@frozen(kw_only=True)
 class StepFinished(_StepEvent):
     """A step of the recipe ended."""
 
@@ -285,6 +301,7 @@ RunEvent: TypeAlias = (
     | ToolStarted
     | ToolFinished
     | AttemptFailed
+    | ModelReplaced
     | OutputChecked
     | StepFinished
     | StepWaiting
@@ -310,6 +327,7 @@ class StepEventType(StrEnum):
     TOOL_STARTED = "tool_started"
     TOOL_FINISHED = "tool_finished"
     RETRYING = "retrying"
+    MODEL_REPLACED = "model_replaced"
     OUTPUT_CHECKED = "output_checked"
     STEP_FINISHED = "step_finished"
     WAITING = "waiting"

@@ -37,6 +37,7 @@ __all__ = [
     "DecisionRecorded",
     "DecisionTaken",
     "DecisionWaiting",
+    "ExamplesPinned",
     "Fact",
     "FileChangeFact",
     "FileChangeImported",
@@ -44,12 +45,16 @@ __all__ = [
     "FileRollbackFact",
     "FileRollbackFinished",
     "FileRollbackStarted",
+    "MarkFact",
+    "MarkImported",
+    "MarkRecorded",
     "MessageRecorded",
     "ModelCallFact",
     "ModelCallFailed",
     "ModelCallFinished",
     "ModelCallInterrupted",
     "ModelCallLoss",
+    "PinnedExample",
     "PlanReplaced",
     "RecordedConversation",
     "RecordedPart",
@@ -803,6 +808,59 @@ class WarningRecorded(_Fact, frozen=True, kw_only=True):
     message: str
 
 
+class PinnedExample(Struct, frozen=True, kw_only=True, gc=False):
+    """A question with its answer, taken from a recorded run."""
+
+    question: str
+    answer: JsonValue
+    run: str
+    """The id of the run."""
+    address: str
+    """The address of the step or item in it."""
+
+
+class ExamplesPinned(_Fact, frozen=True, kw_only=True):
+    """The examples from recorded runs that a step's model is shown, in every call of this run."""
+
+    kind: ClassVar[str] = "examples"
+    state: ClassVar[str] = "pinned"
+
+    recipe: str
+    """The id of the recipe that has the step: the run's own, or a nested one."""
+    step: str
+    """The id of the step in that recipe."""
+    fingerprint: str
+    """Of the step's goal, output and bounds, as far as they decide which examples fit."""
+    examples: tuple[PinnedExample, ...] = ()
+    """In the order in which they are shown."""
+
+
+class MarkFact(_Fact, frozen=True, kw_only=True):
+    """What a person says of the work of a run: it is good, or bad."""
+
+    kind: ClassVar[str] = "mark"
+
+    verdict: Literal["good", "bad"]
+    address: str | None = None
+    """The address of the step or item that is meant; None: the whole run."""
+    note: str | None = None
+    """Why, in the person's words; None: nothing was said."""
+    by: str | None = None
+    """Who marked it, as they say themselves; None: it is not known."""
+
+
+class MarkRecorded(MarkFact, frozen=True, kw_only=True):
+    """The mark was set in this journal."""
+
+    state: ClassVar[str] = "recorded"
+
+
+class MarkImported(MarkFact, frozen=True, kw_only=True):
+    """The mark was set in another journal: it is shown, and counts for nothing here."""
+
+    state: ClassVar[str] = "imported"
+
+
 # --- sessions ------------------------------------------------------------------------------
 
 
@@ -877,6 +935,9 @@ Fact: TypeAlias = (
     | RouteFinished
     | RouteFailed
     | WarningRecorded
+    | ExamplesPinned
+    | MarkRecorded
+    | MarkImported
     | SessionOpened
     | SessionForked
     | SessionCut
@@ -974,6 +1035,7 @@ _FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes i
     Message: message_to_json,
     StepCompletionInstruction: partial(asdict, recurse=False),
     Fault: _fault_members,
+    PinnedExample: _members,
     RecordedConversation: _members,
     RecordedPart: _members,
     RecordedProposal: _members,

@@ -67,6 +67,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
+        untrusted-examples
         write-not-allowed approval-denied needs-decision decision-needed in-doubt call-in-doubt
         not-agreed auth-rejected key-not-allowed insecure-base-url host-refused address-refused
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
@@ -119,7 +120,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
         message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part
-        nothing-recorded rolled-back
+        nothing-recorded rolled-back nothing-to-mark bad-note not-editable
         empty-part no-parts no-conversation nothing-pinned not-asked-for unknown-session
         empty-session session-exists session-differs not-a-conversation bad-message bad-sequence
         sequence-out-of-range sequence-taken unanswered-tool-call nothing-left bad-session-name

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
+    "JUDGED",
     "LISTED",
     "RunFilter",
     "RunRow",
@@ -31,6 +32,9 @@ __all__ = [
 
 LISTED: Final = frozenset(("run", "session"))
 """Kinds of entries from which rows are computed."""
+JUDGED: Final = frozenset(("mark", "decision"))
+"""Kinds of entries in which people judge the work of runs. Like those that are listed, they are
+found over all sessions at the cost of what is found."""
 
 Number: TypeAlias = int | float | None
 

@@ -17,7 +17,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, MinionsError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.secrets import InputValue
+from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.engine.batches.batch import Batch, BatchPlan
 from minions.engine.batches.lines import BatchLine
@@ -41,6 +41,7 @@ from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.tested_examples import without_cases
 
 __all__ = ["EvaluatedRecipe", "Evaluation", "EvaluationPlan", "checked_scorers"]
 
@@ -153,7 +154,10 @@ class Evaluation:
         """
         self._runtime = runtime
         self._plan = plan
-        self._recipes = {each.name: _limited(each.recipe, plan) for each in recipes}
+        cases = [{**_plain(plan.inputs), **case.plain_inputs} for case in plan.cases]
+        self._recipes = {
+            each.name: without_cases(_limited(each.recipe, plan), cases) for each in recipes
+        }
         self._spent = 0.0
         self._listeners: list[OnSample] = []
         self._batch: Batch | None = None
@@ -351,6 +355,14 @@ class Evaluation:
                 before, scores=(*before.scores, score), grading=before.grading + result.usage
             )
         return found
+
+
+def _plain(inputs: Mapping[str, InputValue]) -> dict[str, JsonValue]:
+    """The inputs, with markers in the place of secrets."""
+    return {
+        name: value.marker if isinstance(value, SecretRef) else value
+        for name, value in inputs.items()
+    }
 
 
 def _limited(recipe: AgentRecipe, plan: EvaluationPlan) -> AgentRecipe:

@@ -1,10 +1,12 @@
-"""Runs a recipe's own tests, with scripted answers and faked tools; nothing is stored."""
+"""Runs a recipe's own tests, with scripted answers, or with a model where a command says so; tools
+are faked, and nothing is stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.scripted import ScriptedModel
@@ -31,6 +33,7 @@ from minions.contracts.decisions import (
 from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import Effect
 from minions.engine.calls.decisions import read_answer
 from minions.engine.calls.tool_calls import tool_call_executors
@@ -45,12 +48,14 @@ from minions.engine.compile.prompt_sections import (
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.keys import path_of
 from minions.engine.services.memory_journal import MemoryJournal
+from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.expressions.template import compile_condition
 from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
 from minions.recipe.reading.recipe_tests import SCRIPTED
+from minions.recipe.reading.tested_examples import without_cases
 
-__all__ = ["TestOutcome", "run_test"]
+__all__ = ["TestOutcome", "ask_test", "run_test"]
 
 
 @frozen(kw_only=True)
@@ -61,6 +66,8 @@ class TestOutcome:
     faults: tuple[str, ...]
     """Differences from what the test expects, one line each; empty: it passed."""
     duration_ms: float
+    usage: TokenUsage = field(factory=TokenUsage)
+    """What its model calls used; nothing where answers were scripted."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The outcome as JSON: `name`, `passed`, `faults`, `duration_ms`."""
@@ -90,17 +97,48 @@ async def run_test(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> T
 
 async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> list[str]:
     script = ScriptedModel.from_answers(test.answers, name=f"{SCRIPTED}{test.name}")
-    scripted = runtime.evolve(
-        models=_source(recipe, test, script, runtime),
+    scripted = _faked(runtime, test).evolve(
+        models=_source(recipe, test, script, runtime), prices=None
+    )
+    recipe = without_cases(recipe, [test.inputs])
+    run = scripted.executor(recipe).prepare(recipe, test.inputs)
+    result = await run.execute()
+    faults = list(_differences(test, result, run.context))
+    return [*faults, *_unused(script)] if result.status is test.status else faults
+
+
+async def ask_test(
+    recipe: AgentRecipe, test: RecipeTest, runtime: Runtime, choice: ModelChoice
+) -> TestOutcome:
+    """Run one test with the models of the recipe, or the chosen one, instead of its answers.
+
+    Everything else is as in `run_test`: tools are faked, nothing is stored, and no example is taken
+    from the test.
+
+    Raises:
+        EnvironmentRefusedError, UsageError: There is no such model.
+    """
+    clock = runtime.services.clock
+    begin = clock.monotonic()
+    recipe = without_cases(recipe, [test.inputs])
+    run = _faked(runtime, test).executor(recipe, choice).prepare(recipe, test.inputs)
+    result = await run.execute()
+    return TestOutcome(
+        test=test,
+        faults=tuple(_differences(test, result, run.context)),
+        duration_ms=round((clock.monotonic() - begin) * 1000, 3),
+        usage=result.usage,
+    )
+
+
+def _faked(runtime: Runtime, test: RecipeTest) -> Runtime:
+    """The runtime with the test's results of tools and decisions, and a journal of its own."""
+    return runtime.evolve(
         tool_calls=_faking(test.tools),
         decider=_ScriptedDecider(test.decisions),
         journal=MemoryJournal(runtime.services.clock),
         cache=None,
-        prices=None,
     )
-    run = scripted.executor(recipe).prepare(recipe, test.inputs)
-    result = await run.execute()
-    return list(_differences(test, result, run.context, script))
 
 
 def _source(
@@ -195,7 +233,7 @@ def _faking(results: Mapping[str, JsonValue]) -> ToolCallExecutorFactory:
 
 
 def _differences(
-    test: RecipeTest, result: AgentResult[object], context: AgentContext, script: ScriptedModel
+    test: RecipeTest, result: AgentResult[object], context: AgentContext
 ) -> Iterator[str]:
     if result.status is not test.status:
         error = f" ({result.error.code}: {result.error.message})" if result.error else ""
@@ -215,6 +253,9 @@ def _differences(
         except MinionsError as error:
             yield f"'{text}': {error.message}"
     yield from _prompt_faults(test, result)
+
+
+def _unused(script: ScriptedModel) -> Iterator[str]:
     if left := script.answers_left:
         yield "1 answer was not used" if left == 1 else f"{left} answers were not used"
 

@@ -6,7 +6,6 @@ left for a person.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.errors import Fault, RecipeError
+from minions.planning.recipe_diff import recipe_diff
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 from minions.recipe.text.foreign_words import NAME_WORDS, TYPE_WORDS
@@ -58,10 +58,7 @@ class MendedRecipe:
         Args:
             name: The name of the file.
         """
-        lines = difflib.unified_diff(
-            self.before.splitlines(), self.text.splitlines(), name, name, lineterm=""
-        )
-        return "\n".join(lines)
+        return recipe_diff(self.before, self.text, name)
 
 
 def mend_recipe(text: str, file: str, catalog: Catalog) -> MendedRecipe:

@@ -16,7 +16,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
-from minions.recipe.examples import Example
+from minions.recipe.examples import Example, ExampleSource
 from minions.recipe.expressions.template import Reference, compile_condition, compile_template
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import TemplateError, nearest
@@ -73,6 +73,7 @@ class GoalParts(Struct, frozen=True, kw_only=True):
     artifacts: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
+    examples_from: ExampleSource | None = None
     completion: CompletionCriteria | None = None
     links: tuple[str, ...] = ()
     model: ModelConfig | None = None

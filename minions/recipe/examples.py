@@ -7,6 +7,7 @@ call to call and a server's prefix cache holds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import Final
 
 from attrs import frozen
@@ -26,11 +27,17 @@ from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, to_plain
 from minions.recipe.text.sections import Report, read_section, suggestion
 
 __all__ = [
+    "CHARACTERS_PER_TOKEN",
     "EXAMPLE",
     "EXAMPLES_FROM",
     "MOST_EXAMPLES",
     "MOST_EXAMPLE_TOKENS",
     "Example",
+    "ExampleOrigin",
+    "ExampleSource",
+    "name_of",
+    "question_of",
+    "read_example_source",
     "read_examples",
 ]
 
@@ -39,18 +46,22 @@ MOST_EXAMPLES: Final = 4
 """Examples that are taken, unless `max` says otherwise: more than four gain little."""
 MOST_EXAMPLE_TOKENS: Final = 400
 """Their tokens, unless `max_tokens` says otherwise."""
+CHARACTERS_PER_TOKEN: Final = 4
+"""The estimate of tokens, which no server has counted yet."""
 EXAMPLES_FROM: Final = Table(
-    "examples from a file",
+    "examples from elsewhere",
     (
         Key(
             name="from",
-            description="A file with a JSON object `{input, output}` in each line.",
+            description="A file with a JSON object `{input, output}` in each line; `tests`: the "
+            "recipe's tests that expect a whole output; `journal`: recorded runs of the recipe, "
+            "where a person marked the step's output good or approved it.",
             types=("string",),
             is_required=True,
         ),
         Key(
             name="max",
-            description="Most examples that are taken, in the order of the file; default: "
+            description="Most examples that are taken; of a file the first ones. Default: "
             f"{MOST_EXAMPLES}.",
             types=("integer",),
             minimum=1,
@@ -64,6 +75,30 @@ EXAMPLES_FROM: Final = Table(
         ),
     ),
 )
+
+
+class ExampleOrigin(StrEnum):
+    """Where examples are taken from that stand neither in the recipe nor in a file."""
+
+    TESTS = "tests"
+    """The tests of the recipe: known when the recipe is loaded."""
+    JOURNAL = "journal"
+    """Recorded runs: known, and pinned, when a run starts."""
+
+
+@frozen(kw_only=True)
+class ExampleSource:
+    """`examples: {from: tests}` or `{from: journal}`."""
+
+    origin: ExampleOrigin
+    most: int = MOST_EXAMPLES
+    """Examples that are taken."""
+    max_tokens: int = MOST_EXAMPLE_TOKENS
+    """Their tokens, estimated."""
+    held_out: tuple[str, ...] = ()
+    """Inputs, as JSON, of the cases that are being evaluated: no example is taken from them."""
+    asked: tuple[str, ...] = ()
+    """The questions of these cases, as far as inputs say them."""
 
 
 @frozen
@@ -108,6 +143,23 @@ def read_examples(
     return tuple(each for each in found if each is not None)
 
 
+def read_example_source(node: Node, report: Report) -> ExampleSource | None:
+    """`{from: tests}` or `{from: journal}`; None: it is something else, or has a fault.
+
+    Files were read before, so that a mapping names nothing else.
+    """
+    if not isinstance(node, MappingNode):
+        return None
+    section = read_section(node, EXAMPLES_FROM, report)
+    name, most = section.text("from"), section.plain("max", MOST_EXAMPLES)
+    max_tokens = section.plain("max_tokens", MOST_EXAMPLE_TOKENS)
+    if name not in list(ExampleOrigin) or not (
+        isinstance(most, int) and isinstance(max_tokens, int)
+    ):
+        return None
+    return ExampleSource(origin=ExampleOrigin(name), most=most, max_tokens=max_tokens)
+
+
 def _example(
     node: Node, goal: ScalarNode | None, schema: JsonSchema | None, report: Report
 ) -> Example | None:
@@ -136,7 +188,7 @@ def _question(asked: Node, goal: ScalarNode | None, report: Report) -> str | Non
         template = compile_template(str(goal.value) if goal is not None else "")
     except TemplateError:  # reported with the goal
         return None
-    known = dict.fromkeys(_name(each) for each in template.references)
+    known = dict.fromkeys(name_of(each) for each in template.references)
     for entry in asked.entries:
         if entry.key not in known:
             report(
@@ -156,10 +208,19 @@ def _rendered(
     template: Template, values: Mapping[str, JsonValue], asked: Node, report: Report
 ) -> str | None:
     try:
-        return as_text(template.render(_scope(values)))
+        return question_of(template, values)
     except EvaluationError as error:
         report(asked.place.fault("bad-example", f"the goal cannot be rendered with it: {error}"))
         return None
+
+
+def question_of(goal: Template, values: Mapping[str, JsonValue]) -> str:
+    """The goal with these values, by the names of inputs, steps and `item`.
+
+    Raises:
+        EvaluationError: A value is missing, or of the wrong type.
+    """
+    return as_text(goal.render(_scope(values)))
 
 
 def _scope(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -173,7 +234,7 @@ def _scope(values: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     }
 
 
-def _name(reference: Reference) -> str:
+def name_of(reference: Reference) -> str:
     """The name by which an example gives what a template reads."""
     path = reference.path
     is_within = path[0] in ("inputs", "steps", "loop") and len(path) > 1

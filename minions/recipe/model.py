@@ -113,6 +113,19 @@ class ModelConfig:
     """How output is asked for, in this order, and what is done with an answer that does not fit:
     words of `OutputMode` and `OutputRung`; None: as the server's profile says.
     """
+    fallbacks: tuple[ModelConfig, ...] | None = None
+    """Models that are asked instead while the server of this one is unavailable."""
+    cooldown_s: float | None = None
+    """Seconds for which it is not asked again after its server failed, where there is another
+    model; None: 60."""
+
+    @property
+    def others(self) -> tuple[ModelConfig, ...]:
+        """All models that may be asked besides it, in the order in which they are."""
+        found = [*(self.fallbacks or ())]
+        for tier in self.tiers or ():
+            found += [tier, *(tier.fallbacks or ())]
+        return tuple(found)
 
     def overlaid(self, own: ModelConfig) -> ModelConfig:
         """These settings overridden by `own`. If `own` names another model, `own` alone counts."""

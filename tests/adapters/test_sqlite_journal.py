@@ -199,6 +199,9 @@ async def test_listing_all_runs_reads_no_other_entries(journal: SqliteJournal) -
     for kinds in [("run",), ("session",), ("run", "session")]:
         plan = plan_of(journal, entries_query(None, None, 0, kinds=kinds))
         assert "SCAN e USING INDEX entries_to_list" in plan
+    for kinds in [("mark",), ("mark", "decision")]:
+        plan = plan_of(journal, entries_query(None, None, 0, kinds=kinds))
+        assert "SCAN e USING INDEX entries_of_judgements" in plan
 
 
 @pytest.mark.parametrize("kinds", [None, ("message", "model_call")])

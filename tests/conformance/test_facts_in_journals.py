@@ -65,7 +65,8 @@ def facts(draw: st.DrawFn) -> Fact:
     free = [
         name
         for name in ("output", "value", "default", "inputs", "note")
-        if name in row["body"] and row["kind"] != "route"  # whose output is a step's id
+        # The output of a route is a step's id, the note of a mark a text.
+        if name in row["body"] and row["kind"] not in ("route", "mark")
     ]
     for name in free:
         is_object = name in ("inputs", "note")

@@ -7,6 +7,7 @@ import pytest
 from builders import entry_of
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.imported_entries import imported_entry
+from minions.engine.history.marks import marks_in
 
 DECIDED: dict[str, JsonValue] = {"step_id": "a", "what": "approval", "word": "approve:1"}
 
@@ -17,6 +18,14 @@ def test_a_recorded_decision_is_shown_and_decides_nothing() -> None:
     given = entry_of("decision", "recorded", DECIDED)
     taken = imported_entry(given)
     assert (taken.state, taken.body, taken.key) == ("imported", DECIDED, "k")
+
+
+def test_a_recorded_mark_is_shown_and_counts_for_nothing() -> None:
+    given = entry_of("mark", "recorded", {"verdict": "good", "address": "a", "by": "ada"})
+    taken = imported_entry(given)
+    assert (taken.state, taken.body) == ("imported", given.body)
+    assert marks_in([taken]) == ()
+    assert len(marks_in([given])) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from minions import Minions, Prompt, ScriptedModel, UsageError
+from minions import Minions, Prompt, ScriptedModel, Services, UsageError
 from minions.contracts.json_values import JsonValue
+from minions.engine.sessions.marking import mark_run
 from minions.evaluations import Case, Exact, Score, Scorer
 
 RECIPE = "id: talks\ninputs: {text: string}\nsteps:\n  - {id: talk, goal: '{{ inputs.text }}'}\n"
@@ -69,3 +70,44 @@ async def test_a_case_that_does_not_fit_is_named() -> None:
     async with Minions(model=model([])) as app:
         with pytest.raises(UsageError, match="case 1: There is no input 'txt'"):
             await app.evaluate(RECIPE, [{"text": "a"}, {"txt": "b"}])
+
+
+OWN = """
+id: talks
+inputs: {text: string}
+steps:
+  - id: talk
+    goal: "{{ inputs.text }}"
+    examples: EXAMPLES
+tests:
+  - {inputs: {text: one}, expect: {output: one!}}
+  - {inputs: {text: three}, expect: {output: three!}}
+"""
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        "{from: tests}",
+        "{from: journal}",
+        "[{input: {text: one}, output: one!}, {input: three, output: three!}]",
+    ],
+)
+async def test_no_case_is_shown_the_answer_of_a_case_as_an_example(examples: str) -> None:
+    """A-147: never taken from data under evaluation."""
+    shown: list[str] = []
+
+    def answer(prompt: Prompt) -> str:
+        shown.extend(each.content or "" for each in prompt.messages if each.name == "example")
+        return "?"
+
+    recipe = OWN.replace("EXAMPLES", examples)
+    services = Services()
+    async with Minions(model=ScriptedModel(answer), services=services) as app:
+        for text in ("one", "three"):
+            run = await app.arun(recipe, {"text": text})
+            await mark_run(services, run.run_id, "good")
+        shown.clear()
+        await app.evaluate(recipe, CASES)
+    assert [each for each in shown if each in ("one", "two")] == []
+    assert "three" in shown

@@ -112,6 +112,7 @@ SAYS = {
         "200 RollbackView",
         "404 409",
     ),
+    "markOutput": ("POST /runs/{run_id}/marks", "", "MarkRequest", "201 MarkView", "404 409"),
     "listRunItems": (
         "GET /runs/{run_id}/items",
         "step status limit offset",

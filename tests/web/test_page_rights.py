@@ -101,3 +101,14 @@ def test_a_token_that_may_do_everything_sees_no_restriction(
     page = opened(window, served, TOKEN, f"/runs/{run}")
     expect(page.get_by_role("button", name="Run again")).to_be_enabled()
     expect(page.get_by_text("read only")).to_have_count(0)
+
+
+def test_only_who_may_decide_marks_an_output(window: BrowserContext, served: Served) -> None:
+    run = served.begin("changing")
+    page = opened(window, served, READER, f"/runs/{run}")
+    button = page.get_by_role("button", name="Mark good").first
+    expect(button).to_be_disabled()
+    expect(button).to_have_attribute("title", 'Your token lacks the scope "decide".')
+    page = opened(window, served, DECIDER, f"/runs/{run}")
+    page.get_by_role("button", name="Mark good").first.click()
+    expect(page.get_by_role("group", name="Mark of the output").first).to_contain_text("by ann")

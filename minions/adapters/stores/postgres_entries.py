@@ -16,7 +16,7 @@ from minions.adapters.stores.postgres_link import Attempt, DamageError
 from minions.adapters.stores.row_bodies import body_text, read_fact
 from minions.contracts.errors import JournalError
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.run_rows import LISTED
+from minions.contracts.run_rows import JUDGED, LISTED
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor
@@ -208,6 +208,8 @@ def entries_query(
         parameters.append(list(kinds))
         if LISTED.issuperset(kinds) and (run_id is None or session_id is not None):
             conditions.append("kind IN ('run', 'session')")  # as written in the index
+        if JUDGED.issuperset(kinds) and run_id is None:
+            conditions.append("kind IN ('mark', 'decision')")  # likewise
     order = "DESC" if newest_first else "ASC"
     if limit is not None:
         parameters.append(_integer(max(limit, 0)))

@@ -21,7 +21,7 @@ from minions.adapters.stores.sqlite_numbers import EPOCH, as_count, as_micros, a
 from minions.contracts.errors import JournalError
 from minions.contracts.facts import Fact, UnreadableFact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.run_rows import LISTED
+from minions.contracts.run_rows import JUDGED, LISTED
 
 __all__ = [
     "INSERT",
@@ -196,6 +196,8 @@ def _kind_condition(
     if LISTED.issuperset(kinds) and not is_of_one_run:  # which an index of its own finds
         # As written in the index: bound values alone would not use it.
         condition += " AND e.kind IN ('run', 'session')"
+    if JUDGED.issuperset(kinds) and not is_of_one_run:
+        condition += " AND e.kind IN ('mark', 'decision')"
     return condition
 
 

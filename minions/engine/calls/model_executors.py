@@ -48,6 +48,8 @@ class ModelCallExecutors:
         *,
         options: ModelOptions | None = None,
         tiers: Sequence[ModelCallExecutors] = (),
+        is_fallback: bool = False,
+        cooldown_s: float | None = None,
     ) -> None:
         """Take the model, or a way to it that is asked at the first call.
 
@@ -55,10 +57,15 @@ class ModelCallExecutors:
             options: Of its calls, where it is the tier of another; None: those of the step.
             tiers: The models that are asked after it where its output does not fit or its server
                 fails.
+            is_fallback: Whether it takes the place of the one before it, where that one's server
+                fails, and is no larger model.
+            cooldown_s: Seconds for which it is not asked after its server failed; None: as usual.
         """
         self._source = model
         self.options = options
         self.tiers = tuple(tiers)
+        self.is_fallback = is_fallback
+        self.cooldown_s = cooldown_s
         self._executor: DefaultModelCallExecutor | None = None
 
     @property

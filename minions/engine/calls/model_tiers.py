@@ -13,10 +13,11 @@ from minions.engine.calls.model_executors import ModelCallExecutors, capabilitie
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.services.services import Services
 
-__all__ = ["ModelTier", "ModelTiers"]
+__all__ = ["COOLDOWN_S", "ModelTier", "ModelTiers", "Replacement"]
 
-_COOLDOWN_S: Final = 60.0
-"""Seconds for which a model that failed is passed over by steps that have another one."""
+COOLDOWN_S: Final = 60.0
+"""Seconds for which a model that failed is passed over by steps that have another one, unless the
+recipe says `cooldown_s`."""
 
 _OF_SERVER: Final = frozenset(
     {
@@ -43,17 +44,53 @@ class ModelTier:
     options: ModelOptions
     capabilities: ModelCapabilities
     modes: OutputModes
+    is_fallback: bool = False
+    """Whether it takes the place of the model before it, where that one's server fails."""
+    cooldown_s: float = COOLDOWN_S
+    """Seconds for which it is not asked after its server failed, where there is another one."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model; `own`: an application carries out the calls."""
+        model = model_of(self.factory)
+        return model.name if model is not None else "own"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The server and the model, to remember that it failed."""
+        model = model_of(self.factory)
+        return (model.base_url or "", model.name) if model is not None else ("", "own")
+
+
+@frozen(kw_only=True)
+class Replacement:
+    """A model whose server failed, and the one that is asked instead."""
+
+    failed: str
+    instead: str
+    code: str
+    """The code of the failure."""
+    cooldown_s: float
+    """Seconds for which the one that failed is not asked by steps that have another one."""
+
+    @property
+    def words(self) -> str:
+        """What a person is told."""
+        return (
+            f"{self.failed} is unavailable ({self.code}): {self.instead} is asked instead, and "
+            f"{self.failed} again after {self.cooldown_s:g} s"
+        )
 
 
 class ModelTiers:
-    """Which model a step asks now. It moves to the next one and never back, so it has an end."""
+    """Which model a step asks now. It moves to a later one and never back, so it has an end."""
 
     def __init__(self, tiers: Sequence[ModelTier], services: Services) -> None:
         """Begin with the first model that did not fail a short time ago; else with the first."""
         self._tiers = tuple(tiers)
         self._services = services
         self.index = next((at for at in range(len(tiers)) if not self._is_cooling(at)), 0)
-        """The number of the model that is asked, from 0."""
+        """The number of the model that is asked, from 0, in the order of all of them."""
 
     @classmethod
     def of(
@@ -63,13 +100,21 @@ class ModelTiers:
         capabilities: ModelCapabilities,
         services: Services,
     ) -> ModelTiers:
-        """The factory's model with its tiers."""
+        """The factory's model with its fallbacks and tiers."""
 
         def tier(
             each: ModelCallExecutorFactory, own: ModelOptions, can: ModelCapabilities
         ) -> ModelTier:
-            modes = OutputModes(model_of(each), can, services.profiles, services.clock)
-            return ModelTier(factory=each, options=own, capabilities=can, modes=modes)
+            known = each if isinstance(each, ModelCallExecutors) else None
+            cooldown_s = known.cooldown_s if known is not None else None
+            return ModelTier(
+                factory=each,
+                options=own,
+                capabilities=can,
+                modes=OutputModes(model_of(each), can, services.profiles, services.clock),
+                is_fallback=known is not None and known.is_fallback,
+                cooldown_s=COOLDOWN_S if cooldown_s is None else cooldown_s,
+            )
 
         more = factory.tiers if isinstance(factory, ModelCallExecutors) else ()
         return cls(
@@ -87,31 +132,69 @@ class ModelTiers:
 
     @property
     def next_model(self) -> ChatModel | None:
-        """The model after the present one; None: there is none, or an application's own way."""
-        left = self._tiers[self.index + 1 :]
-        return model_of(left[0].factory) if left else None
+        """The larger model that comes next; None: there is none, or an application's own way."""
+        at = self._next_tier()
+        return model_of(self._tiers[at].factory) if at is not None else None
 
     def advance(self) -> bool:
-        """Ask the next model from now on; False: there is none."""
-        if self.index + 1 >= len(self._tiers):
+        """Ask the next larger model from now on; False: there is none.
+
+        A fallback is none: it stands in for a server, and would be asked the same.
+        """
+        at = self._next_tier()
+        if at is None:
             return False
-        self.index += 1
+        self.index = at
         return True
 
-    def fall_back(self, code: str) -> bool:
-        """Ask the next model after a failure of the present one's server; False: it is none, or
-        there is no other model.
+    def fall_back(
+        self, code: str, *, has_images: bool = False, is_replayed: bool = False
+    ) -> Replacement | None:
+        """Ask another model after a failure of the present one's server; None: it is no such
+        failure, or there is no other model that can be asked.
+
+        Args:
+            has_images: Whether the prompt has images: a model that takes none is not asked.
+            is_replayed: Whether it failed in an earlier execution of the run: its server may be
+                back since.
         """
         if code not in _OF_SERVER or len(self._tiers) == 1:
-            return False
-        now = self._services.clock.monotonic()
-        self._services.cooldowns[self._key(self.index)] = now + _COOLDOWN_S
-        return self.advance()
+            return None
+        failed = self.current
+        if not is_replayed:
+            now = self._services.clock.monotonic()
+            self._services.cooldowns[failed.key] = now + failed.cooldown_s
+        others = range(self.index + 1, len(self._tiers))
+        able = [at for at in others if not has_images or self._tiers[at].capabilities.takes_images]
+        if not able:
+            return None
+        self.index = next((at for at in able if not self._is_cooling(at)), able[0])
+        return Replacement(
+            failed=failed.name,
+            instead=self.current.name,
+            code=code,
+            cooldown_s=failed.cooldown_s,
+        )
+
+    def unfit(self, code: str) -> Sequence[str]:
+        """The names of the models that could be asked after such a failure, but take no images."""
+        others = self._tiers[self.index + 1 :] if code in _OF_SERVER else ()
+        return [each.name for each in others if not each.capabilities.takes_images]
+
+    def _next_tier(self) -> int | None:
+        """The number of the first model behind the present one that is no fallback, or of its
+        first fallback where its server failed a short time ago.
+        """
+        later = range(self.index + 1, len(self._tiers))
+        first = next((at for at in later if not self._tiers[at].is_fallback), None)
+        if first is None:
+            return None
+        behind = range(first + 1, len(self._tiers))
+        end = next((at for at in behind if not self._tiers[at].is_fallback), len(self._tiers))
+        return next((at for at in range(first, end) if not self._is_cooling(at)), first)
 
     def _is_cooling(self, at: int) -> bool:
-        until = self._services.cooldowns.get(self._key(at)) if len(self._tiers) > 1 else None
+        if len(self._tiers) == 1:
+            return False
+        until = self._services.cooldowns.get(self._tiers[at].key)
         return until is not None and self._services.clock.monotonic() < until
-
-    def _key(self, at: int) -> tuple[str, str]:
-        model = model_of(self._tiers[min(at, len(self._tiers) - 1)].factory)
-        return (model.base_url or "", model.name) if model is not None else ("", "own")

@@ -11,6 +11,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
 from minions.engine.history.events import EventStream
+from minions.engine.history.pinned_examples import PinnedExamples
 from minions.engine.history.recorder import Recorder
 from minions.engine.history.replay import Replay
 from minions.engine.services.run_log import RunLog
@@ -44,6 +45,8 @@ class RunScope:
     """What the recipe's permissions allow, and those of each recipe around it."""
     base_model: ModelConfig
     """The recipe's model settings, over those of the recipes around it."""
+    examples: PinnedExamples
+    """What recorded runs give as examples for its steps."""
     recipes: tuple[AgentRecipe, ...]
     """The recipe of the run first, then each that is a step of the one before; this one last."""
     keys: str = ""
@@ -77,14 +80,14 @@ class RunScope:
         run_id = run_id or services.ids("run")
         session_id = session_id or services.ids("ses")
         events = EventStream()
+        recorder = Recorder(services, events, session_id=session_id, run_id=run_id, replay=replay)
         return cls(
             run_id=run_id,
             session_id=session_id,
             services=services,
             events=events,
-            recorder=Recorder(
-                services, events, session_id=session_id, run_id=run_id, replay=replay
-            ),
+            recorder=recorder,
+            examples=PinnedExamples(services, recorder),
             replay=replay,
             secrets=declared_secrets(recipe, inputs or {}, services.secrets),
             rights=Rights.of(recipe),

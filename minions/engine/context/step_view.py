@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
@@ -102,6 +102,13 @@ class StepView(RunContext):
         bare = copy(self)
         bare._border_seed = ""  # noqa: SLF001  # a copy of itself
         return bare
+
+    @property
+    def recorded_examples(self) -> Sequence[tuple[str, JsonValue]]:
+        """Those that were pinned for it."""
+        scope = self.context.scope
+        own_id = self._step_id.removeprefix(scope.path)
+        return scope.examples.of(self.context.recipe.id, own_id)
 
     @property
     def session_id(self) -> str:

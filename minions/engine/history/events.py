@@ -16,8 +16,10 @@ from minions.contracts.facts import (
     ConversationStarted,
     DecisionTaken,
     DecisionWaiting,
+    ExamplesPinned,
     FileChangeFact,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
@@ -143,7 +145,8 @@ class EventMaker:
                 RunRejected() | StepWithdrawn() | ConversationStarted() | ModelCallLoss()
                 | Rollback() | ToolCallInDoubt() | DecisionTaken() | BackEdge() | RouteFinished()
                 | RouteFailed() | WarningRecorded() | FileChangeFact() | FileRollbackFact()
-                | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
+                | MarkFact() | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut()
+                | UnreadableFact()
             ):  # fmt: skip
                 return None
             case _:

@@ -16,6 +16,8 @@ from minions.contracts.facts import (
     DecisionRecorded,
     FileChangeImported,
     FileChangeRecorded,
+    MarkImported,
+    MarkRecorded,
     RunBeginning,
     RunResumed,
     RunStarted,
@@ -36,8 +38,8 @@ R = TypeVar("R", bound=RunBeginning)
 
 
 def imported_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry as the importing journal stores it: without decisions, grants, directory and
-    changes of files that could be undone.
+    """The entry as the importing journal stores it: without decisions, marks, grants, directory
+    and changes of files that could be undone.
 
     The label of a user is one of the journal that it comes from; budgets here do not know it.
     """
@@ -46,6 +48,8 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
             return replace(entry, fact=DecisionImported(**asdict(fact)))
         case FileChangeRecorded():  # else a stranger's file could have any file here overwritten
             return replace(entry, fact=FileChangeImported(**asdict(fact)))
+        case MarkRecorded():  # else a stranger would choose what models here are shown as good
+            return replace(entry, fact=MarkImported(**asdict(fact)))
         case RunResumed():
             return replace(entry, fact=replace(_without_grants(fact), decisions=None, by=None))
         case RunStarted():

@@ -25,10 +25,12 @@ from minions.contracts.facts import (
     DecisionFact,
     DecisionTaken,
     DecisionWaiting,
+    ExamplesPinned,
     Fact,
     FileChangeFact,
     FileChangeRecorded,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
@@ -50,6 +52,7 @@ from minions.contracts.facts import (
     ToolCallFact,
     ToolCallStarted,
     UnreadableFact,
+    WarningRecorded,
     body_of,
     given,
 )
@@ -140,19 +143,25 @@ class SentPrompt:
 
 @frozen(kw_only=True)
 class RunNote:
-    """An event between the steps of a run: a back edge, a decision, or a failed choice of route."""
+    """An event between the steps of a run: a back edge, a decision, a mark, or a failed choice of
+    route.
+    """
 
     kind: str
     """`goto`: a back edge after a failure; `decision`: asked for or made by a person; `route`: no
     next step could be chosen; `file_rollback`: files that the run changed were restored;
-    `plan`: a plan took the place of one that failed."""
+    `plan`: a plan took the place of one that failed; `mark`: a person said that an output is good
+    or bad; `examples`: those from recorded runs were chosen for a step; `warning`: something odd
+    that stopped nothing."""
     step_id: str
+    """Of a mark the address that is meant; empty: the run as a whole."""
     state: str
     """Of a decision `waiting`, or its word: `approve`, `reject`, `answer`, `default`, or the
-    decision on a call in doubt. Of other kinds the state of the row."""
+    decision on a call in doubt. Of other kinds the state of the row: a mark that is `imported` was
+    set elsewhere and counts for nothing here."""
     facts: Mapping[str, JsonValue] = field(factory=dict)
-    """The recorded body; of an answer also `answer`; of a decision and a rollback also `at`, its
-    time, and of a decision `by`, who made it, where that is known."""
+    """The recorded body; of an answer also `answer`; of a decision, a mark and a rollback also
+    `at`, its time, and of a decision `by`, who made it, where that is known."""
     position: int
     """The position of its row, in the same order as those of steps."""
 
@@ -458,8 +467,18 @@ def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
                 yield _decided(entry, fact.decision, fact, origin)
             case ToolCallStarted():
                 called[entry.key] = fact
+            case WarningRecorded() | ExamplesPinned() | MarkFact():
+                yield _said_note(entry, fact)
             case _:
                 pass  # it belongs to a step
+
+
+def _said_note(entry: JournalEntry, fact: WarningRecorded | ExamplesPinned | MarkFact) -> RunNote:
+    if isinstance(fact, MarkFact):
+        facts: Mapping[str, JsonValue] = {**entry.body, "at": entry.at.isoformat()}
+        return _note(entry, fact.address or "", entry.state, facts)
+    step_id = fact.step if isinstance(fact, ExamplesPinned) else ""
+    return _note(entry, step_id, entry.state, entry.body)
 
 
 def _rollback_notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:

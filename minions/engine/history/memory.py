@@ -10,9 +10,11 @@ from minions.contracts.facts import (
     BackEdge,
     ConversationStarted,
     DecisionFact,
+    ExamplesPinned,
     Fact,
     FileChangeFact,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFinished,
     ModelCallLoss,
@@ -198,8 +200,8 @@ def apply_entry(
             RunBeginning() | RunFinished() | RunLimitReached() | RunRejected() | StepEnd()
             | ModelCallLoss() | ToolCallStarted() | ToolCallInterrupted() | ToolCallInDoubt()
             | DecisionFact() | BackEdge() | PlanReplaced() | RouteFinished() | RouteFailed()
-            | WarningRecorded() | FileChangeFact() | FileRollbackFact() | SessionOpened()
-            | SessionForked() | SessionCut() | UnreadableFact()
+            | WarningRecorded() | FileChangeFact() | FileRollbackFact() | MarkFact()
+            | ExamplesPinned() | SessionOpened() | SessionForked() | SessionCut() | UnreadableFact()
         ):  # fmt: skip
             pass  # it adds no message
         case _:

@@ -21,9 +21,11 @@ from minions.contracts.facts import (
     ConversationStarted,
     DecisionFact,
     DecisionWaiting,
+    ExamplesPinned,
     Fact,
     FileChangeFact,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFact,
     PlanReplaced,
@@ -256,6 +258,8 @@ class Replay:
         """Decisions on calls in doubt, by key."""
         self.retried_at = 0
         """Back edges that were recorded before this position do not count: a retry followed."""
+        self.examples: dict[tuple[str, str], ExamplesPinned] = {}
+        """The examples from recorded runs that were pinned, by recipe and step."""
         self.position = 0
         """The position of the newest row."""
         self._latest: dict[tuple[str, str], JournalEntry] = {}
@@ -302,6 +306,10 @@ class Replay:
                 pass  # the state of the run is no recorded work
             case FileChangeFact() | FileRollbackFact():
                 pass  # a rollback reads them; a change that is made again is recorded again
+            case ExamplesPinned(recipe=recipe, step=step):
+                self.examples[recipe, step] = fact
+            case MarkFact():
+                pass  # what somebody thinks of recorded work changes none of it
             case SessionOpened() | SessionForked() | SessionCut():
                 pass  # of the session, and no run's work
             case UnreadableFact(problem=problem):

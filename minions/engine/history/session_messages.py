@@ -13,9 +13,11 @@ from minions.contracts.facts import (
     BackEdge,
     ConversationStarted,
     DecisionFact,
+    ExamplesPinned,
     Fact,
     FileChangeFact,
     FileRollbackFact,
+    MarkFact,
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
@@ -179,7 +181,8 @@ class SessionConversation:
                 | SessionOpened() | StepFact() | ConversationStarted() | ModelCallFact()
                 | MessageRecorded() | Rollback() | ToolCallFact() | DecisionFact() | BackEdge()
                 | PlanReplaced() | RouteFinished() | RouteFailed() | WarningRecorded()
-                | FileChangeFact() | FileRollbackFact() | UnreadableFact()
+                | FileChangeFact() | FileRollbackFact() | MarkFact() | ExamplesPinned()
+                | UnreadableFact()
             ):  # fmt: skip
                 pass  # no part of the session's conversation
             case _:

@@ -173,6 +173,7 @@ class AgentRun(Generic[T_co]):
             shares = await self._share_budgets()
             await self._join_conversation()
             await self._record.start(self.model_name, self._live_conversation)
+            await self._pin_examples()
             await self._record.message()
             try:
                 end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
@@ -221,6 +222,11 @@ class AgentRun(Generic[T_co]):
             except BudgetSpentError as error:
                 services.metrics.budget_refused(error.limit)
                 raise
+
+    async def _pin_examples(self) -> None:
+        """Choose the examples from recorded runs, which stay the same to the end of the run."""
+        if not self._start.is_over:
+            await self.context.scope.examples.pin(self.context.recipe)
 
     async def _share_budgets(self) -> BudgetShare | None:
         """Let the run spend from the budgets that it shares; None: there are none."""

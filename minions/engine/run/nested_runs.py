@@ -62,6 +62,7 @@ class NestedRuns(RecipeRunner):
         tell: TellSteps,
     ) -> NestedResult:
         """To its end; what failed in it is the error of the result."""
+        await context.scope.examples.pin(recipe)  # else of a recipe that is made in the run
         inner, manager, built = self._context(recipe, inputs, context, path, key)
         try:
             return await self._run(inner, manager, built)

@@ -15,7 +15,7 @@ from minions.contracts.steps import PythonStep, Step
 from minions.engine.history.replay import Replay
 from minions.recipe.bundles import bundle_of
 from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model import AgentRecipe, ModelConfig, StepSpec
 
 __all__ = [
     "changed_documents",
@@ -99,14 +99,22 @@ def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) 
     if not new.asks_model:
         return True
     own = new.own_model
-    return (before.model.overlaid(own) if own else before.model) == (
-        after.model.overlaid(own) if own else after.model
-    )
+    was = before.model.overlaid(old.own_model) if old.own_model else before.model
+    is_now = after.model.overlaid(own) if own else after.model
+    return _first_choice(was) == _first_choice(is_now)
+
+
+def _first_choice(config: ModelConfig) -> ModelConfig:
+    """The models without those that stand in for them: an answer is none the worse for that."""
+    tiers = [_first_choice(each) for each in config.tiers or ()]
+    return attrs.evolve(config, tiers=tuple(tiers) or None, fallbacks=None, cooldown_s=None)
 
 
 def _work_of(spec: StepSpec) -> JsonValue:
     """The step's work as plain data, without what says when it runs."""
     told = cast("dict[str, JsonValue]", _plain(spec))
+    if spec.own_model is not None and "model" in told:
+        told["model"] = _plain(_first_choice(spec.own_model))
     if (inner := spec.inner) is not None:
         told["recipe"] = [inner.document or dict(step_versions(inner)), bundle_of(inner)]
     return {key: value for key, value in told.items() if key not in (*_AROUND, "where")}

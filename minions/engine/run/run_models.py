@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
@@ -84,15 +85,29 @@ class RunModels:
         factory = self._factories.get(config)
         if factory is None:
             model = self._source(config)
-            tiers = [self._tier(each) for each in config.tiers or ()]
+            tiers = list(self._others(config))
             # A model that a command has chosen answers in place of all.
             others = [each for each in tiers if each.model is not model]
-            factory = ModelCallExecutors(model, tiers=others)
+            factory = ModelCallExecutors(model, tiers=others, cooldown_s=config.cooldown_s)
             self._factories[config] = factory
         return factory
 
-    def _tier(self, config: ModelConfig) -> ModelCallExecutors:
-        return ModelCallExecutors(self._source(config), options=self._options_of(config))
+    def _others(self, config: ModelConfig) -> Iterator[ModelCallExecutors]:
+        """The models that may be asked after the first one, each with its fallbacks behind it."""
+        for fallback in config.fallbacks or ():
+            yield self._other(fallback, is_fallback=True)
+        for tier in config.tiers or ():
+            yield self._other(tier)
+            for fallback in tier.fallbacks or ():
+                yield self._other(fallback, is_fallback=True)
+
+    def _other(self, config: ModelConfig, *, is_fallback: bool = False) -> ModelCallExecutors:
+        return ModelCallExecutors(
+            self._source(config),
+            options=self._options_of(config),
+            is_fallback=is_fallback,
+            cooldown_s=config.cooldown_s,
+        )
 
     def _model_config(self, step: Step[object]) -> ModelConfig:
         return self._built.model_config(self._context.scope.base_model, step.id)
@@ -177,15 +192,15 @@ class RunModels:
 
 
 def _asked(config: ModelConfig) -> JsonValue:
-    """What decides the answers: whether they are cached does not."""
+    """What decides the answers: whether they are cached does not, nor does a cooldown."""
     known = encode(config)
     assert isinstance(known, dict)  # noqa: S101  # of an attrs class
     return {
         name: known[name]
         for name in known
-        if name != "cache" and (name not in _LATER or known[name] is not None)
+        if name not in ("cache", "cooldown_s") and (name not in _LATER or known[name] is not None)
     }
 
 
-_LATER = frozenset({"output_ladder", "tiers"})
+_LATER = frozenset({"fallbacks", "output_ladder", "tiers"})
 """Settings that are left out where they are not said: keys of before stay as they are."""

@@ -1,4 +1,4 @@
-"""Lets the rest of the event loop work after a costly expression."""
+"""Lets the rest of the event loop work after a costly expression, or between many rows."""
 
 from __future__ import annotations
 

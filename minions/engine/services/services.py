@@ -33,6 +33,7 @@ from minions.contracts.runtime import (
 from minions.contracts.secrets import SecretSource
 from minions.contracts.step_cache import StepCache
 from minions.contracts.tracing import Tracer
+from minions.engine.services.chosen_examples import ExampleMemory
 from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.output_parsing import TextOutputParser
@@ -132,6 +133,8 @@ class Services:
     cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
     """Until when models are passed over whose servers failed, by base URL and name, on the clock's
     monotonic time; for steps that have another model."""
+    chosen_examples: ExampleMemory = field(factory=ExampleMemory, repr=False, eq=False)
+    """Which examples recorded runs gave, as long as nobody judges another one."""
     executing: set[str] = field(factory=set, repr=False, eq=False)
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does
     not tell two executions of one process apart."""

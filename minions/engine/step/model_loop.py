@@ -30,7 +30,7 @@ from minions.contracts.errors import (
     FailureInfo,
     StepFailedError,
 )
-from minions.contracts.events import OutputChecked
+from minions.contracts.events import ModelReplaced, OutputChecked
 from minions.contracts.facts import MessageRecorded, ModelCallFact, Rollback
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import MemorySnapshot
@@ -48,7 +48,7 @@ from minions.contracts.verdicts import Completion, CompletionMode, Verdict
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.model_executors import model_of
-from minions.engine.calls.model_tiers import ModelTiers
+from minions.engine.calls.model_tiers import ModelTiers, Replacement
 from minions.engine.calls.output_ladder import Answer, OutputLadder
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.result_reader import ResultReader, has_long_result
@@ -89,6 +89,10 @@ class _LostCall:
     usage: TokenUsage = field(factory=TokenUsage)
     request: OutputRequest | None = None
     """How the answer was to be constrained."""
+    has_images: bool = False
+    """Whether the prompt has images or files."""
+    is_replayed: bool = False
+    """Whether it failed in an earlier execution of the run."""
 
 
 @frozen(kw_only=True)
@@ -301,12 +305,42 @@ class ModelLoop:
                 room = self._more_room(lost)
                 if room is not None:
                     continue
-            if can_ask and self.tiers.fall_back(lost.info.code):
+            if can_ask and await self._fell_back(lost):
                 first = None
                 continue
             if not can_ask or not self.modes.give_up(lost.info, lost.request):
                 is_guess = lost.info.code == "bad-request" == first.code
                 return Failure(first if is_guess else lost.info)
+
+    async def _fell_back(self, lost: _LostCall) -> bool:
+        """Whether another model is asked the same, because the server of the present one failed."""
+        replaced = self.tiers.fall_back(
+            lost.info.code, has_images=lost.has_images, is_replayed=lost.is_replayed
+        )
+        if replaced is not None and not lost.is_replayed:
+            await self._tell_replacement(replaced)
+        if replaced is None and (unfit := self.tiers.unfit(lost.info.code)) and lost.has_images:
+            words = f"{', '.join(unfit)} takes no images, and was not asked instead of "
+            await self.view.context.warn("images-not-taken", f"{words}{self.tiers.current.name}")
+        return replaced is not None
+
+    async def _tell_replacement(self, replaced: Replacement) -> None:
+        """Record it once in a run, and show it each time."""
+        context, view = self.view.context, self.view
+        await context.warn("model-replaced", replaced.words)
+        context.scope.events.publish(
+            ModelReplaced(
+                run_id=context.run_id,
+                session_id=context.session_id,
+                timestamp=context.scope.services.clock.now(),
+                step_id=view.step_id,
+                address=view.address,
+                failed=replaced.failed,
+                instead=replaced.instead,
+                code=replaced.code,
+                cooldown_s=replaced.cooldown_s,
+            )
+        )
 
     def _more_room(self, lost: _LostCall) -> int | None:
         """Tokens for another try at an answer that was cut off where the recipe says no limit.
@@ -371,7 +405,13 @@ class ModelLoop:
         if done.status is CallStatus.FAILED or done.response is None:
             self.trace.add_model_call(done)
             assert done.failure is not None  # noqa: S101  # FAILED carries its failure
-            lost = _LostCall(info=done.failure.info(), usage=done.failure.usage, request=request)
+            lost = _LostCall(
+                info=done.failure.info(),
+                usage=done.failure.usage,
+                request=request,
+                has_images=any(each.attachments for each in prompt.messages),
+                is_replayed=recorded is not None,
+            )
             return Failure(lost)
         answer = Answer(
             raw=done.response,

@@ -30,7 +30,8 @@ class TokenScope(StrEnum):
 SCOPES: Final[Mapping[TokenScope, str]] = {
     TokenScope.READ: "look at recipes, runs, sessions, decisions and metrics.",
     TokenScope.RUN: "start, resume, retry and cancel runs, and take turns of sessions.",
-    TokenScope.DECIDE: "approve, reject and answer, or have a plan carried out unasked.",
+    TokenScope.DECIDE: "approve, reject and answer, mark outputs as good or bad, or have a plan "
+    "carried out unasked.",
     TokenScope.ADMIN: "delete sessions and messages, roll files back, bring recipes along; and "
     "everything else.",
 }

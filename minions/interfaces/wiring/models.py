@@ -281,6 +281,8 @@ def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelCon
         output_mode=None,
         output_ladder=None,
         tiers=None,
+        fallbacks=None,
+        cooldown_s=None,
     )
 
 

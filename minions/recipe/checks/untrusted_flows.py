@@ -11,7 +11,10 @@ from minions.contracts.tools import ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.carried_text import carried_references
 from minions.recipe.checks.flows import Flow, find_flows
+from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.drafts import RecipeDraft, StepDraft
+from minions.recipe.expressions.template import compile_template
+from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text.sections import Report
 from minions.recipe.tool_specs import tool_specs
@@ -48,6 +51,28 @@ def check_untrusted_flows(
     for first, *others in by_tool.values():
         step = steps[first.partition("/")[0]]
         _report(step, by_step[first], others, report, is_warning=not is_error)
+    _check_recorded_examples(draft, recipe, catalog, report, is_warning=not is_error)
+
+
+def _check_recorded_examples(
+    draft: RecipeDraft, recipe: AgentRecipe, catalog: Catalog, report: Report, *, is_warning: bool
+) -> None:
+    """Report steps to whose prompt recorded runs would add what strangers wrote in other runs."""
+    for step, known in zip(recipe.steps, draft.steps, strict=True):
+        if not isinstance(step, GoalSpec) or step.recorded_examples is None:
+            continue
+        untrusted = UntrustedText(recipe, catalog)
+        if any(untrusted.is_in(step, term) for term in compile_template(step.goal).terms()):
+            report(
+                known.section.place_of("examples").fault(
+                    "untrusted-examples",
+                    f"examples from recorded runs would show what strangers wrote: the goal of "
+                    f"{known.title} reads untrusted text, and stands in them without a border",
+                    help="mark only runs whose inputs you have read, or choose the examples with "
+                    "`minions learn`, which shows them",
+                    is_warning=is_warning,
+                )
+            )
 
 
 def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report) -> None:

@@ -17,7 +17,15 @@ from minions.contracts.verdicts import CompletionMode
 from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft, TemplateUse, read_templates
-from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, Example, read_examples
+from minions.recipe.examples import (
+    EXAMPLE,
+    EXAMPLES_FROM,
+    Example,
+    ExampleOrigin,
+    ExampleSource,
+    read_example_source,
+    read_examples,
+)
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import ExecutionMode, MessageSpec, ModelConfig, StepSpec
 from minions.recipe.text.key_types import (
@@ -30,7 +38,7 @@ from minions.recipe.text.key_types import (
     mapping_key,
     text_key,
 )
-from minions.recipe.text.nodes import Node, ScalarNode, SequenceNode
+from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from minions.recipe.text.schemas import read_output_schema
 from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
 
@@ -58,6 +66,9 @@ class GoalSpec(StepSpec):
     """Paths of images that its model sees with the goal; templates."""
     examples: tuple[Example, ...] = ()
     """Questions with their answers, which its model sees as earlier turns."""
+    examples_from: ExampleSource | None = None
+    """Where they are taken from; None: they stand in the recipe. Those of tests are in `examples`;
+    those of recorded runs are known when a run starts."""
     completion: CompletionCriteria | None = None
     """When the step is complete; None: `structured` where `output` is declared, else `text`."""
     completion_links: tuple[str, ...] = ()
@@ -90,6 +101,12 @@ class GoalSpec(StepSpec):
     @property
     def shares_conversation(self) -> bool:
         return self.memory == "conversation"
+
+    @property
+    def recorded_examples(self) -> ExampleSource | None:
+        """How examples are taken from recorded runs; None: they are not."""
+        source = self.examples_from
+        return source if source is not None and source.origin is ExampleOrigin.JOURNAL else None
 
     @property
     def content(self) -> str:
@@ -196,7 +213,8 @@ class _Goal(StepKind):
             Key(
                 name="examples",
                 description="Questions with their answers, which the model sees as earlier turns: "
-                "`{input: …, output: …}`, or `{from: FILE}`. Two to four help small models most.",
+                "`{input: …, output: …}`, or `{from: …}` a file, `tests` or `journal`. Two to four "
+                "help small models most.",
                 types=("array", "object"),
                 shape={
                     "anyOf": [
@@ -283,6 +301,7 @@ class _Goal(StepKind):
             artifacts=step.goal.artifacts,
             images=step.goal.images,
             examples=step.goal.examples,
+            examples_from=step.goal.examples_from,
             completion=step.goal.completion,
             completion_links=step.goal.links,
             tool_failure=section.text("tool_failure") or _usual_policy(section),
@@ -343,6 +362,7 @@ def _parts(section: Section, reader: KindReader) -> GoalParts:
             text.text for text in read_texts(section.items("images"), "a path", reader.report)
         ),
         examples=_examples(section, schema, reader.report, is_declared=is_declared),
+        examples_from=_example_source(section, reader.report),
         model=reader.read_model(model) if model is not None else None,
     )
     return _with_completion(parts, section, reader.catalog, reader.report)
@@ -371,12 +391,18 @@ def _examples(
     section: Section, schema: JsonSchema | None, report: Report, *, is_declared: bool
 ) -> tuple[Example, ...]:
     nodes = section.items("examples")
-    if nodes and section.text("memory") == "conversation":
+    is_mapping = isinstance(section.node("examples"), MappingNode)
+    if (nodes or is_mapping) and section.text("memory") == "conversation":
         message = "a conversation has turns of its own, and 'examples' would be among them"
         help_ = "leave out memory: conversation, or say the examples in system_prompt"
         report(section.place_of("examples").fault("bad-value", message, help=help_))
     known = {} if schema is None and is_declared else schema
     return read_examples(nodes, section.scalar("goal"), known, report)
+
+
+def _example_source(section: Section, report: Report) -> ExampleSource | None:
+    node = section.node("examples")
+    return read_example_source(node, report) if node is not None else None
 
 
 def _history(section: Section, report: Report) -> HistoryWindow | None:

@@ -255,7 +255,19 @@ MODEL: Final = Table(
             "and what is done with an answer that does not fit: `repair`, `fields`, `split`. "
             "Default: as the server's profile says.",
         ),
-        *later_keys("fallbacks tiers"),
+        Key(
+            name="fallbacks",
+            types=("array",),
+            shape={"items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/model"}]}},
+            description="Models that are asked instead while its server is unavailable: "
+            "unreachable, overloaded, at its limits. An output that does not fit is no reason.",
+        ),
+        seconds_key(
+            "cooldown_s",
+            "Time for which it is not asked again after its server failed, in seconds, where there "
+            "is another model; default: 60.",
+        ),
+        *later_keys("tiers"),
     ),
 )
 

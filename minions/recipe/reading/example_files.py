@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from attrs import frozen
 from msgspec import structs
 
 from minions.contracts.errors import MinionsError, NotFoundError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.recipe.examples import EXAMPLES_FROM, MOST_EXAMPLE_TOKENS, MOST_EXAMPLES
+from minions.recipe.examples import (
+    CHARACTERS_PER_TOKEN,
+    EXAMPLES_FROM,
+    MOST_EXAMPLE_TOKENS,
+    MOST_EXAMPLES,
+    ExampleOrigin,
+)
 from minions.recipe.project_folders import NamedFiles
 from minions.recipe.text.nodes import (
     Entry,
@@ -33,8 +39,6 @@ from minions.recipe.text.yaml_reader import read_source
 __all__ = ["with_example_files"]
 
 Change: TypeAlias = Callable[[Node], Node]
-
-_CHARACTERS_PER_TOKEN: Final = 4
 
 
 def with_example_files(
@@ -85,7 +89,7 @@ class _Reader:
 
     def read(self, node: Node) -> Node:
         """The examples of the file that the mapping names; another node as it is."""
-        if not isinstance(node, MappingNode):
+        if not isinstance(node, MappingNode) or _names_no_file(node):
             return node
         section = read_section(node, EXAMPLES_FROM, self.report)
         name = section.text("from")
@@ -127,13 +131,19 @@ class _Reader:
             yield node_of(value, source=source, span=(number, 0, number, len(line)))
 
 
+def _names_no_file(node: MappingNode) -> bool:
+    """Whether the examples are taken from tests or from recorded runs."""
+    entry = node.find("from")
+    return entry is not None and to_plain(entry.value) in list(ExampleOrigin)
+
+
 def _number(value: JsonValue, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
 def _taken(examples: Iterator[Node], most: int, max_tokens: int) -> Iterator[Node]:
     """The first ones that fit, in their order."""
-    room = max_tokens * _CHARACTERS_PER_TOKEN
+    room = max_tokens * CHARACTERS_PER_TOKEN
     taken = 0
     for node in examples:
         size = len(dumps(to_plain(node)))

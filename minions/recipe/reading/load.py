@@ -44,6 +44,7 @@ from minions.recipe.reading.settings import read_settings
 from minions.recipe.reading.step_specs import build_step
 from minions.recipe.reading.steps import read_step
 from minions.recipe.reading.sub_recipes import SubRecipes
+from minions.recipe.reading.tested_examples import link_tested_examples
 from minions.recipe.text.nodes import MAX_FAULTS, Node, SequenceNode, node_of, to_plain
 from minions.recipe.text.sections import Report, Section, read_section
 from minions.recipe.text.yaml_reader import read_document, read_source
@@ -213,6 +214,7 @@ def _checked_draft(
     check_rights(draft, report)
     _run_checks(draft, catalog, report)
     draft.tests = read_tests(draft, catalog, report)
+    link_tested_examples(draft, report)
     check_caching(draft, catalog, report)
     return draft
 

@@ -244,7 +244,18 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
         except UsageError as error:
             message, _, expected = error.message.partition(". Expected ")
             report(url.place.fault("bad-value", message, help=f"expected {expected}"))
-    values = section.values()
+    values = _model_values(section, catalog, report)
+    if (extra := section.mapping("extra")) is not None:
+        _check_extra(extra, report)
+    config = ModelConfig(**values)  # type: ignore[arg-type]  # the table checked them
+    places = {name: entry.value for name, entry in section.entries.items()}
+    _check_server(config, places, catalog, report)
+    return config
+
+
+def _model_values(section: Section, catalog: Catalog, report: Report) -> dict[str, object]:
+    """The values of a model's mapping, as `ModelConfig` has them."""
+    values: dict[str, object] = {**section.values()}
     if "output_mode" in values:
         values["output_mode"] = OutputMode(str(values["output_mode"]))
     if "output_ladder" in values:
@@ -252,12 +263,9 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
     if (stop := values.get("stop")) is not None:
         texts = stop if isinstance(stop, list) else [stop]
         values["stop"] = tuple(str(text) for text in texts)
-    if (extra := section.mapping("extra")) is not None:
-        _check_extra(extra, report)
-    config = ModelConfig(**values)  # type: ignore[arg-type]  # the table checked them
-    places = {name: entry.value for name, entry in section.entries.items()}
-    _check_server(config, places, catalog, report)
-    return config
+    if "fallbacks" in values:
+        values["fallbacks"] = _read_fallbacks(section.items("fallbacks"), catalog, report)
+    return values
 
 
 def _read_tiers(node: SequenceNode, catalog: Catalog, report: Report) -> ModelConfig:
@@ -274,6 +282,22 @@ def _read_tiers(node: SequenceNode, catalog: Catalog, report: Report) -> ModelCo
         if config.name is None:
             report(item.place.fault("bad-value", "a further model needs a name"))
     return attrs.evolve(first, tiers=tuple(others) or None)
+
+
+def _read_fallbacks(
+    items: Sequence[Node], catalog: Catalog, report: Report
+) -> tuple[ModelConfig, ...] | None:
+    """The models that are asked instead; each is one model with a name, and has no fallbacks."""
+    found: list[ModelConfig] = []
+    for item in items:
+        config = read_model(item, catalog, report)
+        if isinstance(item, SequenceNode) or config.fallbacks is not None:
+            report(item.place.fault("bad-value", "a fallback is one model, without further ones"))
+        elif config.name is None:
+            report(item.place.fault("bad-value", "a fallback needs a name"))
+        else:
+            found.append(config)
+    return tuple(found) or None
 
 
 def _read_ladder(items: Sequence[Node], report: Report) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -31,7 +32,11 @@ from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse
 from minions.engine.compile.marked_feedback import feedback_data, with_marked_feedback
 from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts, plain_texts
 from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.prompt_sections import PromptPart, PromptSection
+from minions.engine.compile.prompt_sections import (
+    CHARACTERS_PER_TOKEN,
+    PromptPart,
+    PromptSection,
+)
 from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
@@ -113,7 +118,7 @@ class GoalStep(WrittenStep[object], Step[object]):
         texts = MarkedTexts.of(self.texts, view.values, self.is_untrusted, seed, data)
         if any(self.files):
             texts = evolve(texts, messages=self._with_files(texts.messages, view))
-        messages = self._with_examples(_with_outputs(texts, shown, seed, told))
+        messages = self._with_examples(_with_outputs(texts, shown, seed, told), view)
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
         return [*messages, *feedback_messages(view, self)]
@@ -151,11 +156,14 @@ class GoalStep(WrittenStep[object], Step[object]):
                 found[at] = evolve(found[at], attachments=attached)
         return found
 
-    def _with_examples(self, messages: Sequence[Message]) -> list[Message]:
+    def _with_examples(self, messages: Sequence[Message], view: RunContext) -> list[Message]:
         """The messages with the examples as turns behind the system texts."""
+        examples: Iterable[Example] = self.spec.examples
+        if self.spec.recorded_examples is not None:
+            examples = itertools.starmap(Example, view.recorded_examples)
         systems = [each for each in messages if each.role is MessageRole.SYSTEM]
         others = [each for each in messages if each.role is not MessageRole.SYSTEM]
-        return [*systems, *example_messages(self.spec.examples), *others]
+        return [*systems, *example_messages(examples), *others]
 
 
 def example_messages(examples: Iterable[Example]) -> Iterator[Message]:
@@ -272,6 +280,9 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
 def _own_parts(spec: GoalSpec, planner: Planner) -> Iterator[PromptPart]:
     for message in example_messages(spec.examples):
         yield PromptPart(PromptSection.EXAMPLES, message.content or "")
+    if spec.recorded_examples is not None:  # which they are is known when a run starts
+        most = spec.recorded_examples.max_tokens * CHARACTERS_PER_TOKEN
+        yield PromptPart(PromptSection.EXAMPLES, " " * most)
     system = [(MessageRole.SYSTEM.value, spec.system_prompt)] if spec.system_prompt else []
     messages = [(message.role, message.content) for message in spec.messages]
     for role, text in (*system, *messages, (MessageRole.GOAL.value, spec.goal)):

@@ -29,6 +29,7 @@ from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
 from minions.interfaces.cli.commands.sessions_diff import diff
 from minions.interfaces.cli.commands.sessions_list import list_
+from minions.interfaces.cli.commands.sessions_mark import mark
 from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_session_detail
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.item_totals import item_lines
@@ -53,10 +54,10 @@ _FILES_SHOWN: Final = 5
 
 @click.group("sessions")
 def command() -> None:
-    """List, show and compare runs and sessions; export, import and remove them."""
+    """List, show, mark and compare runs and sessions; export, import and remove them."""
 
 
-for each in (list_, diff, export, import_, rm, gc):
+for each in (list_, diff, mark, export, import_, rm, gc):
     command.add_command(each)
 
 
@@ -244,7 +245,30 @@ def _note_line(note: RunNote) -> str:
         return f"{note.step_id}: planned again: {counts}"
     if note.kind == "route":
         return f"{note.step_id}: the next step could not be chosen: {facts.get('reason')}"
+    if note.kind == "mark":
+        return _mark_words(note)
+    if note.kind == "warning":
+        return f"warning[{facts['code']}]: {facts['message']}"
+    if note.kind == "examples":
+        return _example_words(note)
     return f"{note.step_id}: {_decision_words(note)}"
+
+
+def _example_words(note: RunNote) -> str:
+    examples = cast("list[Mapping[str, JsonValue]]", note.facts.get("examples") or [])
+    if not examples:
+        return f"{note.step_id}: no recorded run gives an example yet"
+    count = f"{len(examples)} example{'s' if len(examples) > 1 else ''}"
+    origins = ", ".join(f"{each['run']} {each['address']}" for each in examples)
+    return f"{note.step_id}: shown {count} from {origins}"
+
+
+def _mark_words(note: RunNote) -> str:
+    facts = note.facts
+    where = " where it was exported from" if note.state == "imported" else ""
+    by = f" · by {facts['by']}" if facts.get("by") else ""
+    because = f" · {' '.join(str(facts['note']).split())}" if facts.get("note") else ""
+    return f"{note.step_id or 'the run'} is marked {facts['verdict']}{where}{because}{by}"
 
 
 def _rollback_words(note: RunNote) -> str:

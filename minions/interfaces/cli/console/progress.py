@@ -14,6 +14,7 @@ from minions.contracts.durations import spoken
 from minions.contracts.events import (
     AttemptFailed,
     LimitReached,
+    ModelReplaced,
     OutputChecked,
     PlanReplaced,
     RunEvent,
@@ -112,6 +113,8 @@ class PlainProgress(Progress):
             return f"    {event.address}: {retry_text(event)}"
         if isinstance(event, OutputChecked):
             return None if event.is_valid else f"    {event.address}: {rung_text(event)}"
+        if isinstance(event, ModelReplaced):
+            return f"    {event.address}: {replaced_text(event)}"
         if isinstance(event, StepWaiting):
             asked = event.data.get("question") or event.data.get("tool")
             return f"    {event.address} waits for an {event.what}: {asked}"
@@ -172,6 +175,11 @@ def retry_text(event: AttemptFailed) -> str:
     """Which attempt failed, why, and when the next one follows."""
     code = event.error.get("code")
     return f"{event.what}: attempt {event.attempt} failed ({code}), again in {event.delay_s:.1f} s"
+
+
+def replaced_text(event: ModelReplaced) -> str:
+    """Which model failed, and which is asked instead."""
+    return f"{event.failed} failed ({event.code}), {event.instead} is asked instead"
 
 
 def rung_text(event: OutputChecked) -> str:
@@ -249,6 +257,8 @@ class LiveProgress(Progress):
             row.doing = retry_text(event)
         elif isinstance(event, OutputChecked):
             row.doing = "" if event.is_valid else rung_text(event)
+        elif isinstance(event, ModelReplaced):
+            row.doing = replaced_text(event)
         elif isinstance(event, StepDeltaEvent):
             row.text = (row.text + (event.delta.content or ""))[-80:]
 

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue
+from minions.engine.sessions.marking import LONGEST_NOTE
 from minions.interfaces.server.documents.common import (
     MAYBE_TEXT,
     STATE,
@@ -26,6 +27,8 @@ __all__ = [
     "CancelView",
     "DecisionRequest",
     "Links",
+    "MarkRequest",
+    "MarkView",
     "MessageOfRun",
     "NoteOfRun",
     "RollbackRequest",
@@ -248,7 +251,9 @@ class PromptOfRun:
 
 @frozen(kw_only=True)
 class NoteOfRun:
-    """An event between the steps: a back edge, a decision, a failed choice of route, a rollback."""
+    """An event between the steps: a back edge, a decision, a failed choice of route, a rollback, a
+    mark.
+    """
 
     kind: str
     step_id: str
@@ -341,6 +346,36 @@ class RunParts(CutQuery):
     parts: Literal["all", "steps"] = "all"
     """`steps`: without `messages` and `prompts`, which `GET /runs/{run_id}/steps` has of one step.
     """
+
+
+# --- marks ----------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class MarkRequest:
+    """What a person says of an output."""
+
+    verdict: Literal["good", "bad"]
+    address: str | None = field(default=None, metadata=text_schema(1_000, "null"))
+    """The step or item whose output is meant (`sub[1]/each[2]`); None: all outputs of the run."""
+    note: str | None = field(default=None, metadata=text_schema(LONGEST_NOTE, "null"))
+    """Why, for others who look at the run."""
+    by: str | None = field(default=None, metadata=USER)
+    """Who says so; a token with a name marks as that, and as nobody else."""
+
+
+@frozen(kw_only=True)
+class MarkView:
+    """A mark that was recorded."""
+
+    run_id: str
+    verdict: Literal["good", "bad"]
+    address: str | None
+    note: str | None
+    by: str | None
+    at: datetime
+    position: int
+    """The position of its entry: of two marks of one output the later one counts."""
 
 
 # --- decisions ------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ _CONFLICTS: Final = frozenset(
         "empty-session",
         "has-forks",
         "nothing-recorded",
+        "nothing-to-mark",
         "nothing-to-retry",
         "other-command",
         "other-folder",

@@ -21,6 +21,7 @@ from minions.interfaces.server.routes.decisions import (
     get_ready,
     get_system,
 )
+from minions.interfaces.server.routes.marks import MARKS
 from minions.interfaces.server.routes.plans import PLANS
 from minions.interfaces.server.routes.recipes import AGENTS, RECIPES
 from minions.interfaces.server.routes.resumptions import RESUMPTIONS
@@ -44,6 +45,7 @@ API: Final = Router(
         RUN_STEPS,
         RUN_EXPORTS,
         RESUMPTIONS,
+        MARKS,
         SESSIONS,
         TURNS,
         APPROVALS,

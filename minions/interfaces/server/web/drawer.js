@@ -16,10 +16,10 @@ const isExample = (message) => message.name === "example";
 export class Drawer {
 	/**
 	 * `leave(tab)`: another tab is wanted; `leave(null)`: it shall close. `retry(id)`: from this step on.
-	 * `path`: of the run in the API; `href(id)`: the address of a step in the page.
+	 * `marks`: what people say of its output. `path`: of the run in the API; `href(id)`: the address of a step in the page.
 	 */
-	constructor({ leave, retry, path, href, signal }) {
-		Object.assign(this, { leave, path, href, signal });
+	constructor({ leave, retry, marks, path, href, signal }) {
+		Object.assign(this, { leave, marks, path, href, signal });
 		this.again = action("Retry from here", () => retry(this.id), { needs: "run", title: "This step and those after it run again" });
 		this.title = h("h2", { id: "drawer-title", tabindex: "-1" });
 		this.state = h("span");
@@ -29,7 +29,7 @@ export class Drawer {
 		this.el = h("aside.drawer", { role: "dialog", "aria-labelledby": "drawer-title", hidden: true, onkeydown: (event) => this.key(event) },
 			h("div.drawer-head", this.title, this.state, this.loop, this.again,
 				h("button", { class: "quiet close", "aria-label": "Close the step", title: "Close (Esc)", onclick: () => leave(null) }, shape("bad"))),
-			h("div.tabs", { role: "tablist", "aria-label": "About the step" }, this.tabs), this.body);
+			h("div.tabs", { role: "tablist", "aria-label": "About the step" }, this.tabs), marks.el, this.body);
 	}
 
 	key(event) {
@@ -66,6 +66,7 @@ export class Drawer {
 		this.again.hidden = !isOver || step.status === "pending";
 		this.loop.hidden = !step.isItem;
 		const status = isOver && step.status === "running" ? "interrupted" : step.status;
+		this.marks.show(view, step.id, isOver && status === "completed");
 		const tab = this.tabFor(step, status, kind, totals);
 		TABS.forEach(([name], at) => {
 			const isOn = name === tab;

@@ -5,6 +5,7 @@ import { Rows, action, between, callout, changed, chip, copyButton, cost, count,
 import { decidedByOther, decisionCard, unsentText } from "./approvals.js";
 import { RunFold, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
+import { Marks } from "./marks.js";
 import { planDiff } from "./plandiff.js";
 import { Rollback } from "./rollback.js";
 import { RunSearch } from "./search.js";
@@ -49,7 +50,7 @@ class RunPage {
 		this.sent = new Set();
 		this.drawer = new Drawer({
 			leave: (tab) => this.leave(tab), retry: (step) => this.again("retry", { from_step: step }),
-			path: this.path, href: (step) => `#${this.addressOf(step)}`, signal,
+			marks: new Marks(this.path, () => this.refresh()), path: this.path, href: (step) => `#${this.addressOf(step)}`, signal,
 		});
 	}
 
@@ -93,6 +94,7 @@ class RunPage {
 		this.buttons = h("span.row");
 		this.waits = h("div.stack");
 		this.result = h("div.stack");
+		this.marks = new Marks(this.path, () => this.refresh());
 		this.rollback = new Rollback(this.path, () => this.refresh());
 		this.plans = h("div.stack");
 		this.pictureHead = h("div.panel-head", h("h2", { id: "picture-title", text: "Steps" }));
@@ -204,6 +206,7 @@ class RunPage {
 		this.paintPlans();
 		this.rollback.show(this.view, status);
 		this.paintResult();
+		this.marks.show(this.view, null, !isOn(status) && this.view.steps.some((step) => step.status === "completed"));
 		this.steps = this.someSteps(this.fold.ordered(this.ids));
 		const isOver = !isOn(status);
 		this.graph?.show((id) => this.stateOf(id, isOver), this.picked && outermost(this.picked));
@@ -372,6 +375,7 @@ class RunPage {
 		if (!changed(this, "result", [output, inputs, cuts.parts])) return;
 		fill(this.result,
 			output !== null && h("section.panel", h("h2", "Output"), code(output, "Output", cuts.at("/output"))),
+			this.marks.el,
 			h("details.panel", h("summary", "Inputs"), inputs && Object.keys(inputs).length ? code(inputs, "Inputs", cuts.at("/inputs")) : h("p.muted", "None.")));
 	}
 

@@ -1,0 +1,2 @@
+-- What people said of the work of runs is looked up over all sessions; few entries are of these kinds.
+CREATE INDEX entries_of_judgements ON entries (session_id, position) WHERE kind IN ('mark', 'decision');

@@ -1,0 +1,241 @@
+"""`minions learn`: adds examples from recorded runs to a recipe, and says what they change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.money import dollars
+from minions.interfaces.cli.console.whole_file import check_writable, write_whole
+from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, recipe_path
+from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
+from minions.interfaces.learning import (
+    LearntRecipe,
+    LearntStep,
+    TestComparison,
+    compare_tests,
+    learn_recipe,
+    used_by,
+)
+from minions.interfaces.recipe_tests import TestOutcome
+from minions.interfaces.wiring.models import ModelChoice
+from minions.recipe.examples import MOST_EXAMPLE_TOKENS, MOST_EXAMPLES
+from minions.recipe.text.yaml_reader import read_source
+
+__all__ = ["command"]
+
+
+@click.command("learn")
+@click.argument("recipe")
+@click.option("--step", "step_id", metavar="STEP", help="Only this step.")
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(min=1),
+    default=MOST_EXAMPLES,
+    metavar="N",
+    help=f"Most examples of a step, those that it has included; default: {MOST_EXAMPLES}.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=MOST_EXAMPLE_TOKENS,
+    metavar="N",
+    help=f"Most tokens of them, estimated; default: {MOST_EXAMPLE_TOKENS}.",
+)
+@click.option("-o", "--output", "target", metavar="FILE", help="Write the changed recipe there.")
+@click.option("--write", "is_written", is_flag=True, help="Change the recipe's own file.")
+@click.option("-m", "--model", metavar="MODEL", help="provider/name that the tests ask.")
+@click.option(
+    "--max-cost",
+    "max_cost_usd",
+    type=float,
+    metavar="USD",
+    help="Most that the tests may cost together: 0.50.",
+)
+@click.option("--dry-run", is_flag=True, help="Ask no model: the tests are not run.")
+@common_options
+def command(
+    recipe: str,
+    *,
+    step_id: str | None,
+    most: int,
+    max_tokens: int,
+    target: str | None,
+    is_written: bool,
+    **flags: object,
+) -> int:
+    """Add examples to the steps of RECIPE: outputs of recorded runs that were marked good,
+    approved, or tested by an `assert` step.
+
+    The change is shown as a diff, and nothing is written without --write or -o. Each of the
+    recipe's tests is run twice with the model in use, without the new examples and with them.
+    """
+    context = command_context(flags)
+    path = _path(recipe)
+    goal = Path(target) if target is not None else None
+    if is_written and goal is not None:
+        raise UsageError("--write and -o name two files to write to: leave one out.", code="usage")
+    refuse_target(goal, force=False)
+    if is_written:
+        check_writable(path, "--write", code="unwritable-file")
+    with contextlib.redirect_stdout(sys.stderr):
+        learnt, compared = asyncio.run(
+            _learn(context, path, step_id, most=most, max_tokens=max_tokens)
+        )
+    written = _write(learnt, path if is_written else None, goal)
+    if context.settings.json:
+        say(json_text(_to_json(learnt, compared, written)))
+    elif learnt.diff:
+        say(learnt.diff)
+    for line in _lines(learnt, compared, written, recipe, is_dry=context.settings.dry_run):
+        tell(hanging(line))
+    return 0
+
+
+def _path(recipe: str) -> Path:
+    path = recipe_path(recipe)
+    if path is None:
+        raise UsageError(
+            f"A recipe on standard input ({STANDARD_INPUT}) has no file whose runs and text could "
+            "be found again: name its file.",
+            code="no-file",
+        )
+    return path
+
+
+async def _learn(
+    context: CommandContext, path: Path, step_id: str | None, *, most: int, max_tokens: int
+) -> tuple[LearntRecipe, TestComparison | None]:
+    settings = context.settings
+    async with context.runtime() as runtime:
+        learnt = await learn_recipe(
+            runtime.services.journal,
+            _text_of(path),
+            str(path),
+            runtime.catalog,
+            step_id=step_id,
+            most=most,
+            max_tokens=max_tokens,
+        )
+        if settings.dry_run or not learnt.diff or not learnt.recipe.tests:
+            return learnt, None
+        choice = ModelChoice(override=settings.model, asked_as=str(path), command="learn")
+        count = len(learnt.recipe.tests)
+        tell(f"runs {count} test{'s' * (count != 1)} twice (--dry-run: no model is asked) …")
+        compared = await compare_tests(learnt, runtime, choice, max_cost_usd=settings.max_cost_usd)
+        return learnt, compared
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_source(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} cannot be read: {error}.", code="unreadable") from error
+
+
+def _write(learnt: LearntRecipe, path: Path | None, target: Path | None) -> Path | None:
+    """Write the recipe where it was asked for; the file, or None."""
+    if not learnt.diff:
+        return None
+    if target is not None:
+        write_recipe(target, learnt.text, force=False)
+    elif path is not None:
+        write_whole(path, learnt.text.encode())
+    return target or path
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def _lines(
+    learnt: LearntRecipe,
+    compared: TestComparison | None,
+    written: Path | None,
+    recipe: str,
+    *,
+    is_dry: bool,
+) -> Iterator[str]:
+    if not learnt.steps:
+        yield "no step of the recipe answers from a goal: there is nothing to learn"
+    for step in learnt.steps:
+        yield from _step_lines(step)
+    if not learnt.diff:
+        yield "nothing was learnt: mark runs whose outputs are good: minions sessions mark RUN good"
+        return
+    yield from _test_lines(learnt, compared, is_dry=is_dry)
+    if written is not None:
+        yield f"written: {written}"
+    else:
+        yield f"nothing was written · minions learn {recipe} --write changes the recipe"
+
+
+def _step_lines(step: LearntStep) -> Iterator[str]:
+    if step.problem is not None:
+        yield f"{step.step_id}: {step.problem}"
+        return
+    reasons = Counter(each.because for each in step.examples)
+    because = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    count = len(step.examples)
+    words = f"{count} new example{'s' * (count != 1)}"
+    kept = f" · {step.kept} kept" if step.kept else ""
+    about = f", about {step.tokens} tokens in each prompt: {because}" if count else ""
+    yield f"{step.step_id}: {words}{about}{kept}"
+    if step.not_chosen:
+        yield f"  {step.not_chosen} more not needed: they show nothing new, or have no room"
+    for reason, left in step.left_out.items():
+        yield f"  {left} left out: {reason}"
+
+
+def _test_lines(
+    learnt: LearntRecipe, compared: TestComparison | None, *, is_dry: bool
+) -> Iterator[str]:
+    if not learnt.recipe.tests:
+        yield "what they change is not known: the recipe has no `tests`"
+        return
+    if compared is None:
+        count = len(learnt.recipe.tests)
+        why = "dry run" if is_dry else "not run"
+        yield f"what they change is not known ({why}): no model was asked in {count} tests"
+        return
+    yield f"tests without them: {_side(compared.before)}"
+    yield f"tests with them:    {_side(compared.after)}"
+    before = {each.test.name for each in compared.before if each.faults}
+    after = {each.test.name for each in compared.after if each.faults}
+    if better := before - after:
+        yield f"  pass now: {', '.join(sorted(better))}"
+    if worse := after - before:
+        yield f"  fail now: {', '.join(sorted(worse))}"
+    if compared.is_cut:
+        yield "  not all tests were run: --max-cost is spent"
+
+
+def _side(outcomes: Sequence[TestOutcome]) -> str:
+    used, passed = used_by(outcomes), sum(not each.faults for each in outcomes)
+    cost = dollars(used.cost_usd) if used.cost_usd is not None else "cost unknown"
+    return (
+        f"{passed} of {len(outcomes)} passed · {used.total_tokens:,} tokens "
+        f"({used.input_tokens:,} in) · {cost}"
+    )
+
+
+def _to_json(
+    learnt: LearntRecipe, compared: TestComparison | None, written: Path | None
+) -> dict[str, JsonValue]:
+    return {
+        "file": learnt.file,
+        "written": str(written) if written is not None else None,
+        "steps": [each.to_json() for each in learnt.steps],
+        "diff": learnt.diff,
+        "tests": compared.to_json() if compared is not None else None,
+    }

@@ -1,0 +1,258 @@
+"""`examples: {from: tests}`: tests that give the whole output of a step are its examples."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, cast
+
+from attrs import evolve
+from msgspec import structs
+
+from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.schema import SchemaValidator
+from minions.recipe.drafts import RecipeDraft, StepDraft
+from minions.recipe.example_choice import ExampleCandidate, choose_examples
+from minions.recipe.examples import Example, ExampleOrigin, ExampleSource, name_of, question_of
+from minions.recipe.expressions.template import (
+    EvaluationError,
+    Template,
+    TemplateError,
+    compile_template,
+)
+from minions.recipe.expressions.terms import Path
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.model import AgentRecipe, InputSpec, RecipeTest
+from minions.recipe.text.nodes import MappingNode, Place
+from minions.recipe.text.sections import Report
+
+__all__ = ["link_tested_examples", "without_cases"]
+
+_MOST_NAMED: Final = 5
+"""Tests that a message names."""
+
+
+def link_tested_examples(draft: RecipeDraft, report: Report) -> None:
+    """Give each step that takes examples from tests those that are chosen; faults are reported."""
+    for step in draft.steps:
+        source = step.goal.examples_from
+        if source is not None and source.origin is ExampleOrigin.TESTS:
+            candidates = _candidates_of(draft, step, report)
+            examples = _chosen(candidates, step.goal.schema, source)
+            step.goal = structs.replace(step.goal, examples=examples)
+
+
+def _chosen(
+    candidates: Sequence[ExampleCandidate],
+    schema: Mapping[str, JsonValue] | None,
+    source: ExampleSource,
+) -> tuple[Example, ...]:
+    free = [each for each in candidates if dumps(each.inputs) not in source.held_out]
+    chosen = choose_examples(free, schema, most=source.most, max_tokens=source.max_tokens)
+    return tuple(each.example for each in chosen)
+
+
+def _candidates_of(
+    draft: RecipeDraft, step: StepDraft, report: Report
+) -> tuple[ExampleCandidate, ...]:
+    place = step.section.place_of("examples")
+    goal = _goal_of(step.section.text("goal") or "")
+    if goal is None:
+        return ()  # reported with the goal
+    problem = _problem_of_step(draft, step, goal)
+    if problem is not None:
+        message, help_ = problem
+        report(place.fault("no-examples", message, help=help_))
+        return ()
+    found, reasons = _candidates(goal, draft.inputs, draft.tests)
+    if not found:
+        named = "; ".join(reasons[:_MOST_NAMED])
+        message = f"no test gives an input and the whole output of {step.title}"
+        help_ = "write inputs: {…} and expect: {output: …} in a test"
+        report(place.fault("no-examples", message, label=named or None, help=help_))
+    return tuple(_fitting(draft, step, found, report))
+
+
+def _fitting(
+    draft: RecipeDraft, step: StepDraft, found: Iterable[ExampleCandidate], report: Report
+) -> Iterator[ExampleCandidate]:
+    """The candidates whose answer fits the step; the others are reported at their test."""
+    places = _output_places(draft)
+    validator = SchemaValidator(step.goal.schema) if step.goal.schema is not None else None
+    for each in found:
+        answer = each.example.answer
+        problems = list(validator.errors(answer)) if validator is not None else []
+        if validator is None and not isinstance(answer, str):
+            problems = ["the step answers with a text, since it declares no output"]
+        for problem in problems:
+            message = f"as an example of {step.title} it does not fit: {problem}"
+            report(places[each.origin].fault("bad-example", message))
+        if not problems:
+            yield each
+
+
+def _output_places(draft: RecipeDraft) -> Mapping[str, Place]:
+    """By test, the place of the output that it expects."""
+    places = {}
+    for test, node in zip(draft.tests, draft.section.items("tests"), strict=True):
+        entry = node.find("expect") if isinstance(node, MappingNode) else None
+        places[_origin(test)] = entry.value.place if entry is not None else node.place
+    return places
+
+
+def _problem_of_step(draft: RecipeDraft, step: StepDraft, goal: Template) -> tuple[str, str] | None:
+    """Why no test can give an example of that step, and what to do; None: it can."""
+    elsewhere = "take the examples from a file, or write them down"
+    if step.has_loop or step.has_while:
+        return f"{step.title} is repeated, and a test gives one output of it", elsewhere
+    for reference in goal.references:
+        path = reference.path
+        if path[0] != "inputs" or len(path) < 2:
+            return f"the goal of {step.title} reads '{reference.text}', which no test gives", (
+                f"{elsewhere}; a test gives inputs only"
+            )
+    output = draft.section.plain("output")
+    is_last = draft.steps[-1] is step and not draft.has_graph
+    if is_last if output is None else _is_output_of(output, step):
+        return None
+    return f"a test gives the recipe's output, which is not that of {step.title}", (
+        f"write output: '{{{{ {step.id} }}}}', or {elsewhere}"
+    )
+
+
+def _is_output_of(output: JsonValue, step: StepDraft) -> bool:
+    """Whether the recipe's output is the whole output of that step."""
+    template = _goal_of(output) if isinstance(output, str) else None
+    term = template.term if template is not None else None
+    if not isinstance(term, Path):
+        return False
+    return term.reference.path in ((step.id,), (step.save_as,), ("steps", step.id, "output"))
+
+
+def _goal_of(text: str) -> Template | None:
+    try:
+        return compile_template(text)
+    except TemplateError:
+        return None
+
+
+def _origin(test: RecipeTest) -> str:
+    return f"test '{test.name}' (line {test.where.line})"
+
+
+def _candidates(
+    goal: Template, inputs: Mapping[str, InputSpec], tests: Iterable[RecipeTest]
+) -> tuple[list[ExampleCandidate], list[str]]:
+    """What the tests give, in their order, and why others give nothing.
+
+    Args:
+        goal: Reads inputs only.
+    """
+    found: list[ExampleCandidate] = []
+    reasons: list[str] = []
+    for test in tests:
+        given = _with_defaults(inputs, test.inputs)
+        named = dict.fromkeys(name_of(each) for each in goal.references)
+        values = {name: given[name] for name in named if name in given}
+        if test.status is not RunStatus.COMPLETED or not test.has_output:
+            reasons.append(f"'{test.name}' expects no whole output")
+            continue
+        if any(inputs[name].is_secret for name in values if name in inputs):
+            reasons.append(f"'{test.name}' gives a secret")
+            continue
+        try:
+            question = question_of(goal, values)
+        except EvaluationError as error:
+            reasons.append(f"'{test.name}': {error}")
+            continue
+        found.append(
+            ExampleCandidate(
+                example=Example(question, test.output),
+                input=values,
+                origin=_origin(test),
+                inputs=given,
+            )
+        )
+    return found, reasons
+
+
+def _with_defaults(
+    inputs: Mapping[str, InputSpec], given: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    defaults = {name: spec.default for name, spec in inputs.items() if spec.has_default}
+    return {name: {**defaults, **given}[name] for name in sorted({**defaults, **given})}
+
+
+# --- data under evaluation ------------------------------------------------------------------------
+
+
+def without_cases(recipe: AgentRecipe, cases: Collection[Mapping[str, JsonValue]]) -> AgentRecipe:
+    """The recipe without examples that are taken from these cases, to evaluate it by them.
+
+    Left out are examples from tests and recorded runs with the same inputs, and all whose question
+    is that of a case, wherever they stand: else a model would read the answer that it is asked for.
+
+    Args:
+        cases: The inputs of each case under evaluation, without defaults or with them.
+    """
+    whole = [_with_defaults(recipe.inputs, case) for case in cases]
+    steps = tuple(
+        _without(step, recipe, whole) if isinstance(step, GoalSpec) else step
+        for step in recipe.steps
+    )
+    if all(new is old for new, old in zip(steps, recipe.steps, strict=True)):
+        return recipe
+    pairs = zip(steps, recipe.steps, strict=True)
+    changed = {new.id: new for new, old in pairs if new is not old and isinstance(new, GoalSpec)}
+    return evolve(recipe, steps=steps, document=_document_with(recipe, changed))
+
+
+def _without(
+    step: GoalSpec, recipe: AgentRecipe, cases: Sequence[Mapping[str, JsonValue]]
+) -> GoalSpec:
+    source, examples = step.examples_from, step.examples
+    goal = compile_template(step.goal)
+    if source is not None:
+        held_out = tuple(sorted({*source.held_out, *map(dumps, cases)}))
+        asked = tuple(sorted({*source.asked, *_questions(goal, cases)}))
+        source = evolve(source, held_out=held_out, asked=asked)
+        if source.origin is ExampleOrigin.TESTS:
+            found, _ = _candidates(goal, recipe.inputs, recipe.tests)
+            examples = _chosen(found, step.output, source)
+    questions = set(_questions(goal, cases)) if examples else set()
+    kept = tuple(each for each in examples if each.question not in questions)
+    if source == step.examples_from and kept == step.examples:
+        return step
+    return evolve(step, examples=kept, examples_from=source)
+
+
+def _questions(goal: Template, cases: Iterable[Mapping[str, JsonValue]]) -> Iterator[str]:
+    """The questions of the cases, as far as inputs say them."""
+    if all(each.path[0] == "inputs" for each in goal.references):
+        for case in cases:
+            try:
+                yield question_of(goal, case)
+            except EvaluationError:
+                continue
+
+
+def _document_with(
+    recipe: AgentRecipe, changed: Mapping[str, GoalSpec]
+) -> Mapping[str, JsonValue] | None:
+    """The recipe as it travels with a run, where the same is left out of its examples."""
+    if recipe.document is None:
+        return None
+    steps = cast("Sequence[Mapping[str, JsonValue]]", recipe.document["steps"])
+    return {
+        **recipe.document,
+        "steps": [_with_examples(step, changed.get(str(step.get("id")))) for step in steps],
+    }
+
+
+def _with_examples(document: Mapping[str, JsonValue], spec: GoalSpec | None) -> JsonValue:
+    if spec is None or spec.recorded_examples is not None:  # these are pinned when the run starts
+        return document
+    examples: JsonValue = [
+        {"input": each.question, "output": each.answer} for each in spec.examples
+    ]
+    return {**document, "examples": examples}

@@ -1,0 +1,402 @@
+"""Examples from recorded runs: only what a person called good, pinned for the whole of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from attrs import evolve
+
+from builders import deterministic_services, executor_of, fake_tool
+from minions.adapters.models.scripted import ScriptedModel
+from minions.contracts.calls import Prompt
+from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
+from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.facts import ExamplesPinned
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.run_rows import RunFilter
+from minions.contracts.tools import Effect, Tool
+from minions.engine.history.judgements import ExampleReason
+from minions.engine.history.recorded_examples import (
+    RecordedExamples,
+    examples_of_runs,
+)
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import Services
+from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
+from minions.engine.sessions.marking import mark_run
+from minions.recipe.catalog import Catalog
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import check_recipe_text, recipe_from_document
+from minions.recipe.reading.tested_examples import without_cases
+from minions.testing.clock import FakeClock
+
+WORDS: JsonValue = {"category": {"enum": ["bill", "other", "spam"]}}
+Seen = list[list[str]]
+
+
+def document(examples: JsonValue = None, **step: JsonValue) -> dict[str, JsonValue]:
+    return {
+        "id": "r",
+        "inputs": {"text": "string"},
+        "steps": [
+            {
+                "id": "sort",
+                "goal": "Sort: {{ inputs.text }}",
+                "output": WORDS,
+                "examples": examples or {"from": "journal"},
+                **step,
+            }
+        ],
+    }
+
+
+def loaded(given: dict[str, JsonValue] | None = None, tools: Sequence[Tool] = ()) -> AgentRecipe:
+    catalog = Catalog(tools={each.spec.name: each.spec for each in tools})
+    return recipe_from_document(given or document(), catalog)
+
+
+def model(seen: Seen | None = None, category: str = "bill") -> ScriptedModel:
+    """Answers always the same, and notes the questions and answers that it was shown."""
+
+    def answer(prompt: Prompt) -> JsonValue:
+        if seen is not None:
+            turns = [each for each in prompt.messages if each.role.value in ("user", "assistant")]
+            seen.append([(each.content or "").removeprefix("Sort: ") for each in turns])
+        return {"category": category}
+
+    return ScriptedModel(lambda prompt: cast("str", answer(prompt)))
+
+
+async def ran(
+    services: Services,
+    text: str,
+    *,
+    seen: Seen | None = None,
+    category: str = "bill",
+    mark: str | None = None,
+    recipe: AgentRecipe | None = None,
+) -> AgentResult[JsonValue]:
+    executor = executor_of(model(seen, category), services=services)
+    result = await executor.execute(recipe or loaded(), {"text": text})
+    assert result.status is RunStatus.COMPLETED, result.error
+    if mark is not None:
+        await mark_run(services, result.run_id, "good" if mark == "good" else "bad")
+    return result
+
+
+def said(category: str) -> str:
+    return f'{{"category":"{category}"}}'
+
+
+async def test_what_was_marked_good_stands_as_turns_before_the_question() -> None:
+    """A-147: from marked runs."""
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay!", mark="good")
+    await ran(services, "Hi.", category="other", mark="bad")
+    await ran(services, "Unmarked.", category="other")
+    await ran(services, "Win!", category="spam", mark="good")
+    await ran(services, "What?", seen=seen)
+    assert seen == [["Pay!", said("bill"), "Win!", said("spam")]]
+
+
+async def test_without_a_mark_there_is_no_example() -> None:
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay!")
+    await ran(services, "What?", seen=seen)
+    assert seen == [[]]
+
+
+async def test_a_later_mark_wins_and_the_last_output_of_a_question_counts() -> None:
+    services, seen = deterministic_services(), Seen()
+    first = await ran(services, "Pay!", category="other", mark="good")
+    await ran(services, "Pay!", category="bill", mark="good")
+    await ran(services, "What?", seen=seen)
+    assert seen.pop() == ["Pay!", said("bill")]
+    await mark_run(services, first.run_id, "bad")
+    lost = await ran(services, "Win!", category="spam", mark="good")
+    await mark_run(services, lost.run_id, "bad", address="sort")
+    await ran(services, "What?", seen=seen)
+    assert seen.pop() == ["Pay!", said("bill")]
+
+
+async def test_the_bounds_hold_and_listed_values_are_covered_first() -> None:
+    """A-147: in a stable order, within their token limit."""
+    services, seen = deterministic_services(), Seen()
+    for text, category in (("a", "bill"), ("b", "bill"), ("c", "spam"), ("d", "other")):
+        await ran(services, text, category=category, mark="good")
+    three = loaded(document({"from": "journal", "max": 3}))
+    await ran(services, "What?", seen=seen, recipe=three)
+    await ran(services, "Why?", seen=seen, recipe=three)
+    assert seen == [["b", said("bill"), "c", said("spam"), "d", said("other")]] * 2
+    few = loaded(document({"from": "journal", "max_tokens": 14}))
+    await ran(services, "What?", seen=seen, recipe=few)
+    assert seen[-1] == ["b", said("bill"), "c", said("spam")]
+
+
+# --- pinned for a run -----------------------------------------------------------------------------
+
+
+async def test_runs_that_come_in_meanwhile_change_nothing_not_even_for_a_retry() -> None:
+    """A-147: an unchanged step keeps the same prefix from call to call."""
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay!", mark="good")
+    given = document()
+    steps = cast("list[JsonValue]", given["steps"])
+    steps.append({**cast("dict[str, JsonValue]", steps[0]), "id": "again"})
+    recipe = loaded(given)
+    answers = model(seen)
+    fails = ScriptedModel([{"category": "bill"}, RuntimeError("lost")])
+    failed = await executor_of(fails, services=services).execute(recipe, {"text": "What?"})
+    assert failed.status is RunStatus.FAILED
+    await ran(services, "Win!", category="spam", mark="good")
+    done = await executor_of(answers, services=services).retry(failed.run_id)
+    assert done.status is RunStatus.COMPLETED
+    assert seen == [[]]  # 'again' has no output of its own that was marked
+    done = await executor_of(answers, services=services).retry(failed.run_id, from_step="sort")
+    assert seen[1] == ["Pay!", said("bill")]
+    new = await executor_of(answers, services=services).execute(recipe, {"text": "What?"})
+    assert seen[2] == ["Pay!", said("bill"), "Win!", said("spam")]
+    rows = await services.journal.entries(kinds={"examples"})
+    of_run = [row for row in rows if row.run_id == failed.run_id]
+    assert [(row.generation, row.key) for row in of_run] == [
+        (1, "examples/r:sort"),
+        (1, "examples/r:again"),
+    ]
+    pinned = [row.fact for row in rows if row.run_id == new.run_id]
+    assert isinstance(pinned[0], ExamplesPinned)
+    assert [each.question for each in pinned[0].examples] == ["Sort: Pay!", "Sort: Win!"]
+
+
+async def test_an_edited_goal_is_pinned_anew() -> None:
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay!", mark="good")
+    before = await ran(services, "What?", seen=seen)
+    edited = loaded(document(goal="Sort: {{ inputs.text }} now"))
+    executor = executor_of(model(seen), services=services)
+    done = await executor.retry(before.run_id, recipe=edited)
+    assert done.status is RunStatus.COMPLETED
+    assert seen[-1] == ["Pay! now", said("bill")]
+
+
+async def test_a_step_of_a_nested_recipe_learns_from_runs_of_that_recipe() -> None:
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay!", mark="good")
+    inner = loaded()
+    outer = recipe_from_document(
+        {"id": "o", "steps": [{"id": "sub", "recipe": "r", "with": {"text": "What?"}}]},
+        Catalog(recipes={"r": inner}),
+    )
+    executor = executor_of(model(seen), services=services, recipes={"r": inner})
+    assert (await executor.execute(outer)).status is RunStatus.COMPLETED
+    assert seen == [["Pay!", said("bill")]]
+
+
+async def test_a_cached_output_is_not_taken_where_the_examples_differ() -> None:
+    from minions.adapters.stores.memory_step_cache import MemoryStepCache
+
+    services, seen = deterministic_services(), Seen()
+    services = evolve(services, cache=MemoryStepCache())
+    recipe = loaded(document(cache=True))
+    first = await ran(services, "Pay!", recipe=recipe, seen=seen)
+    await ran(services, "Pay!", recipe=recipe, seen=seen)
+    assert len(seen) == 1
+    await mark_run(services, first.run_id, "good")
+    await ran(services, "Pay!", recipe=recipe, seen=seen)
+    assert len(seen) == 2
+
+
+async def test_a_case_under_evaluation_is_no_example() -> None:
+    """A-147: never taken from data under evaluation."""
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay!", mark="good")
+    await ran(services, "Win!", category="spam", mark="good")
+    held = without_cases(loaded(), [{"text": "Pay!"}])
+    await ran(services, "Pay!", recipe=held, seen=seen)
+    assert seen == [["Win!", said("spam")]]
+
+
+# --- whose word counts ----------------------------------------------------------------------------
+
+
+async def test_a_mark_of_an_imported_file_does_not_count() -> None:
+    here, elsewhere, seen = deterministic_services(), deterministic_services(), Seen()
+    await ran(elsewhere, "a")
+    await ran(elsewhere, "b")
+    result = await ran(elsewhere, "Pay!", mark="good")  # whose id is free here
+    archive = await load_archive(elsewhere.journal, result.session_id)
+    await store_archive(
+        here.journal, read_archive(line.encode() for line in archive_lines(archive))
+    )
+    await ran(here, "What?", seen=seen)
+    assert seen.pop() == []
+    await mark_run(here, result.run_id, "good")
+    await ran(here, "What?", seen=seen)
+    assert seen.pop() == ["Pay!", said("bill")]
+
+
+class Approving(Decider):
+    """Approves every call, as a policy does; or later, as a person."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+
+    async def approve(self, request: ApprovalRequest) -> Verdict:
+        return self.verdict
+
+    async def answer(self, question: Question) -> NoAnswer:
+        return NoAnswer.LATER
+
+
+@pytest.mark.parametrize(("verdict", "is_persons"), [("approved", False), ("later", True)])
+async def test_what_a_person_approved_counts_and_a_policy_is_nobody(
+    verdict: str, *, is_persons: bool
+) -> None:
+    services, seen = deterministic_services(), Seen()
+    services = evolve(services, decider=Approving(Verdict(verdict)))
+    tool = fake_tool("file", effect=Effect.ONCE)
+    given = document()
+    given["permissions"] = {"allow_write": True, "requires_approval": ["file"]}
+    steps = cast("list[JsonValue]", given["steps"])
+    steps.append({"id": "put", "tool": "file", "params": {"as": "{{ sort }}"}})
+    recipe = loaded(given, [tool])
+    executor = executor_of(model(seen), tools=[tool], services=services)
+    result = await executor.execute(recipe, {"text": "Pay!"})
+    if is_persons:
+        assert result.status is RunStatus.NEEDS_DECISION
+        (row,) = await services.journal.entries(kinds={"decision"})
+        result = await executor.resume(result.run_id, decisions={row.key: "approve"})
+    assert result.status is RunStatus.COMPLETED
+    await executor.execute(recipe, {"text": "What?"})
+    assert seen[-1] == (["Pay!", said("bill")] if is_persons else [])
+
+
+# --- what cannot be an example --------------------------------------------------------------------
+
+
+async def found_in(
+    services: Services, recipe: AgentRecipe, *more: ExampleReason
+) -> RecordedExamples:
+    (step, *_) = [each for each in recipe.steps if isinstance(each, GoalSpec)]
+    runs = await services.journal.runs(RunFilter(recipe=recipe.id))
+    return await examples_of_runs(services.journal, runs, recipe, step, reasons=more)
+
+
+async def test_what_does_not_fit_the_step_now_is_left_out_with_the_reason() -> None:
+    services = deterministic_services()
+    await ran(services, "Pay!", mark="good")
+    other = loaded(document(output={"kind": "string"}))
+    found = await found_in(services, other)
+    assert found.candidates == ()
+    assert found.left_out == {"does not fit the output that the step declares now": 1}
+    found = await found_in(
+        services, loaded(document(goal="Sort {{ inputs.text }} at {{ run.id }}"))
+    )
+    assert found.left_out == {"the goal reads 'run'": 1}
+    found = await found_in(services, loaded())
+    assert [each.input for each in found.candidates] == [{"text": "Pay!"}]
+    assert [each.because for each in found.candidates] == ["marked good"]
+
+
+async def test_items_of_a_loop_and_outputs_of_earlier_steps_are_found_again() -> None:
+    services = deterministic_services()
+    given: dict[str, JsonValue] = {
+        "id": "r",
+        "inputs": {"text": "string"},
+        "steps": [
+            {"id": "split", "set": {"parts": ["a", "b"]}, "save_as": "cut"},
+            {
+                "id": "sort",
+                "loop": "{{ cut.parts }}",
+                "goal": "{{ cut.parts | length }} {{ inputs.text }} {{ loop.item }}",
+                "output": WORDS,
+                "examples": {"from": "journal"},
+            },
+        ],
+    }
+    result = await ran(services, "x", recipe=loaded(given))
+    await mark_run(services, result.run_id, "good", address="sort[1]")
+    found = await found_in(services, loaded(given))
+    assert [(each.example.question, each.origin) for each in found.candidates] == [
+        ("2 x b", f"{result.run_id} sort[1]")
+    ]
+    again = loaded({**given, "steps": given["steps"]})
+    assert again.steps  # the input reads as an example of the recipe
+    (candidate,) = found.candidates
+    assert candidate.input == {"cut": {"parts": ["a", "b"]}, "text": "x", "item": "b"}
+
+
+async def test_a_check_that_completed_counts_only_where_it_is_asked_for() -> None:
+    services = deterministic_services()
+    given = document()
+    cast("list[JsonValue]", given["steps"]).append(
+        {"id": "check", "assert": "sort.category != 'spam'"}
+    )
+    recipe = loaded(given)
+    await ran(services, "Pay!", recipe=recipe)
+    assert (await found_in(services, recipe)).candidates == ()
+    (tested,) = (await found_in(services, recipe, ExampleReason.TESTED)).candidates
+    assert tested.because == "tested"
+
+
+async def test_a_damaged_run_hides_no_other() -> None:
+    from builders import draft_of
+
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Pay!", mark="good")
+    broken = await ran(services, "Win!", category="spam", mark="good")
+    lease = await services.journal.acquire(broken.session_id, broken.run_id, "w", 60)
+    await services.journal.append(lease, draft_of("step", "finished", {"step_id": 1}, key="x/1/0"))
+    await services.journal.release(lease)
+    await ran(services, "What?", seen=seen)
+    assert seen == [["Pay!", said("bill")]]
+
+
+# --- before a run ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_text_of_strangers_in_examples_is_named_before_the_run(*, strict: bool) -> None:
+    given = document()
+    given["inputs"] = {"text": {"type": "string", "untrusted": True}}
+    text = json.dumps({**given, "strict": strict})
+    (fault,) = check_recipe_text(text, "r.yaml", Catalog()).faults
+    assert (fault.code, fault.is_warning) == ("untrusted-examples", not strict)
+    given["inputs"] = {"text": "string"}
+    assert check_recipe_text(json.dumps(given), "r.yaml", Catalog()).faults == ()
+
+
+def test_a_plan_counts_the_most_tokens_that_they_may_have() -> None:
+    (planned,) = executor_of(model()).plan(loaded(), {"text": "x"})
+    assert planned.prompt is not None
+    assert planned.prompt["examples"] == 400
+
+
+async def test_a_batch_looks_at_recorded_runs_once_until_somebody_judges_another() -> None:
+    class Counting(MemoryJournal):
+        looked = 0
+
+        async def entries(
+            self,
+            *args: Any,
+            **more: Any,  # Any: as the journal takes them
+        ) -> Sequence[JournalEntry]:
+            kinds = more.get("kinds") or ()
+            self.looked += {"step", "mark"} <= set(kinds)
+            return await super().entries(*args, **more)
+
+    journal, seen = Counting(FakeClock()), Seen()
+    services = deterministic_services(journal)
+    recipe = loaded()
+    first = await ran(services, "Pay!", mark="good", recipe=recipe)
+    for _ in range(3):
+        await ran(services, "What?", seen=seen, recipe=recipe)
+    assert journal.looked == 1
+    assert seen == [["Pay!", said("bill")]] * 3
+    await mark_run(services, first.run_id, "bad")
+    await ran(services, "What?", seen=seen, recipe=recipe)
+    assert (journal.looked, seen[-1]) == (2, [])
