@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         StepStarted,
         StepWaiting,
         ToolFinished,
+        ToolProgress,
         ToolStarted,
         event_to_json,
     )
@@ -55,6 +56,7 @@ __all__ = [
     "StepStarted",
     "StepWaiting",
     "ToolFinished",
+    "ToolProgress",
     "ToolStarted",
     "event_to_json",
 ]
@@ -77,6 +79,7 @@ _HOMES: Final = {
         "StepFinished",
         "StepStarted",
         "ToolFinished",
+        "ToolProgress",
         "ToolStarted",
         "StepWaiting",
         "event_to_json",

@@ -31,6 +31,7 @@ from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
 from minions.interfaces.wiring.extensions import built_in_extensions, extended
 from minions.interfaces.wiring.folder_agents import FolderAgents
+from minions.interfaces.wiring.mcp import make_mcp_toolsets
 from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.interfaces.wiring.prices import make_prices
 from minions.interfaces.wiring.profiles import user_profiles
@@ -216,7 +217,8 @@ def make_runtime(
 
     folder = folder_of("db")
     state = make_state(settings, folder)
-    extensions = extended(built_in_extensions(state), extensions)
+    servers = make_mcp_toolsets(settings, folder_of, environ)
+    extensions = extended(built_in_extensions(state, servers), extensions)
     models = Models(
         settings,
         extensions,
@@ -225,13 +227,16 @@ def make_runtime(
         recipe_folders=recipe_folders,
         warn=warn,
     )
-    closers: tuple[Closer, ...] = (models.aclose, state.aclose)
+    closers: tuple[Closer, ...] = (servers.aclose, models.aclose, state.aclose)
     if services is None:
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
         services = make_services(journal, log, make_prices(settings), cache, warn)
         if not settings.no_store:
             services = attrs.evolve(services, profiles=user_profiles())
-        closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
+        closers = (
+            *(servers.aclose, models.aclose, cache.aclose),
+            *(journal.aclose, state.aclose),
+        )
     if services.file_restorer is None:
         services = attrs.evolve(services, file_restorer=LocalFileRestorer())
     if services.budgets is None and settings.budgets != Budgets():
