@@ -142,11 +142,12 @@ class CommandContext:
 
         return make_cache(self.settings, self.folder_of("db"))
 
-    def runtime(self, *, is_stored: bool = True) -> Runtime:
+    def runtime(self, *, is_stored: bool = True, recipe_folders: tuple[Path, ...] = ()) -> Runtime:
         """The parts that the command's runs share; the caller closes them.
 
         Args:
             is_stored: Whether anything is stored; False: all is in memory, whatever is configured.
+            recipe_folders: The folders of recipes that callers may run; empty: a person named one.
         Raises:
             UsageError: A setting is wrong, or the operator's code cannot be loaded.
         """
@@ -160,6 +161,7 @@ class CommandContext:
             environ=self.environ,
             folder_of=self.folder_of,
             log=make_log(self.settings, tell),
+            recipe_folders=recipe_folders,
             warn=tell,
         )
 

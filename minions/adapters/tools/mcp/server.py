@@ -28,7 +28,7 @@ from minions.contracts.errors import ToolError, ToolServerError, words_of
 from minions.contracts.hidden_characters import shown_text
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import PinnedServer, PinnedTool, ToolServer
-from minions.contracts.tools import ToolScope
+from minions.contracts.tools import ReportProgress, ToolScope
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
@@ -207,7 +207,8 @@ class McpServer:
         scope: ToolScope,
     ) -> CallToolResult:
         """The result of the request, or why there is none."""
-        request = asyncio.ensure_future(self._request(connection, call, tool, arguments, scope))
+        progress = _Progress(scope.report_progress) if scope.report_progress else None
+        request = asyncio.ensure_future(self._request(connection, call, tool, arguments, progress))
         try:
             await asyncio.wait((request, call.stopped), return_when=asyncio.FIRST_COMPLETED)
             if call.stopped.done():
@@ -224,6 +225,8 @@ class McpServer:
             if not request.done():
                 request.cancel()  # the SDK tells the server
                 await asyncio.wait([request])
+            if progress is not None:
+                progress.close()
 
     async def _request(
         self,
@@ -231,7 +234,7 @@ class McpServer:
         call: CallInFlight,
         tool: PinnedTool,
         arguments: Mapping[str, JsonValue],
-        scope: ToolScope,
+        progress: _Progress | None,
     ) -> CallToolResult:
         from mcp_types import (
             CallToolResult,
@@ -245,12 +248,11 @@ class McpServer:
         session.validate_tool_result = _unchecked  # type: ignore[assignment, method-assign]  # it knows no bounds: `ResultReader` checks
         answers: InputResponses | None = None
         state: str | None = None
-        progress = _Progress(scope, self._parts.clock)
         for _ in range(_MOST_ROUNDS):
             found = await session.call_tool(
                 tool.name,
                 dict(arguments),
-                progress_callback=progress if scope.report_progress is not None else None,
+                progress_callback=progress,
                 input_responses=answers,
                 request_state=state,
                 allow_input_required=True,
@@ -318,21 +320,33 @@ async def _unchecked(_name: str, _result: CallToolResult) -> None:
 
 @define(eq=False)
 class _Progress:
-    """Hands on the progress of a call, not more often than people can see."""
+    """Hands on the progress of a call, not more often than people can see; the newest is never
+    left out.
+    """
 
-    scope: ToolScope
-    clock: Callable[[], float]
-    _told_at: float | None = field(default=None, init=False)
+    report: ReportProgress
+    _newest: tuple[float, float | None, str | None] | None = field(default=None, init=False)
+    """What was not handed on yet."""
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    """Runs while nothing is handed on."""
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        now = self.clock()
-        is_last = total is not None and progress >= total
-        if self._told_at is not None and now - self._told_at < _PROGRESS_S and not is_last:
-            return
-        self._told_at = now
-        if self.scope.report_progress is not None:
-            text = shown_text(message[:200]) if message else None
-            self.scope.report_progress(progress, total, text)
+        self._newest = progress, total, shown_text(message[:200]) if message else None
+        if self._timer is None:
+            self._tell()
+
+    def _tell(self) -> None:
+        newest, self._newest, self._timer = self._newest, None, None
+        if newest is not None:
+            self._timer = asyncio.get_running_loop().call_later(_PROGRESS_S, self._tell)
+            self.report(*newest)
+
+    def close(self) -> None:
+        """Hand on what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._newest is not None:
+            self.report(*self._newest)
 
 
 def _told(text: str) -> str:
