@@ -268,6 +268,16 @@ async def test_a_tool_that_changed_is_not_called_and_the_change_is_shown(tmp_pat
     assert "call echo" not in recorded(tmp_path)
 
 
+async def test_no_call_overtakes_the_comparison_of_the_tools(tmp_path: Path) -> None:
+    """A-135."""
+    server = marked(tmp_path, "--describe", "Another one.")
+    async with called(server) as call:
+        calls = (call("echo", text=f"{n}") for n in range(20))
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert {getattr(each, "error_code", each) for each in found} == {"mcp-tools-changed"}
+    assert "call echo" not in recorded(tmp_path)
+
+
 async def test_a_tool_that_changes_while_the_server_runs_is_not_called_any_more() -> None:
     """A-135."""
     async with called(fake_server()) as call:

@@ -27,6 +27,8 @@ class BoundedTransport(httpx2.AsyncHTTPTransport):
         request.headers["Accept-Encoding"] = "identity"
         self._inflow.asked()
         response = await super().handle_async_request(request)
+        if response.status_code >= 400:
+            self._ending.status = response.status_code
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream)  # noqa: S101  # of an asynchronous client
         is_events = response.headers.get("content-type", "").startswith("text/event-stream")

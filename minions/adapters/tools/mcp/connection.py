@@ -11,10 +11,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import define, field
 
+from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.tools.mcp.bounds import Inflow
 from minions.adapters.tools.mcp.elicitation import CallsInFlight
 from minions.adapters.tools.mcp.ending import Ending
@@ -36,6 +38,7 @@ Reveal: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 Raises:
     EnvironmentRefusedError: One is missing.
 """
+_SETTLE_S: Final = 1.0
 _CLOSE_S: Final = 15.0
 """Seconds for an orderly end; then the owner task is cancelled, which kills the process."""
 
@@ -63,6 +66,8 @@ class Connection:
             ToolServerError: It cannot be started or reached, does not speak the protocol, or took
                 too long.
         """
+        # The SDK takes half a second to load, which must not hold the event loop.
+        await import_in_daemon_thread(import_module, "minions.adapters.tools.mcp.requests")
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         self._owner = loop.create_task(self._own(), name=f"mcp-{self.server.name}")
@@ -86,13 +91,20 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Whether calls can be sent."""
-        return not self.ending.seen.is_set() and self._ready.done()
+        return self._owner is not None and not self.ending.seen.is_set() and self._ready.done()
 
     def failure(self) -> ToolServerError:
         """What ended it, as an error; a later call may succeed if it was open before."""
         what = self.ending.what or "ended its connection"
+        if self.ending.status is not None:
+            what = f"{what} (HTTP {self.ending.status})"
         code = self.ending.code or ENDED
         return failed(self.server.name, what, code=code, transient=code == ENDED)
+
+    async def settled(self) -> None:
+        """Wait a moment for the owner task to see why the connection ended."""
+        if self._owner is not None:
+            await asyncio.wait([self._owner], timeout=_SETTLE_S)
 
     async def close(self) -> None:
         """End the connection and wait until nothing of it is left."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from attrs import define, field
 
@@ -26,17 +26,26 @@ _MOST_TEXT: Final = 4_000
 
 @define(eq=False)
 class CallInFlight:
-    """One call that waits for its result."""
+    """One call that waits for its result, in the task that made it."""
 
     questions: ToolQuestions | None
     """Asks a person; None: there is nobody to ask."""
-    stopped: asyncio.Future[Exception]
-    """Why the call ends before its result: there is no answer yet, or there will be none."""
+    _task: asyncio.Task[object] | None = field(factory=asyncio.current_task, init=False)
+    why: Exception | None = field(default=None, init=False)
+    """Why it ends before its result: there is no answer yet, or there will be none."""
 
     def stop(self, error: Exception) -> None:
         """End the call."""
-        if not self.stopped.done():
-            self.stopped.set_result(error)
+        if self.why is None:
+            self.why = error
+            if self._task is not None and self._task is not asyncio.current_task():
+                self._task.cancel()
+
+    def was_stopped(self) -> bool:
+        """Whether the cancellation of its task was `stop`, and nobody else wants the task to
+        end.
+        """
+        return self.why is not None and self._task is not None and self._task.uncancel() == 0
 
     async def answer(self, text: str, form: JsonSchema) -> JsonValue:
         """What a person answers.
@@ -63,7 +72,7 @@ class CallsInFlight:
     @contextmanager
     def one_more(self, questions: ToolQuestions | None) -> Iterator[CallInFlight]:
         """A call, from its beginning to its end."""
-        call = CallInFlight(questions, asyncio.get_running_loop().create_future())
+        call = CallInFlight(questions)
         self._calls.append(call)
         try:
             yield call
@@ -105,7 +114,21 @@ async def elicited(call: CallInFlight, params: ElicitRequestParams) -> ElicitRes
         value = await call.answer(params.message, cast("JsonSchema", form))
     except Exception as error:  # noqa: BLE001  # the call reports it; the server is told that much
         return ErrorData(code=INVALID_PARAMS, message=words_of(error)[:200])
-    if value is None:
+    if not isinstance(value, dict):
         return ElicitResult(action="decline")
-    content = cast("dict[str, str | int | float | bool | list[str] | None]", value)
+    # What the person leaves out is what the form proposes.
+    content = cast("_Content", {**_defaults(form), **cast("dict[str, JsonValue]", value)})
     return ElicitResult(action="accept", content=content)
+
+
+_Content: TypeAlias = "dict[str, str | int | float | bool | list[str] | None]"
+
+
+def _defaults(form: JsonSchema) -> dict[str, JsonValue]:
+    properties = form.get("properties")
+    fields = properties.items() if isinstance(properties, Mapping) else ()
+    return {
+        name: each["default"]
+        for name, each in fields
+        if isinstance(each, Mapping) and "default" in each
+    }

@@ -16,6 +16,8 @@ class Ending:
     code: str | None = field(default=None, init=False)
     what: str | None = field(default=None, init=False)
     """What the server did, for a message; None: nothing was noted."""
+    status: int | None = field(default=None, init=False)
+    """The last status over HTTP that refused a request; None: none did."""
     is_wanted: bool = field(default=False, init=False)
     """Whether we end it."""
     seen: asyncio.Event = field(factory=asyncio.Event, init=False)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from attrs import define, field, frozen
 
 from minions.adapters.tools.mcp.connection import Connection, Reveal
-from minions.adapters.tools.mcp.elicitation import elicited
 from minions.adapters.tools.mcp.failures import (
     BAD_RESULT,
     CHANGED,
@@ -41,8 +40,6 @@ __all__ = ["McpServer", "ServerParts"]
 _MOST_FAILURES: Final = 3
 """Connections in a row that failed or broke; then there is none for `_REST_S`."""
 _REST_S: Final = 30.0
-_MOST_ROUNDS: Final = 10
-"""How often one call may come back with questions."""
 _MOST_WORDS: Final = 1_000
 _PROGRESS_S: Final = 0.1
 """Seconds between two reports of progress of one call."""
@@ -64,6 +61,8 @@ class _Slot:
     calls: asyncio.Semaphore
     lock: asyncio.Lock = field(factory=asyncio.Lock)
     connection: Connection | None = None
+    """Its tools were compared."""
+    opening: Connection | None = None
     changes: Mapping[str, str] = field(factory=dict)
     """What changed in each tool that is not as it was, by its name."""
     failures: int = 0
@@ -118,8 +117,9 @@ class McpServer:
     async def aclose(self) -> None:
         """End the connection of this event loop, and its process."""
         slot = self._slots.pop(asyncio.get_running_loop(), None)
-        if slot is not None and slot.connection is not None:
-            await slot.connection.close()
+        for connection in (slot.opening, slot.connection) if slot is not None else ():
+            if connection is not None:
+                await connection.close()
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class McpServer:
                     await self._compare(slot, found)
                 return found
             self._refuse_while_resting(slot)
-            slot.connection = connection = self._new_connection()
+            slot.opening = connection = self._new_connection()
             try:
                 await connection.open()
                 await self._compare(slot, connection)
@@ -154,6 +154,9 @@ class McpServer:
             except BaseException:
                 await connection.close()
                 raise
+            finally:
+                slot.opening = None
+            slot.connection = connection  # not before its tools were compared
             return connection
 
     def _new_connection(self) -> Connection:
@@ -180,7 +183,7 @@ class McpServer:
         except ToolServerError:
             raise
         except Exception as error:
-            raise self._failure(connection, error) from error
+            raise await self._failure(connection, error) from error
 
     def _refuse_while_resting(self, slot: _Slot) -> None:
         if slot.failure is None or slot.failures < _MOST_FAILURES:
@@ -207,85 +210,37 @@ class McpServer:
         scope: ToolScope,
     ) -> CallToolResult:
         """The result of the request, or why there is none."""
+        from minions.adapters.tools.mcp.requests import call_tool
+
         progress = _Progress(scope.report_progress) if scope.report_progress else None
-        request = asyncio.ensure_future(self._request(connection, call, tool, arguments, progress))
+        session, name = connection.client.session, self.server.name
         try:
-            await asyncio.wait((request, call.stopped), return_when=asyncio.FIRST_COMPLETED)
-            if call.stopped.done():
-                raise call.stopped.result()
-            return request.result()
-        except (ToolError, ToolServerError):
-            raise
+            return await call_tool(session, name, tool.name, arguments, call, progress)
+        except asyncio.CancelledError:
+            if call.why is None or not call.was_stopped():
+                raise
+            raise call.why from None
+        except (ToolError, ToolServerError) as error:
+            raise call.why or error from error
         except Exception as error:
-            failure = self._failure(connection, error)
+            failure = await self._failure(connection, error)
             if isinstance(failure, ToolServerError) and not connection.is_open:
                 self._count(self._slot(), failure)
             raise failure from error
         finally:
-            if not request.done():
-                request.cancel()  # the SDK tells the server
-                await asyncio.wait([request])
             if progress is not None:
                 progress.close()
 
-    async def _request(
-        self,
-        connection: Connection,
-        call: CallInFlight,
-        tool: PinnedTool,
-        arguments: Mapping[str, JsonValue],
-        progress: _Progress | None,
-    ) -> CallToolResult:
-        from mcp_types import (
-            CallToolResult,
-            ElicitRequest,
-            ErrorData,
-            InputRequiredResult,
-            InputResponses,
-        )
-
-        session = connection.client.session
-        session.validate_tool_result = _unchecked  # type: ignore[assignment, method-assign]  # it knows no bounds: `ResultReader` checks
-        answers: InputResponses | None = None
-        state: str | None = None
-        for _ in range(_MOST_ROUNDS):
-            found = await session.call_tool(
-                tool.name,
-                dict(arguments),
-                progress_callback=progress,
-                input_responses=answers,
-                request_state=state,
-                allow_input_required=True,
-            )
-            if not isinstance(found, InputRequiredResult):
-                assert isinstance(found, CallToolResult)  # noqa: S101  # there is nothing else
-                return found
-            given: InputResponses = {}
-            state = found.request_state
-            for key, asked in (found.input_requests or {}).items():
-                if not isinstance(asked, ElicitRequest):
-                    raise self._refused(f"asks for '{asked.method}', which is not offered")
-                answer = await elicited(call, asked.params)
-                if isinstance(answer, ErrorData):
-                    await asyncio.sleep(0)  # the call is being stopped
-                    raise self._refused(f"has no answer to its question: {answer.message}")
-                given[key] = answer
-            answers = given or None
-            if answers is None:
-                await asyncio.sleep(0.1)
-        raise failed(
-            self.server.name, f"asked for more input {_MOST_ROUNDS} times", code=BAD_RESULT
-        )
-
-    def _refused(self, what: str) -> ToolServerError:
-        return failed(self.server.name, what, code=REFUSED)
-
-    def _failure(self, connection: Connection, error: Exception) -> ToolServerError | ToolError:
+    async def _failure(
+        self, connection: Connection, error: Exception
+    ) -> ToolServerError | ToolError:
         """What an error of the SDK means."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
 
         name = self.server.name
+        if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+            await connection.settled()
         if connection.ending.what is not None:
             return connection.failure()
         if not isinstance(error, MCPError):
@@ -312,10 +267,6 @@ class McpServer:
             f"`minions mcp lock {name}`.",
             code=CHANGED,
         )
-
-
-async def _unchecked(_name: str, _result: CallToolResult) -> None:
-    """Structured results are checked by `ResultReader`."""
 
 
 @define(eq=False)

@@ -42,6 +42,10 @@ _KILL_S: Final = 5.0
 """Seconds that the keeper has to end all processes; then it is killed itself."""
 _WRITE_S: Final = 10.0
 """Seconds within which a server reads what is sent to it."""
+_UNREAD: Final = 65_536
+"""Bytes that may wait for a server to read them; beyond that we wait."""
+_AHEAD: Final = 64
+"""Messages that may wait to be handled."""
 _MOST_LOG_LINES: Final = 20
 _MOST_QUOTED: Final = 5
 _MOST_LINE: Final = 500
@@ -109,7 +113,7 @@ class ServerProcess:
         self, line: bytes, messages: MemoryObjectSendStream[SessionMessage | Exception]
     ) -> bool:
         """Whether more is read after that line."""
-        from anyio import BrokenResourceError, ClosedResourceError
+        from anyio import BrokenResourceError, ClosedResourceError, WouldBlock
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
@@ -126,7 +130,10 @@ class ServerProcess:
             self.ending.note(FAILED, what)
             return False
         try:
-            await messages.send(SessionMessage(message))
+            try:
+                messages.send_nowait(SessionMessage(message))
+            except WouldBlock:
+                await messages.send(SessionMessage(message))
         except (BrokenResourceError, ClosedResourceError):
             return False  # the session is over
         return True
@@ -140,6 +147,8 @@ class ServerProcess:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 self.inflow.asked()
                 stdin.write(text.encode("utf-8", "surrogatepass") + b"\n")
+                if stdin.transport.get_write_buffer_size() < _UNREAD:
+                    continue
                 try:
                     async with asyncio.timeout(_WRITE_S):
                         await stdin.drain()
@@ -176,6 +185,16 @@ class ServerProcess:
         ended = "closed its output" if code is None else f"ended with code {code}"
         self.ending.note(ENDED, f"{ended}{self.quoted_log()}")
 
+    async def drain(self) -> None:
+        """Read what a server that has ended left in its output: else the pipe stays open."""
+        process = self._process
+        if process is None or process.stdout is None or process.returncode is None:
+            return
+        with contextlib.suppress(TimeoutError, ValueError):
+            async with asyncio.timeout(_GRACE_S):
+                while await process.stdout.read(65_536):
+                    pass
+
     async def stop(self) -> None:
         """Close its input, wait for its end, and kill all of its processes otherwise."""
         process = self._process
@@ -205,20 +224,23 @@ async def process_streams(server: ServerProcess) -> AsyncIterator[TransportStrea
     import anyio
     from mcp.shared.message import SessionMessage
 
-    to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
-    await server.start()
-    tasks = [
-        asyncio.create_task(server.read(to_session)),
-        asyncio.create_task(server.write(from_session)),
-        asyncio.create_task(server.log()),
-    ]
+    to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](_AHEAD)
+    outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](_AHEAD)
+    tasks: list[asyncio.Task[None]] = []
     try:
+        await server.start()
+        tasks += [
+            asyncio.create_task(server.read(to_session)),
+            asyncio.create_task(server.write(from_session)),
+            asyncio.create_task(server.log()),
+        ]
         yield incoming, outgoing
     finally:
-        await _ended(server, tasks)
-        for stream in (incoming, outgoing, to_session, from_session):
-            stream.close()
+        try:
+            await _ended(server, tasks)
+        finally:
+            for stream in (incoming, outgoing, to_session, from_session):
+                stream.close()
 
 
 async def _ended(server: ServerProcess, tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -230,3 +252,4 @@ async def _ended(server: ServerProcess, tasks: Sequence[asyncio.Task[None]]) -> 
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    await server.drain()
