@@ -127,6 +127,7 @@ class Server:
             tool("echo", about, text, **reads),
             tool("add", "Adds numbers.", OBJECT, outputSchema=number, **reads),
             tool("write.file", "Writes.", OBJECT),
+            tool("asks_and_writes", "Asks, then writes.", OBJECT),
             tool("touch", "Touches.", OBJECT, annotations={"idempotentHint": True}),
             *(tool(name, f"It {name}.", OBJECT, **reads) for name in ONE_BY_ONE),
         ]
@@ -212,6 +213,8 @@ class Server:
         self.waiting[key].wait()
         note(self.options, f"answer {json.dumps(self.answers[key], sort_keys=True)}")
         return text_of(json.dumps(self.answers[key], sort_keys=True))
+
+    do_asks_and_writes = do_asks
 
     def do_spawns(self, message: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
         """Leaves a child in a session of its own that ignores signals, and another child of it."""

@@ -50,6 +50,17 @@ def test_a_question_of_a_server_waits_for_a_person_and_a_resumed_run_asks_the_se
     assert len(calls) == 2
 
 
+def test_a_call_that_writes_is_not_in_doubt_while_it_waits_for_a_person(
+    cli: Cli, record: Path, here: Path
+) -> None:
+    """A-135."""
+    (here / "r.yaml").write_text(RECIPE.replace("fake__asks", "fake__asks_and_writes"))
+    asked = cli("run", "r.yaml", "--db", "j.sqlite", "--json")
+    assert asked.code == 3, asked.err
+    answered = cli("answer", str(asked.json["run_id"]), '{"name": "Eva"}', "--db", "j.sqlite")
+    assert answered.code == 0, answered.err
+
+
 def test_an_answer_that_does_not_fit_the_servers_form_is_refused(cli: Cli, record: Path) -> None:
     asked = cli("run", "r.yaml", "--db", "j.sqlite", "--json")
     run = str(asked.json["run_id"])
