@@ -63,7 +63,7 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 
 # The lock holds versions and hashes for every platform and no address, so that any index serves.
 lock:
-	uv pip compile pyproject.toml --group dev --extra mcp --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
+	uv pip compile pyproject.toml --group dev --extra mcp --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements.lock
 	echo 'xllamacpp>=2026.4,<2027' | uv pip compile - --no-deps --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements-local.lock

@@ -33,6 +33,7 @@ from benchmarks import (
     streaming,
     structured,
     tool_loop,
+    tracing,
 )
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import FULL, QUICK, Effort, Row
@@ -45,6 +46,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "streaming": streaming.measure,
     "parallel": parallel.measure,
     "flow": flow.measure,
+    "tracing": tracing.measure,
     "chains": chains.measure,
     "chaos": chaos.measure,
     "front-door": front_door.measure,

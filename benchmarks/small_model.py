@@ -287,7 +287,8 @@ async def _one(tally: Tally, kind: Kind, task: Task) -> None:
 _HEAD: Final = (
     (
         "| who asks | examples | valid or told | fields right | of texts like the examples "
-        "| of varied texts | wholly right | cut | requests | input | of it cached | output | s |"
+        "| of varied texts | wholly right | cut | requests | input | of it cached | output | bill "
+        "| s |"
     ),
     "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
 )
@@ -308,6 +309,19 @@ Bill: in tokens of input, where a cached one costs a tenth and one of output fiv
 `python -m benchmarks.small_model --page benchmarks/small_model.md` writes this page.
 
 """
+_REASONS: Final = """
+## What the figures say
+
+- Without examples all forms ask the same model for the same fields; what differs is that it is
+  told their names and values in a few words. Other words for the fields, six forms of them, gave
+  63 to 67 %: within what 60 questions can tell apart.
+- With four examples more than half of what is still wrong is judgement: the category of a support
+  ticket (3 of 12 right) and the day and number of people of a booking that is told in other words.
+  Texts that name a value are read nearly without error. Four examples chosen to cover each value of
+  an enumeration gave 84 %. 135 million parameters do not hold more; a larger model is what would,
+  and the `tests:` of a recipe say whether it does.
+- Tool calls fail with this model whoever asks: the template that it comes with drops the tools.
+"""
 LEAST_RIGHT: Final = 0.85
 """The goal with four examples."""
 LEAST_TIMES: Final = 1.15
@@ -324,8 +338,9 @@ def verdicts(tallies: Sequence[Tally]) -> Iterator[str]:
     for count, each in ours.items():
         times = each.right / best.right
         bill = _bill(each.counted) / _bill(best.counted)
+        examples = f"{count or 'no'} example{'' if count == 1 else 's'}"
         yield (
-            f"- {count or 'no'} examples: {times:.2f} × the fields of the best of the others "
+            f"- {examples}: {times:.2f} × the fields of the best of the others "
             f"({best.form.name}) at {bill:.2f} × its bill; goal ≥ {LEAST_TIMES} × at ≤ 1 ×: "
             f"{'yes' if times >= LEAST_TIMES and bill <= 1 else '**no**'}"
         )
@@ -392,7 +407,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     tallies = asyncio.run(_measure(options))
     if options.page:
-        text = "\n".join((_INTRODUCTION + page(tallies), "", *verdicts(tallies), ""))
+        text = "\n".join((_INTRODUCTION + page(tallies), "", *verdicts(tallies), _REASONS))
         Path(options.page).write_text(text, "utf-8")
     return 0
 

@@ -12,6 +12,8 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.adapters.models.structured_output import InstructorParser
     from minions.adapters.stores.postgres_journal import PostgresJournal
+    from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
+    from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
     from minions.adapters.telemetry.prometheus import PrometheusMetrics
     from minions.adapters.tools.file_restorer import LocalFileRestorer
     from minions.contracts.budgets import Budgets
@@ -34,10 +36,11 @@ if TYPE_CHECKING:
     )
     from minions.contracts.flow import FlowControl, Priority
     from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
-    from minions.contracts.metrics import Metrics
+    from minions.contracts.metrics import JointMetrics, Metrics
     from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
     from minions.contracts.runtime import Clock, Ids, Log, Random, Sleep
     from minions.contracts.secrets import SecretSource
+    from minions.contracts.tracing import RunSubject, Span, StepSubject, Tracer
     from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
     from minions.engine.services.memory_journal import MemoryJournal
     from minions.engine.services.services import NullLog, SystemClock
@@ -61,6 +64,7 @@ __all__ = [
     "Ids",
     "InstructorParser",
     "IrreversibleCall",
+    "JointMetrics",
     "Journal",
     "JournalEntry",
     "JournalError",
@@ -72,6 +76,8 @@ __all__ = [
     "Metrics",
     "ModelEndpoint",
     "NullLog",
+    "OpenTelemetryMetrics",
+    "OpenTelemetryTracer",
     "OutputParser",
     "PostgresJournal",
     "Priority",
@@ -79,11 +85,15 @@ __all__ = [
     "Random",
     "RollbackReport",
     "RolledBackFile",
+    "RunSubject",
     "SecretSource",
     "SharedBudgets",
     "SharedFlowControl",
     "Sleep",
+    "Span",
+    "StepSubject",
     "SystemClock",
+    "Tracer",
 ]
 
 _HOMES: Final = {
@@ -100,6 +110,8 @@ _HOMES: Final = {
         "RolledBackFile",
     ),
     "minions.adapters.stores.postgres_journal": ("PostgresJournal",),
+    "minions.adapters.telemetry.open_telemetry": ("OpenTelemetryTracer",),
+    "minions.adapters.telemetry.open_telemetry_metrics": ("OpenTelemetryMetrics",),
     "minions.adapters.telemetry.prometheus": ("PrometheusMetrics",),
     "minions.contracts.budgets": ("Budgets",),
     "minions.contracts.calls": ("OutputParser",),
@@ -116,7 +128,7 @@ _HOMES: Final = {
         "JournalEntry",
         "Lease",
     ),
-    "minions.contracts.metrics": ("Metrics",),
+    "minions.contracts.metrics": ("JointMetrics", "Metrics"),
     "minions.contracts.model_endpoints": ("EndpointLimits", "ModelEndpoint"),
     "minions.contracts.runtime": (
         "Clock",
@@ -126,6 +138,7 @@ _HOMES: Final = {
         "Sleep",
     ),
     "minions.contracts.secrets": ("SecretSource",),
+    "minions.contracts.tracing": ("RunSubject", "Span", "StepSubject", "Tracer"),
     "minions.engine.services.flow.flow_control": ("FlowConfig", "SharedFlowControl"),
     "minions.engine.services.memory_journal": ("MemoryJournal",),
     "minions.engine.services.shared_budgets": ("SharedBudgets",),

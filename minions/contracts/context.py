@@ -281,6 +281,11 @@ class RunContext(ABC):
         """Stores bytes with the run; None: there is no run."""
         return None
 
+    @property
+    def trace_headers(self) -> Mapping[str, str]:
+        """Headers that join another process to the run's trace; empty: nothing is traced."""
+        return {}
+
     def refusal(self, tool: ToolSpec) -> str | None:
         """Why the run may not call that tool, as a text for people; None: it may."""
         if not tool.is_write or self.may_write:

@@ -88,10 +88,10 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
         environment system missing-package missing-extra unknown-database newer-database
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
-        token-file bad-configuration unknown-extension agent-execution run-failed run-rejected
-        run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store
-        no-output junit-file unwritable-file unreadable file-not-found no-file recipe-unreadable
-        database-gone undo-unavailable trust-store no-configuration
+        token-file bad-configuration bad-telemetry unknown-extension agent-execution run-failed
+        run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck
+        no-store no-output junit-file unwritable-file unreadable file-not-found no-file
+        recipe-unreadable database-gone undo-unavailable trust-store no-configuration
         mcp-server-failed bad-mcp-lock
     """,
     FailureCategory.INTERNAL: """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["Metrics"]
+from collections.abc import Sequence
+
+__all__ = ["JointMetrics", "Metrics"]
 
 
 class Metrics:
@@ -73,3 +75,55 @@ class Metrics:
 
     def budget_refused(self, limit: str) -> None:
         """Something did not begin because that limit of its run was reached."""
+
+
+class JointMetrics(Metrics):
+    """Tells several of everything, in their order."""
+
+    def __init__(self, all_metrics: Sequence[Metrics]) -> None:
+        """Nothing is told yet."""
+        self.all = tuple(all_metrics)
+
+    def run_began(self) -> None:
+        for each in self.all:
+            each.run_began()
+
+    def run_ended(self, status: str, seconds: float) -> None:
+        for each in self.all:
+            each.run_ended(status, seconds)
+
+    def step_ended(self, status: str, code: str | None, seconds: float) -> None:
+        for each in self.all:
+            each.step_ended(status, code, seconds)
+
+    def model_attempt_ended(self, model: str, code: str | None, seconds: float) -> None:
+        for each in self.all:
+            each.model_attempt_ended(model, code, seconds)
+
+    def model_call_waited(self, model: str, seconds: float) -> None:
+        for each in self.all:
+            each.model_call_waited(model, seconds)
+
+    def model_tokens(
+        self, model: str, input_tokens: int, output_tokens: int, cost_usd: float | None
+    ) -> None:
+        for each in self.all:
+            each.model_tokens(model, input_tokens, output_tokens, cost_usd)
+
+    def output_checked(
+        self, model: str, rung: str, cost_usd: float | None, *, is_valid: bool
+    ) -> None:
+        for each in self.all:
+            each.output_checked(model, rung, cost_usd, is_valid=is_valid)
+
+    def tool_call_ended(self, tool: str, code: str | None, seconds: float) -> None:
+        for each in self.all:
+            each.tool_call_ended(tool, code, seconds)
+
+    def retried(self, what: str) -> None:
+        for each in self.all:
+            each.retried(what)
+
+    def budget_refused(self, limit: str) -> None:
+        for each in self.all:
+            each.budget_refused(limit)

@@ -169,6 +169,8 @@ class ToolScope:
     """Stores bytes with the run, such as an image, and returns their SHA-256 in hex; None: there is
     no run.
     """
+    trace_headers: Mapping[str, str] = field(factory=dict)
+    """Headers that join what a server does for the call to the run's trace; empty: it has none."""
 
 
 class Tool(ABC):

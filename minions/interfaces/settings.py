@@ -24,6 +24,7 @@ __all__ = [
     "PriceSettings",
     "ProviderSettings",
     "Settings",
+    "TelemetrySettings",
 ]
 
 
@@ -122,6 +123,21 @@ class McpSettings:
     """Seconds within which it has to be ready."""
     max_calls: _Count = 8
     """Calls at a time; further ones wait."""
+
+
+@frozen(kw_only=True)
+class TelemetrySettings:
+    """Traces and metrics for OpenTelemetry: `[telemetry]`."""
+
+    traces: bool | None = None
+    """Whether spans are sent; None: where OpenTelemetry's own variables say so."""
+    metrics: bool | None = None
+    """Whether metrics are sent, beside those of `GET /metrics`; None: as for traces."""
+    endpoint: str | None = None
+    """Base URL of the collector, for OTLP over HTTP; None: as OpenTelemetry's variables say, else
+    `http://localhost:4318`."""
+    content: bool = False
+    """Whether prompts, answers, arguments and results are attributes of spans."""
 
 
 def _described(text: str, expected: str | None = None) -> dict[str, str]:
@@ -269,6 +285,13 @@ class Settings:
         metadata=_described(
             "MCP servers whose tools recipes may name: `command` or `url`, `env` or `headers`.",
             "tables [mcp.NAME]",
+        ),
+    )
+    telemetry: TelemetrySettings = field(
+        factory=TelemetrySettings,
+        metadata=_described(
+            "Traces and metrics for OpenTelemetry: `traces`, `metrics`, `endpoint`, and `content` "
+            "for prompts and answers in spans."
         ),
     )
     prices: Mapping[str, PriceSettings] = field(

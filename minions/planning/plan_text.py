@@ -15,6 +15,8 @@ from attrs import evolve, frozen
 
 from minions.contracts.artifact_names import is_path
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
+from minions.recipe.checks.names import RESERVED
+from minions.recipe.expressions.tokens import WORDS
 
 __all__ = ["listed", "plain_artifacts", "read_plan_text", "step_type", "tidy_id"]
 
@@ -36,7 +38,7 @@ _DECORATION: Final = re.compile(r"(?:#{1,6}\s+|[-*+]\s+|\d{1,4}[.)]\s+|>\s+)")
 _KEY: Final = re.compile(r"(\*\*|__)?([A-Za-z_ ]{4,13}?)(\*\*|__)?\s*:\s*(\*\*|__)?")
 _NOTHING: Final = frozenset({"", "none", "n/a", "na", "nil", "null", "-", "–", "—", "nothing"})
 _SEPARATORS: Final = re.compile(r"[,;\n]")
-_RESERVED: Final = frozenset({"inputs", "steps", "run", "feedback", "loop", "env"})
+_RESERVED: Final = frozenset({*RESERVED, *WORDS, "feedback"})
 """Names that templates read as something else."""
 _QUOTES: Final = "\"'`"
 

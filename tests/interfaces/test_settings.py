@@ -25,6 +25,7 @@ from minions.interfaces.settings import (
     PriceSettings,
     ProviderSettings,
     Settings,
+    TelemetrySettings,
 )
 from minions.recipe.model import AgentRecipe
 
@@ -83,6 +84,12 @@ cached_input_per_mtok = 0
 session_usd = 1
 user_tokens_per_day = 1000
 
+[telemetry]
+traces = true
+metrics = false
+endpoint = "http://127.0.0.1:4318"
+content = true
+
 [offline_models]
 demo = "scripted/demo.yaml"
 """
@@ -128,6 +135,9 @@ READ = Settings(
     prices={
         "mine/m": PriceSettings(input_per_mtok=1.0, output_per_mtok=2.5, cached_input_per_mtok=0.0)
     },
+    telemetry=TelemetrySettings(
+        traces=True, metrics=False, endpoint="http://127.0.0.1:4318", content=True
+    ),
     budgets=Budgets(session_usd=1.0, user_tokens_per_day=1000),
     offline_models={"demo": "scripted/demo.yaml"},
 )
@@ -174,6 +184,7 @@ def test_a_section_of_the_project_does_likewise(here: Path, write: Write) -> Non
     inner = inner.replace("[offline_models", "[tool.minions.offline_models")
     inner = inner.replace("[budgets", "[tool.minions.budgets")
     inner = inner.replace("[local]", "[tool.minions.local]")
+    inner = inner.replace("[telemetry]", "[tool.minions.telemetry]")
     write("pyproject.toml", f"[tool.minions]\n{inner}")
     assert origin_of(here).settings == READ
 

@@ -12,6 +12,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import FileForm, FileUse, Plan, PlanStep, PlanStepType
 from minions.planning.plan_json import read_plan
 from minions.planning.plan_text import read_plan_text
+from minions.recipe.checks.names import RESERVED
+from minions.recipe.expressions.tokens import WORDS
 
 DOCUMENTED: Final = """\
 PLAN: User Management System
@@ -201,10 +203,17 @@ def test_any_text_is_a_plan_or_none(text: str) -> None:
         assert plan is None or plan.steps
 
 
+@pytest.mark.parametrize("word", [*RESERVED, *WORDS])
+def test_a_step_that_is_called_as_a_word_of_templates_gets_another_name(word: str) -> None:
+    plan = read(f"PLAN: x\nSTEP: {word}\nGOAL: a\nSTEP: b\nDEPENDENCIES: {word}, b\nGOAL: c\n")
+    assert plan.steps[0].id == f"step_{word}"
+    assert f"step_{word}" in plan.steps[1].dependencies or word.casefold() in NOTHING
+
+
 words = st.text("abc xyz", min_size=1, max_size=20).map(str.strip).filter(bool)
 NOTHING: Final = ("none", "na", "nil", "null", "nothing")
 names = st.from_regex(r"[a-z]{1,5}(_[a-z]{1,5})?", fullmatch=True).filter(
-    lambda each: each not in (*NOTHING, "inputs", "steps", "run", "feedback", "loop", "env")
+    lambda each: each not in (*NOTHING, "feedback", *RESERVED, *WORDS)
 )
 paths = st.builds("{}/{}.py".format, names, names)
 uses = st.one_of(

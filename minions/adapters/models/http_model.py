@@ -133,6 +133,8 @@ class HttpModelOptions(TypedDict, total=False):
     """Further limits of the server, for the runs of a process together."""
     warn: Callable[[str], None] | None
     """Called once when a request has to wait; None: the logger `minions.models`."""
+    trace_headers: Callable[[], Mapping[str, str]] | None
+    """The headers that join a request to the trace of its run; None: it has none."""
 
 
 class HttpModel(ChatModel):
@@ -150,6 +152,7 @@ class HttpModel(ChatModel):
         max_requests: int = MAX_REQUESTS,
         limits: EndpointLimits | None = None,
         warn: Callable[[str], None] | None = None,
+        trace_headers: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """Configure the model; nothing is opened yet. The options are those of `HttpModelOptions`.
 
@@ -164,6 +167,7 @@ class HttpModel(ChatModel):
         self._wire = wire
         self._max_requests = max_requests
         self._warn = warn or _log_warning
+        self._trace_headers = trace_headers
         self._is_told = False
         """Whether the warning about waiting requests was given."""
         usual = {**default_headers(None), **wire.headers(peer.secret)}
@@ -350,7 +354,8 @@ class HttpModel(ChatModel):
         self, pool: HttpPool, content: bytes, prompt: Prompt, on_delta: DeltaSink | None
     ) -> Result[ModelCallResponse, ModelFailure]:
         started = self._clock()
-        response = await pool.post(content, None if on_delta is None else self._stream_url)
+        joined = None if self._trace_headers is None else self._trace_headers()
+        response = await pool.post(content, None if on_delta is None else self._stream_url, joined)
         try:
             return await self._answer(response, started, prompt, on_delta)
         finally:

@@ -43,6 +43,7 @@ _NEXT_ADDRESS_S: Final = 0.25
 _PORTS: Final = {"http": 80, "https": 443}
 _OF_PATHS: Final = "/%:@!$&'()*+,;=~"
 """Characters that stay unquoted in a path; `%`, so that what is quoted stays as it is."""
+_CONTROL: Final = re.compile(r"[^\t -~]")
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS: Final = ("content-length", "transfer-encoding", "connection")
 """Headers that the connection sets itself; configured ones are ignored."""
@@ -140,18 +141,22 @@ class HttpPool:
         """As many as there may be connections: to be held while a call lasts."""
         return self._places
 
-    async def post(self, content: bytes, url: str | None = None) -> HttpResponse:
+    async def post(
+        self, content: bytes, url: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> HttpResponse:
         """Post the content; returns the response with its body unread. The caller closes it.
 
         Args:
             url: Another one of the same server; None: the pool's.
+            headers: Of this request, beside those of every request.
         Raises:
-            NoAnswerError: No response came.
+            NoAnswerError: No response came, or a header is invalid.
         """
+        more = b"" if headers is None else _lines(headers)
         connection = self._take_idle() or await self._connect()
         try:
             begin = self._head if url is None else self._head_for(url)
-            head = await connection.ask(begin + b"%d\r\n\r\n" % len(content), content)
+            head = await connection.ask(begin + b"%d\r\n%b\r\n" % (len(content), more), content)
         except BaseException as error:
             connection.abort()
             if isinstance(error, BadResponseError):
@@ -293,6 +298,13 @@ class HttpPool:
         if self._proxy is None or target.scheme == "https":
             return path + query
         return f"http://{_authority(target)}{path}{query}"
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    """Headers as they are sent, each with its line end."""
+    if not all(map(_NAME.fullmatch, headers)) or any(map(_CONTROL.search, headers.values())):
+        raise NoAnswerError("a header of the request is none that can be sent")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
 
 
 def _close_old(pool: weakref.ref[HttpPool]) -> None:

@@ -62,6 +62,7 @@ class OpenAIModel(HttpModel):
         max_requests: int = MAX_REQUESTS,
         limits: EndpointLimits | None = None,
         warn: Callable[[str], None] | None = None,
+        trace_headers: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """Configure the model; nothing is opened yet.
 
@@ -78,6 +79,7 @@ class OpenAIModel(HttpModel):
                 Runs count those of all models of the server and key together.
             limits: Further limits of the server, for the runs of a process together.
             warn: Called once when a request has to wait; None: the logger `minions.models`.
+            trace_headers: Gives the headers that join a request to the trace of its run.
         """
         check_max_requests(max_requests)
         if base_url is None:
@@ -98,6 +100,7 @@ class OpenAIModel(HttpModel):
             max_requests=max_requests,
             limits=limits,
             warn=warn,
+            trace_headers=trace_headers,
         )
 
     @classmethod

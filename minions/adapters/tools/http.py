@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from minions.adapters.tools.http_answer import HttpAnswer, answer_of, read_body
 from minions.adapters.tools.http_request import (
@@ -192,6 +192,8 @@ class _HttpTools:
     async def _send(self, request: HttpRequest, scope: ToolScope) -> HttpAnswer:
         most = min(self.options.max_bytes, scope.max_result_bytes)
         start = request.url
+        if scope.trace_headers:
+            request = evolve(request, headers={**scope.trace_headers, **request.headers})
         try:
             async with asyncio.timeout(self.options.timeout_s) as deadline:
                 return await self._followed(request, most)

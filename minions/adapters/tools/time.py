@@ -5,7 +5,7 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 from attrs import frozen
 
@@ -132,6 +132,8 @@ def _parsed(text: str, timezone: str | None) -> datetime:
 
 def _zone(name: str) -> zoneinfo.ZoneInfo:
     try:
+        if len(name) > _LONGEST_ZONE or name.count("/") >= _MOST_PARTS:
+            raise zoneinfo.ZoneInfoNotFoundError(name)  # else it imports a package for each part
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         near = near_names(name, zoneinfo.available_timezones())
@@ -144,6 +146,9 @@ def _zone(name: str) -> zoneinfo.ZoneInfo:
         ) from error
 
 
+_LONGEST_ZONE: Final = 64
+_MOST_PARTS: Final = 3
+"""Parts of an IANA name: `America/Argentina/Ushuaia`."""
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 

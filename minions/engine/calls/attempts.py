@@ -8,10 +8,18 @@ from typing import TypeAlias
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
-from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, ModelFailure
+from minions.contracts.calls import (
+    CallStatus,
+    ChatModel,
+    ModelCall,
+    ModelCallResponse,
+    ModelFailure,
+)
 from minions.contracts.flow import Admission, CallAsk, Priority
+from minions.contracts.tracing import Span
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
+from minions.engine.services.pricing import with_cost
 
 __all__ = ["CallAttempts", "priority_of"]
 
@@ -38,6 +46,7 @@ class CallAttempts:
         self._call = call
         self._services = view.context.scope.services
         self._asked_at: float | None = None
+        self._sent_so_far = 0
         self.waited_s = 0.0
         """Seconds that the attempts waited for their turn."""
         self.has_sent = False
@@ -84,7 +93,7 @@ class CallAttempts:
         services, name = self._services, self._name
         begin, label = services.clock.monotonic(), "cancelled"
         try:
-            outcome = await execute()
+            outcome = await self._traced(execute)
             label = _label_of(outcome)
         except Exception:
             label = "raised"
@@ -93,6 +102,26 @@ class CallAttempts:
             seconds = services.clock.monotonic() - begin
             services.metrics.model_attempt_ended(name, label or None, seconds)
         return outcome
+
+    async def _traced(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
+        tracer = self._services.tracer
+        if tracer is None:
+            return await execute()
+        self._sent_so_far += 1
+        subject = self._view.subject()
+        with tracer.model_request(self._call, self._model, subject, self._sent_so_far) as span:
+            outcome = await execute()
+            self._tell(span, outcome)
+        return outcome
+
+    def _tell(self, span: Span, outcome: object) -> None:
+        if not isinstance(outcome, Result):  # of an application's own executor; told later
+            return
+        if is_successful(outcome):
+            response = outcome.unwrap()
+            span.answered(response, with_cost(response.usage, self._model, self._services))
+        else:
+            span.end(CallStatus.FAILED.value, outcome.failure().info())
 
     def _note_wait(self, seconds: float) -> None:
         self.waited_s += seconds

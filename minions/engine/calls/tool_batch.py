@@ -323,6 +323,19 @@ class ToolBatch:
         return evolve(call, status=CallStatus.COMPLETED) if is_told else call
 
     async def _attempts(self, running: ToolCall) -> ToolCall:
+        tracer = self.view.context.scope.services.tracer
+        if tracer is None:
+            return await self._attempted(running)
+        tool = self.view.tools.find(running.name)
+        spec = tool.spec if tool is not None else None
+        with tracer.tool_call(running, spec, self.view.subject()) as span:
+            done = await self._attempted(running)
+            if done.response is not None:
+                span.returned(done.response.content)
+            span.end(done.status.value, done.failure.info() if done.failure is not None else None)
+        return done
+
+    async def _attempted(self, running: ToolCall) -> ToolCall:
         agents = AgentsOfRun(self.view, running.key)
         self._agents[running.key] = agents.executions
         questions = QuestionsOfCall(self.view, running.key)

@@ -207,6 +207,7 @@ async def _invoke(
         questions=_UntimedQuestions(questions, deadline, timeout_s) if questions else None,
         report_progress=context.progress_reporter(call.key, spec.name),
         store_blob=context.store_blob,
+        trace_headers=context.trace_headers,
     )
     try:
         async with deadline:

@@ -21,6 +21,7 @@ from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
 from minions.contracts.tool_questions import ToolQuestions
 from minions.contracts.tools import ReportProgress, StoreBlob, Tool, Toolbox, ToolSpec
+from minions.contracts.tracing import StepSubject
 from minions.engine.context.call_changes import CallChanges
 from minions.engine.context.iterations import Iteration
 from minions.engine.history.conversation import LiveConversation
@@ -108,6 +109,22 @@ class StepView(RunContext):
     def session_id(self) -> str:
         """The run's."""
         return self.context.session_id
+
+    @property
+    def trace_headers(self) -> Mapping[str, str]:
+        """Those of the current span; empty: nothing is traced."""
+        tracer = self.context.scope.services.tracer
+        return tracer.headers() if tracer is not None else {}
+
+    def subject(self, *, is_agent: bool = False) -> StepSubject:
+        """What a trace says of the step."""
+        return StepSubject(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            step_id=self._step_id,
+            address=self.address,
+            is_agent=is_agent,
+        )
 
     @property
     def inputs(self) -> Mapping[str, JsonValue]:

@@ -24,6 +24,7 @@ from minions.contracts.facts import (
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.instructions import T_co
 from minions.contracts.steps import PythonStep
+from minions.contracts.tracing import RunSubject
 from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
@@ -143,6 +144,24 @@ class AgentRun(Generic[T_co]):
             LeaseHeldError, JournalError: The journal refused before anything was done.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
+        tracer = self.context.scope.services.tracer
+        if tracer is None:
+            return await self._executed()
+        with tracer.run(self._subject) as span:
+            result = await self._executed()
+            span.end(result.status.value, result.error)
+        return result
+
+    @property
+    def _subject(self) -> RunSubject:
+        return RunSubject(
+            run_id=self.run_id,
+            session_id=self.session_id,
+            recipe=self.context.recipe.id,
+            is_resumed=self._start.replay is not None,
+        )
+
+    async def _executed(self) -> AgentResult[T_co]:
         recorder, services = self.context.scope.recorder, self.context.scope.services
         if not self._start.is_over:
             await recorder.open()

@@ -12,6 +12,7 @@ from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.facts import StepFailed, StepFinished, StepSkipped
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tracing import StepSubject
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.kinds.set import SetStep
@@ -206,8 +207,19 @@ class RunSteps:
         else:
             assert control.loop is not None  # noqa: S101  # one of the two: see `has_iterations`
             iterations = StepLoop(step, control.loop, self._context, make, self._may_reuse_item)
-        execution = await iterations.execute()
+        execution = await self._iterated(step, iterations)
         return await self._told(step, execution, iterations.output_json, control)
+
+    async def _iterated(
+        self, step: Step[object], iterations: StepLoop | StepWhile
+    ) -> StepExecution[object]:
+        tracer = self._context.scope.services.tracer
+        if tracer is None:
+            return await iterations.execute()
+        with tracer.step(self._subject(step)) as span:
+            execution = await iterations.execute()
+            span.end(execution.status.value, execution.error)
+        return execution
 
     async def _told(
         self,
@@ -245,6 +257,12 @@ class RunSteps:
             return True
         return False
 
+    def _subject(self, step: Step[object]) -> StepSubject:
+        context, path = self._context, self._context.scope.path_of(step.id)
+        return StepSubject(
+            run_id=context.run_id, session_id=context.session_id, step_id=path, address=path
+        )
+
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""
         context, step_id = self._context, step.id
@@ -262,6 +280,9 @@ class RunSteps:
         )
         context.scope.log_of(path, path).info("step_finished", status=status.value)
         context.scope.services.metrics.step_ended(status.value, None, 0.0)
+        if (tracer := context.scope.services.tracer) is not None:
+            with tracer.step(self._subject(step)) as span:  # what it takes is not worth a time
+                span.end(status.value)
         self._has_redone = True
         return True
 

@@ -32,6 +32,7 @@ from minions.contracts.runtime import (
 )
 from minions.contracts.secrets import SecretSource
 from minions.contracts.step_cache import StepCache
+from minions.contracts.tracing import Tracer
 from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.output_parsing import TextOutputParser
@@ -106,6 +107,8 @@ class Services:
     log: Log = field(factory=NullLog)
     metrics: Metrics = field(factory=Metrics)
     """Is told of runs, steps and calls that end; the default counts nothing."""
+    tracer: Tracer | None = None
+    """Opens a span around each run, step, model request and tool call; None: nothing is traced."""
     flow: FlowControl | None = field()
     """Decides when a model call may begin: all runs with the same object share their servers'
     limits. None: nothing waits, and no circuit opens."""

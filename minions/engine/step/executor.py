@@ -233,6 +233,17 @@ class StepExecutor(Generic[T]):
             JournalError: A fact could not be stored: the run must stop.
             CancelledError: Passes through, after the step was recorded as FAILED.
         """
+        tracer = self.context.scope.services.tracer
+        if tracer is None:
+            return await self._executed()
+        with tracer.step(
+            self._view.subject(is_agent=not isinstance(self.step, PythonStep))
+        ) as span:
+            execution = await self._executed()
+            span.end(execution.status.value, execution.error)
+        return execution
+
+    async def _executed(self) -> StepExecution[T]:
         try:
             ending = await self._within_time()
         except asyncio.CancelledError:

@@ -10,11 +10,12 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.metrics import Metrics
+from minions.contracts.metrics import JointMetrics, Metrics
 from minions.contracts.runtime import Log
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions, ModelSource
@@ -24,6 +25,7 @@ from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.http.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.http.incidents import Incidents, StandardLog
 from minions.interfaces.server.http.responses import AsgiApp, Receive, Scope, Send
+from minions.interfaces.server.http.traced_requests import TracedRequests
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
@@ -64,6 +66,8 @@ class App:
         self._is_stopped = False
         incidents = Incidents(log, app_state.runtime.services.ids, app_state.options.token)
         routes = _routes(app_state, incidents)
+        if (tracer := app_state.runtime.services.tracer) is not None:
+            routes = TracedRequests(routes, tracer)
         self._access = AccessMiddleware(routes, app_state.options, _page(), incidents.report)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -223,9 +227,10 @@ def create_app(
 
 def _counting(runtime: Runtime) -> Runtime:
     """The runtime with metrics for the page `/metrics`, unless an application has its own."""
-    if type(runtime.services.metrics) is not Metrics:
-        return runtime
-    return runtime.evolve(metrics=PrometheusMetrics())
+    told = runtime.services.metrics
+    if isinstance(told, OpenTelemetryMetrics):
+        return runtime.evolve(metrics=JointMetrics((PrometheusMetrics(), told)))
+    return runtime.evolve(metrics=PrometheusMetrics()) if type(told) is Metrics else runtime
 
 
 def _waiting_notices(

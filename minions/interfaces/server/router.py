@@ -17,6 +17,7 @@ from litestar.types import ASGIApp
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.adapters.telemetry.series import CONTENT_TYPE
 from minions.contracts.errors import MinionsError
+from minions.contracts.metrics import JointMetrics
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.endpoints import AnyRequest, ApiResponse, check_scope
 from minions.interfaces.server.http.access import ROOT
@@ -82,9 +83,10 @@ async def document(request: AnyRequest) -> ASGIApp:
 async def metrics(request: AnyRequest) -> ASGIApp:
     """What was counted since the process began, for Prometheus."""
     services = cast("AppState", request.app.state["app_state"]).runtime.services
-    counted = services.metrics
-    if not isinstance(counted, PrometheusMetrics):
-        counted = PrometheusMetrics()  # an application counts in its own way
+    told = services.metrics
+    parts = told.all if isinstance(told, JointMetrics) else (told,)
+    counted = next((each for each in parts if isinstance(each, PrometheusMetrics)), None)
+    counted = counted or PrometheusMetrics()  # an application counts in its own way
     budgets = services.budgets
     day = budgets.day(services.clock.now()) if budgets is not None else None
     page = counted.text(services.flow, services.blocking, day).encode()

@@ -63,6 +63,7 @@ class Models:
         recipe_folders: tuple[Path, ...] = (),
         warn: Callable[[str], None] | None = None,
         local: LocalModels | None = None,
+        trace_headers: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """No model is made yet.
 
@@ -71,6 +72,7 @@ class Models:
             recipe_folders: As for a `Catalog`.
             warn: Called with a line about things that slow calls down; None: the models' logger.
             local: Makes the models of `local`; None: as the settings say.
+            trace_headers: As for an `HttpModel`.
         """
         self._local = local or LocalModels(settings, folder_of=folder_of)
         self._settings = settings
@@ -79,6 +81,7 @@ class Models:
         self._folder_of = folder_of
         self._recipe_folders = recipe_folders
         self._warn = warn
+        self._trace_headers = trace_headers
         self._made: dict[tuple[str, ModelConfig, Path], ChatModel] = {}
         self._own: dict[int, ChatModel] = {}
 
@@ -189,6 +192,7 @@ class Models:
             provider="local",
             max_requests=slots,
             warn=self._warn,
+            trace_headers=self._trace_headers,
         )
 
     def _scripted(self, name: str, folder: Path) -> ChatModel:
@@ -222,6 +226,7 @@ class Models:
             max_requests=endpoint.limits.max_concurrency or self._settings.max_model_requests,
             limits=endpoint.limits,
             warn=self._warn,
+            trace_headers=self._trace_headers,
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +37,7 @@ from minions.interfaces.wiring.mcp import make_mcp_toolsets
 from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.interfaces.wiring.prices import make_prices
 from minions.interfaces.wiring.profiles import user_profiles
+from minions.interfaces.wiring.telemetry import Telemetry, make_telemetry
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 
@@ -219,6 +222,8 @@ def make_runtime(
     state = make_state(settings, folder)
     servers = make_mcp_toolsets(settings, folder_of, environ)
     extensions = extended(built_in_extensions(state, servers), extensions)
+    telemetry = make_telemetry(settings, environ, warn or _warn_of_telemetry)
+    tracer = services.tracer if services is not None and services.tracer else telemetry.tracer
     models = Models(
         settings,
         extensions,
@@ -226,6 +231,7 @@ def make_runtime(
         folder_of=folder_of,
         recipe_folders=recipe_folders,
         warn=warn,
+        trace_headers=tracer.headers if tracer is not None else None,
     )
     closers: tuple[Closer, ...] = (servers.aclose, models.aclose, state.aclose)
     if services is None:
@@ -237,6 +243,9 @@ def make_runtime(
             *(servers.aclose, models.aclose, cache.aclose),
             *(journal.aclose, state.aclose),
         )
+    services = _with_telemetry(services, telemetry)
+    if (close := telemetry.close) is not None:
+        closers = (_off_the_loop(close), *closers)
     if services.file_restorer is None:
         services = attrs.evolve(services, file_restorer=LocalFileRestorer())
     if services.budgets is None and settings.budgets != Budgets():
@@ -251,6 +260,26 @@ def make_runtime(
         recipe_folders=recipe_folders,
         closers=closers,
     )
+
+
+def _with_telemetry(services: Services, telemetry: Telemetry) -> Services:
+    """The services with what an application has not chosen itself."""
+    if telemetry.tracer is not None and services.tracer is None:
+        services = attrs.evolve(services, tracer=telemetry.tracer)
+    if telemetry.metrics is not None and type(services.metrics) is Metrics:
+        services = attrs.evolve(services, metrics=telemetry.metrics)
+    return services
+
+
+def _off_the_loop(close: Callable[[], None]) -> Closer:
+    async def closed() -> None:
+        await asyncio.to_thread(close)
+
+    return closed
+
+
+def _warn_of_telemetry(line: str) -> None:
+    logging.getLogger("minions.telemetry").warning("%s", line)
 
 
 def make_services(

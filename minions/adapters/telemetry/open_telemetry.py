@@ -1,0 +1,204 @@
+"""`OpenTelemetryTracer`: spans of runs, steps, model requests and tool calls for OpenTelemetry.
+
+Needs the package `opentelemetry-api`; where its spans go is decided by the tracer provider.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from minions.adapters.telemetry.genai_attributes import (
+    Attributes,
+    model_parts,
+    prompt_texts,
+    request_attributes,
+    response_attributes,
+    response_texts,
+    run_attributes,
+    shortened_text,
+    step_attributes,
+    tool_attributes,
+    tool_name,
+)
+from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, ToolCall
+from minions.contracts.errors import NEEDS_DECISION, FailureInfo
+from minions.contracts.messages import TokenUsage
+from minions.contracts.tools import ToolSpec
+from minions.contracts.tracing import RunSubject, Span, StepSubject, Tracer
+
+if TYPE_CHECKING:
+    from contextvars import Token
+
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+
+__all__ = ["OpenTelemetryTracer"]
+
+_SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
+_NO_ERRORS: Final = frozenset((NEEDS_DECISION, "cancelled"))
+"""Codes of ends that are no errors of what was done."""
+_USUAL_END: Final = "completed"
+_CARRIED: Final = ("traceparent", "tracestate")
+"""Headers of a caller that are read: not its baggage."""
+
+
+class OpenTelemetryTracer(Tracer):
+    """Spans with the attributes of the GenAI semantic conventions; no texts unless asked for."""
+
+    def __init__(
+        self,
+        provider: trace.TracerProvider | None = None,
+        *,
+        has_content: bool = False,
+        parent: Mapping[str, str] | None = None,
+    ) -> None:
+        """Nothing is opened.
+
+        Args:
+            provider: Decides where spans go; None: the application's, as `opentelemetry` knows it.
+            has_content: Whether prompts, answers, arguments, results and messages of errors are
+                attributes of spans, with their secrets masked.
+            parent: `traceparent` and `tracestate` of whoever started the process: runs belong to
+                their trace where there is no current span. None: such runs begin a trace.
+        Raises:
+            ImportError: The package `opentelemetry-api` is not installed.
+        """
+        from opentelemetry import context, propagate, trace
+
+        self._trace = trace
+        self._context = context
+        self._propagate = propagate
+        self._tracer = trace.get_tracer("minions", None, provider, schema_url=_SCHEMA)
+        self._has_content = has_content
+        self._parent = propagate.extract(_carried(parent)) if parent else None
+
+    def run(self, subject: RunSubject) -> AbstractContextManager[Span]:
+        name = f"invoke_workflow {subject.recipe}"
+        is_within = self._trace.get_current_span().get_span_context().is_valid
+        parent = None if is_within else self._parent
+        return self._span(name, run_attributes(subject), kind="run", parent=parent)
+
+    def step(self, subject: StepSubject) -> AbstractContextManager[Span]:
+        operation = "invoke_agent" if subject.is_agent else "step"
+        return self._span(f"{operation} {subject.step_id}", step_attributes(subject), kind="step")
+
+    def model_request(
+        self, call: ModelCall, model: ChatModel | None, subject: StepSubject, attempt: int
+    ) -> AbstractContextManager[Span]:
+        attributes = request_attributes(call, model, subject, attempt)
+        if self._has_content:
+            attributes |= prompt_texts(call.prompt)
+        return self._span(f"chat {model_parts(model)[1]}", attributes, kind="call", is_client=True)
+
+    def tool_call(
+        self, call: ToolCall, spec: ToolSpec | None, subject: StepSubject
+    ) -> AbstractContextManager[Span]:
+        attributes = tool_attributes(call, subject)
+        if self._has_content:
+            attributes["gen_ai.tool.call.arguments"] = shortened_text(call.request.arguments)
+        return self._span(f"execute_tool {tool_name(spec)}", attributes, kind="call")
+
+    def headers(self) -> Mapping[str, str]:
+        carrier: dict[str, str] = {}
+        self._propagate.inject(carrier)
+        return carrier
+
+    @contextlib.contextmanager
+    def caller(self, headers: Mapping[str, str]) -> Iterator[None]:
+        token = self._context.attach(self._propagate.extract(_carried(headers)))
+        try:
+            yield
+        finally:
+            self._context.detach(token)
+
+    def _span(
+        self,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: str,
+        is_client: bool = False,
+        parent: Context | None = None,
+    ) -> _OpenSpan:
+        kinds = self._trace.SpanKind
+        span_kind = kinds.CLIENT if is_client else kinds.INTERNAL
+        span = self._tracer.start_span(name, parent, span_kind, attributes)
+        return _OpenSpan(self, span, kind)
+
+    # --- what its spans need -------------------------------------------------------------------
+
+    @property
+    def has_content(self) -> bool:
+        """Whether texts are attributes of spans."""
+        return self._has_content
+
+    def enter(self, span: trace.Span) -> Token[Context]:
+        """Make a span the current one."""
+        return self._context.attach(self._trace.set_span_in_context(span))
+
+    def leave(self, token: Token[Context]) -> None:
+        """Make the one before the current one again."""
+        self._context.detach(token)
+
+    def mark_failed(self, span: trace.Span, kind: str, message: str | None) -> None:
+        """Mark a span as one of an error."""
+        span.set_attribute("error.type", kind)
+        text = shortened_text(message) if message is not None and self._has_content else None
+        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, text))
+
+
+class _OpenSpan(Span, AbstractContextManager[Span]):
+    """A span that is the current one while its block runs."""
+
+    def __init__(self, tracer: OpenTelemetryTracer, span: trace.Span, kind: str) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._kind = kind
+        self._token: Token[Context] | None = None
+        self._is_told = False
+
+    def __enter__(self) -> Span:
+        self._token = self._tracer.enter(self._span)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace_: TracebackType | None,
+    ) -> None:
+        if error is not None and not self._is_told:
+            if isinstance(error, asyncio.CancelledError):
+                self._span.set_attribute(f"minions.{self._kind}.status", "cancelled")
+            else:
+                self._tracer.mark_failed(self._span, type(error).__name__, str(error))
+        if self._token is not None:
+            self._tracer.leave(self._token)
+        self._span.end()
+
+    def end(self, status: str, failure: FailureInfo | None = None) -> None:
+        self._is_told = True
+        if status != _USUAL_END:
+            self._span.set_attribute(f"minions.{self._kind}.status", status)
+        if failure is not None and failure.code not in _NO_ERRORS:
+            self._tracer.mark_failed(self._span, failure.code, failure.message)
+
+    def answered(self, response: ModelCallResponse, usage: TokenUsage) -> None:
+        attributes = response_attributes(response, usage)
+        if self._tracer.has_content:
+            attributes |= response_texts(response)
+        self._is_told = True
+        self._span.set_attributes(attributes)
+
+    def returned(self, content: str) -> None:
+        if self._tracer.has_content:
+            self._span.set_attribute("gen_ai.tool.call.result", shortened_text(content))
+
+
+def _carried(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: headers[name] for name in _CARRIED if name in headers}
