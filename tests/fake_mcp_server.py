@@ -216,6 +216,12 @@ class Server:
 
     do_asks_and_writes = do_asks
 
+    def do_splits(self, message: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+        """One message of a few MiB that is made of very many contents, or of very many values."""
+        if arguments.get("values"):
+            return text_of("x", structuredContent={"all": [0] * 1_000_000})
+        return {"content": [{"type": "text", "text": "x" * 1_000}] * 900}
+
     def do_spawns(self, message: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
         """Leaves a child in a session of its own that ignores signals, and another child of it."""
         program = (
@@ -236,7 +242,7 @@ class Server:
 
 ONE_BY_ONE = (
     *("fails", "refuses", "dies", "hangs", "stops_reading", "floods", "floods_in_a_line"),
-    *("steps", "pictures", "asks", "spawns", "environment", "changes"),
+    *("steps", "pictures", "asks", "spawns", "environment", "changes", "splits"),
 )
 
 if __name__ == "__main__":

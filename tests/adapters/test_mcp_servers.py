@@ -130,6 +130,14 @@ async def test_a_server_that_floods_in_a_call_ends_it_and_is_gone(tmp_path: Path
     assert nothing_left(tmp_path)
 
 
+@pytest.mark.parametrize("values", [True, False])
+async def test_a_message_whose_parsing_would_hold_the_loop_ends_the_call(values: bool) -> None:
+    """A-124, A-135."""
+    failure = await failure_of(fake_server(), "splits", values=values)
+    assert failure.error_code == "mcp-server-flooded"
+    assert ("too many values" if values else "500 items of 'content'") in failure.message
+
+
 @pytest.mark.parametrize("how", ["hangs", "stops_reading"])
 async def test_a_call_that_hangs_ends_when_it_is_cancelled_and_its_server_can_be_ended(
     tmp_path: Path, how: str

@@ -48,7 +48,7 @@ def test_a_locked_server_is_listed_checked_and_called(
     assert cli("validate", "r.yaml").err == ""
     done = cli("run", "r.yaml", "--no-store", "--json")
     assert (done.code, done.json["output"]) == (0, "hello"), done.err
-    assert "mcp fake: locked, 18 tools" in cli("doctor").out
+    assert "mcp fake: locked, 19 tools" in cli("doctor").out
     listed = cli("mcp", "list").out
     assert "fake  locked: " in listed
     assert "fake__echo  pure  Gives the text back." in listed

@@ -6,7 +6,12 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from minions.adapters.tools.mcp.bounds import MOST_MESSAGE_BYTES, Inflow
+from minions.adapters.tools.mcp.bounds import (
+    MOST_MESSAGE_BYTES,
+    Inflow,
+    count_signs,
+    too_many_values,
+)
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import FLOODED
 
@@ -45,6 +50,7 @@ class _AnswerBytes(httpx2.AsyncByteStream):
         self._ending = ending
         self._inflow = inflow
         self._size = 0
+        self._signs = 0
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._stream:
@@ -56,9 +62,10 @@ class _AnswerBytes(httpx2.AsyncByteStream):
     def _counted(self, chunk: bytes) -> str | None:
         """Why no more is read; None: more is."""
         self._size += len(chunk)
-        if self._size <= MOST_MESSAGE_BYTES:
-            return None
-        return f"answered with more than {MOST_MESSAGE_BYTES // 1_048_576} MiB"
+        self._signs += count_signs(chunk)
+        if self._size > MOST_MESSAGE_BYTES:
+            return f"answered with more than {MOST_MESSAGE_BYTES // 1_048_576} MiB"
+        return too_many_values(self._size, self._signs)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -68,7 +75,12 @@ class _EventBytes(_AnswerBytes):
     """A stream of events, each of which the SDK bounds; here their number is."""
 
     def _counted(self, chunk: bytes) -> str | None:
-        for _ in range(chunk.count(b"data:")):
+        begun = chunk.count(b"data:")
+        if begun:  # an event may come in many pieces; this is where another begins
+            self._size = self._signs = 0
+        self._size += len(chunk)
+        self._signs += count_signs(chunk)
+        for _ in range(begun):
             if (flood := self._inflow.message()) is not None:
                 return flood
-        return None
+        return too_many_values(self._size, self._signs)

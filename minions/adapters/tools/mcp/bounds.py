@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from attrs import define, field
 
-__all__ = ["MOST_MESSAGE_BYTES", "Inflow"]
+__all__ = ["MOST_MESSAGE_BYTES", "Inflow", "count_signs", "too_many_parts", "too_many_values"]
 
 MOST_MESSAGE_BYTES: Final = 8 * 1_048_576
 """Bytes of one message: a few images in base64."""
+_UNCOUNTED_BYTES: Final = 1_048_576
+"""A message up to here is parsed in some 40 ms, whatever it holds."""
+_MOST_SIGNS: Final = 60_000
+"""Commas and brackets of a longer one: an image in base64 has hardly any."""
+_MOST_PARTS: Final = 500
+"""Contents of one result, or tools of one page: to check each takes 14 µs."""
 _BURST: Final = 2_000
 """Messages that may come at once."""
 _PER_S: Final = 500.0
@@ -50,3 +56,26 @@ class Inflow:
         if self._garbage <= _MOST_GARBAGE:
             return None
         return f"wrote what is no message of the protocol to its standard output: {line[:80]!r}"
+
+
+def count_signs(text: bytes) -> int:
+    """How many values a text may hold, at the most."""
+    return sum(map(text.count, (b",", b"{", b"[")))
+
+
+def too_many_values(size: int, signs: int) -> str | None:
+    """Why a message of so many bytes and signs is not parsed, which would hold the event loop;
+    None: it is.
+    """
+    if size <= _UNCOUNTED_BYTES or signs <= _MOST_SIGNS:
+        return None
+    return f"sent a message of more than {size // 1_048_576} MiB with too many values"
+
+
+def too_many_parts(result: Mapping[str, object]) -> str | None:
+    """Why a parsed result is not handed on; None: it is."""
+    for key in ("content", "tools"):
+        parts = result.get(key)
+        if isinstance(parts, list) and len(parts) > _MOST_PARTS:
+            return f"sent a message with more than {_MOST_PARTS} items of '{key}'"
+    return None

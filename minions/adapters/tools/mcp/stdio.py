@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import define, field
 
-from minions.adapters.tools.mcp.bounds import MOST_MESSAGE_BYTES, Inflow
+from minions.adapters.tools.mcp.bounds import (
+    MOST_MESSAGE_BYTES,
+    Inflow,
+    count_signs,
+    too_many_parts,
+    too_many_values,
+)
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import ENDED, FAILED, FLOODED
 
@@ -42,6 +48,8 @@ _KILL_S: Final = 5.0
 """Seconds that the keeper has to end all processes; then it is killed itself."""
 _WRITE_S: Final = 10.0
 """Seconds within which a server reads what is sent to it."""
+_AT_ONCE: Final = 65_536
+"""Bytes of a message whose values need not be counted."""
 _UNREAD: Final = 65_536
 """Bytes that may wait for a server to read them; beyond that we wait."""
 _AHEAD: Final = 64
@@ -115,11 +123,11 @@ class ServerProcess:
         """Whether more is read after that line."""
         from anyio import BrokenResourceError, ClosedResourceError, WouldBlock
         from mcp.shared.message import SessionMessage
-        from mcp_types import jsonrpc_message_adapter
+        from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 
         if not line.strip():
             return True
-        if (flood := self.inflow.message()) is not None:
+        if (flood := self._flood_of(line)) is not None:
             self.ending.note(FLOODED, flood)
             return False
         try:
@@ -129,6 +137,9 @@ class ServerProcess:
                 return True
             self.ending.note(FAILED, what)
             return False
+        if isinstance(message, JSONRPCResponse) and (flood := too_many_parts(message.result)):
+            self.ending.note(FLOODED, flood)
+            return False
         try:
             try:
                 messages.send_nowait(SessionMessage(message))
@@ -137,6 +148,13 @@ class ServerProcess:
         except (BrokenResourceError, ClosedResourceError):
             return False  # the session is over
         return True
+
+    def _flood_of(self, line: bytes) -> str | None:
+        """Why that line ends the connection; None: it does not."""
+        small = len(line) < _AT_ONCE
+        return self.inflow.message() or (
+            None if small else too_many_values(len(line), count_signs(line))
+        )
 
     async def write(self, messages: MemoryObjectReceiveStream[SessionMessage]) -> None:
         """Send each message; a server that does not read has failed."""
