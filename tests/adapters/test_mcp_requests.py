@@ -141,3 +141,15 @@ async def test_a_person_may_decline() -> None:
     async with client_of(answer) as client:
         result = await called(client, Person(None))
     assert result.content[0] == TextContent(type="text", text="decline")
+
+
+async def test_what_the_server_does_is_joined_to_the_trace_of_the_run() -> None:
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+    def answer(params: CallToolRequestParams) -> CallToolResult:
+        return text(str((params.meta or {}).get("traceparent")))
+
+    async with client_of(answer) as client:
+        with CallsInFlight().one_more(None) as call:
+            result = await call_tool(client.session, "asks", "tool", {}, call, trace=trace)
+    assert result.content[0] == TextContent(type="text", text=trace["traceparent"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from mcp.client.session import ClientSession
 from mcp.shared.dispatcher import ProgressFnT
@@ -15,6 +15,7 @@ from mcp_types import (
     InputRequest,
     InputRequiredResult,
     InputResponses,
+    RequestParamsMeta,
 )
 
 from minions.adapters.tools.mcp.elicitation import CallInFlight, elicited
@@ -35,10 +36,13 @@ async def call_tool(
     tool: str,
     arguments: Mapping[str, JsonValue],
     call: CallInFlight,
-    progress: ProgressFnT | None,
+    progress: ProgressFnT | None = None,
+    trace: Mapping[str, str] | None = None,
 ) -> CallToolResult:
     """Call the tool, and answer the questions with which a stateless server comes back.
 
+    Args:
+        trace: The W3C headers that join what the server does to the run's trace.
     Raises:
         ToolServerError: The server asks for what is not offered, or again and again.
         Exception: Whatever the SDK raises.
@@ -54,6 +58,7 @@ async def call_tool(
             progress_callback=progress,
             input_responses=answers,
             request_state=state,
+            meta=cast("RequestParamsMeta", dict(trace)) if trace else None,
             allow_input_required=True,
         )
         if not isinstance(found, InputRequiredResult):

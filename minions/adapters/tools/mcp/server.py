@@ -215,7 +215,9 @@ class McpServer:
         progress = _Progress(scope.report_progress) if scope.report_progress else None
         session, name = connection.client.session, self.server.name
         try:
-            return await call_tool(session, name, tool.name, arguments, call, progress)
+            return await call_tool(
+                session, name, tool.name, arguments, call, progress, scope.trace_headers
+            )
         except asyncio.CancelledError:
             if call.why is None or not call.was_stopped():
                 raise
