@@ -19,6 +19,7 @@ from typing import Final
 from benchmarks import (
     chains,
     chaos,
+    evaluating,
     flow,
     front_door,
     journal,
@@ -49,6 +50,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "tracing": tracing.measure,
     "chains": chains.measure,
     "chaos": chaos.measure,
+    "evaluation": evaluating.measure,
     "front-door": front_door.measure,
     "journal": journal.measure,
     "sessions": sessions.measure,

@@ -26,6 +26,7 @@ MODULES: Final = (
     "minions.services",
     "minions.sandboxes",
     "minions.batches",
+    "minions.evaluations",
     "minions.caching",
     "minions.models",
     "minions.prices",

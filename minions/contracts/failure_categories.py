@@ -113,7 +113,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         not-utf-8 several-documents unknown-key duplicate-key missing-key wrong-type bad-value
         bad-example no-examples bad-image
         kind-missing kind-conflict not-supported-yet bad-schema bad-template unknown-template cycle
-        bad-metadata bad-graph duplicate-id duplicate-recipe reserved-name name-clash ambiguous-name
+        bad-metadata bad-graph unknown-scorer duplicate-id duplicate-recipe reserved-name
+        name-clash ambiguous-name
         unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped
         may-not-have-run never-run unreachable-step bad-goto bad-route no-choice no-end
         duplicate-successor cache-skips-effect unknown-step-class bad-step-arguments unknown-kind

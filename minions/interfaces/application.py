@@ -21,6 +21,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
 from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
+from minions.interfaces.application_evaluations import ApplicationEvaluations
 from minions.interfaces.application_runs import RecipeLike
 from minions.interfaces.batch_runs import BatchRuns
 from minions.interfaces.deciders import named_policy
@@ -45,7 +46,7 @@ _VERDICTS: Final[Mapping[str, Verdict]] = {
 }
 
 
-class Minions(NewRuns, RecordedRuns, BatchRuns):
+class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations):
     """Runs recipes, and keeps connections and compiled recipes for the next run.
 
     Use it with `async with`, or call `aclose` at the end. It belongs to one event loop at a time.

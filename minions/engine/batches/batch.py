@@ -239,6 +239,7 @@ class Batch:
             output=output,
             error=error,
             usage=recorded_usage(row.usage),
+            duration_ms=_duration_ms(row),
             is_recorded=True,
         )
 
@@ -311,10 +312,13 @@ class Batch:
             is_counted = row is not None and bool(row.usage.get("cost_usd"))
             run.context.progress.budget.share(self._budget.spending, counts_replayed=not is_counted)
         self._active[run.run_id] = run
+        clock = self._executor.services.clock
+        begin = clock.monotonic()
         try:
             result = await self._execute(run)
         finally:
             del self._active[run.run_id]
+        duration_ms = round((clock.monotonic() - begin) * 1000, 3)
         share.cost = _new_cost(result, row)
         if result.error is not None and result.error.code in (UNREACHABLE, CIRCUIT_OPEN):
             self._stop(result.error)
@@ -325,6 +329,7 @@ class Batch:
             output=result.output,
             error=result.error,
             usage=result.usage,
+            duration_ms=duration_ms,
         )
 
     def _spent(self) -> FailureInfo:
@@ -338,6 +343,12 @@ class Batch:
 
 async def _execute(run: AgentRun[Any]) -> AgentResult[Any]:  # Any: see `Execute`
     return await run.execute()
+
+
+def _duration_ms(row: RunRow) -> float | None:
+    if row.ended_at is None:
+        return None
+    return round((row.ended_at - row.started_at).total_seconds() * 1000, 3)
 
 
 def _new_cost(result: AgentResult[Any], row: RunRow | None) -> float | None:

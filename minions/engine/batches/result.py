@@ -32,6 +32,8 @@ class BatchResult:
     error: FailureInfo | None = None
     usage: TokenUsage = field(factory=TokenUsage)
     """Tokens and cost of the whole run, also of its earlier executions."""
+    duration_ms: float | None = None
+    """From the start of the run to its last end; None: it has not ended."""
     is_recorded: bool = False
     """Whether the run had ended before this execution of the batch."""
     is_changed: bool = False

@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "agents": "List what can be run by name with a text, and run it.",
     "validate": "Check recipes without running anything.",
     "test": "Run the tests of recipes.",
+    "eval": "Ask cases with known answers, and compare models and recipes.",
     "graph": "Draw a recipe's steps.",
     "explain": "Show what a recipe needs, may do and costs at most.",
     "schema": "Print a JSON Schema for editors.",

@@ -1,0 +1,97 @@
+"""What counts say of a rate: intervals, and whether two variants differ.
+
+Sources: E. B. Wilson, Probable inference (1927), for the interval of a share; the sign test for
+paired cases; case means where a case was asked several times, since its answers are no independent
+draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import frozen
+
+__all__ = ["Interval", "difference", "percentile", "rate_interval", "sign_test"]
+
+_Z: Final = 1.959963984540054
+"""Standard deviations of a normal distribution between which 95 % lie."""
+
+
+@frozen
+class Interval:
+    """An estimate with the range in which it lies at 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+def rate_interval(shares: Sequence[float]) -> Interval | None:
+    """The mean of the shares of each case that passed, from 0 to 1; None: there is no case.
+
+    Where each share is 0 or 1, or all are the same, it is Wilson's interval; else that of the means
+    of cases, clipped.
+    """
+    count = len(shares)
+    if not count:
+        return None
+    mean = sum(shares) / count
+    if all(share in (0, 1) for share in shares) or len(set(shares)) == 1:
+        return _wilson(mean, count)
+    spread = _Z * _standard_error(shares, mean)
+    return Interval(mean, max(0.0, mean - spread), min(1.0, mean + spread))
+
+
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval | None:
+    """The mean of how much better the second of each pair is, with its interval; None: no pair."""
+    pairs = [after - before for before, after in zip(ours, theirs, strict=True)]
+    if not pairs:
+        return None
+    mean = sum(pairs) / len(pairs)
+    spread = _Z * _standard_error(pairs, mean) if len(pairs) > 1 else 1.0
+    return Interval(mean, max(-1.0, mean - spread), min(1.0, mean + spread))
+
+
+def sign_test(better: int, worse: int) -> float:
+    """The probability of a split at least as uneven if neither were better, from 0 to 1."""
+    count, less = better + worse, min(better, worse)
+    if not count:
+        return 1.0
+    # In logarithms: a thousand cases are beyond the range of floats.
+    tail = sum(
+        math.exp(
+            math.lgamma(count + 1)
+            - math.lgamma(at + 1)
+            - math.lgamma(count - at + 1)
+            - count * math.log(2)
+        )
+        for at in range(less + 1)
+    )
+    return min(1.0, 2 * tail)
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that at least that share of the values do not exceed; None: no value."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def _wilson(mean: float, count: int) -> Interval:
+    square = _Z * _Z
+    middle = (mean + square / (2 * count)) / (1 + square / count)
+    spread = (_Z / (1 + square / count)) * math.sqrt(
+        mean * (1 - mean) / count + square / (4 * count * count)
+    )
+    return Interval(
+        mean, max(0.0, min(mean, middle - spread)), min(1.0, max(mean, middle + spread))
+    )
+
+
+def _standard_error(values: Sequence[float], mean: float) -> float:
+    count = len(values)
+    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
+    return math.sqrt(variance / count)

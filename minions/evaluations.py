@@ -1,0 +1,63 @@
+"""Evaluations: what `Minions.evaluate` takes and gives, and the scorers.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.evaluation.cases import Case
+    from minions.evaluation.report import (
+        CaseOutcome,
+        Comparison,
+        EvaluationReport,
+        SampleOutcome,
+        Variant,
+        VariantOutcome,
+    )
+    from minions.evaluation.scorers import Exact, Fields, Matches, Near, Score, Scorer
+    from minions.evaluation.statistics import Interval
+    from minions.evaluation.suites import GradedBy, ToolScorer
+
+
+__all__ = [
+    "Case",
+    "CaseOutcome",
+    "Comparison",
+    "EvaluationReport",
+    "Exact",
+    "Fields",
+    "GradedBy",
+    "Interval",
+    "Matches",
+    "Near",
+    "SampleOutcome",
+    "Score",
+    "Scorer",
+    "ToolScorer",
+    "Variant",
+    "VariantOutcome",
+]
+
+_HOMES: Final = {
+    "minions.evaluation.cases": ("Case",),
+    "minions.evaluation.report": (
+        "CaseOutcome",
+        "Comparison",
+        "EvaluationReport",
+        "SampleOutcome",
+        "Variant",
+        "VariantOutcome",
+    ),
+    "minions.evaluation.scorers": ("Exact", "Fields", "Matches", "Near", "Score", "Scorer"),
+    "minions.evaluation.statistics": ("Interval",),
+    "minions.evaluation.suites": ("GradedBy", "ToolScorer"),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)

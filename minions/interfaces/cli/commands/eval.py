@@ -1,0 +1,388 @@
+"""`minions eval`: asks recipes and models cases with known answers, and compares them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+from attrs import frozen
+
+from minions.contracts.errors import UsageError
+from minions.contracts.flow import Priority
+from minions.contracts.run_rows import RunFilter
+from minions.evaluation.cases import CaseRow, cases_of
+from minions.evaluation.report import EvaluationReport, VariantOutcome
+from minions.evaluation.suite_file import SCORERS, read_suite, scorer_named
+from minions.evaluation.suites import AnyScorer, Suite
+from minions.interfaces.application_evaluations import file_rows
+from minions.interfaces.cli.console.batch_progress import batch_progress
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.evaluation_table import case_lines, report_lines
+from minions.interfaces.cli.options import (
+    CommandContext,
+    cache_option,
+    command_context,
+    common_options,
+)
+from minions.interfaces.cli.params import common_inputs
+from minions.interfaces.cli.recipe_argument import named_recipe
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.deciders import POLICIES, decider_for
+from minions.interfaces.evaluation_runs import (
+    EvaluatedRecipe,
+    Evaluation,
+    EvaluationPlan,
+    checked_scorers,
+)
+from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.model import AgentRecipe
+
+if TYPE_CHECKING:
+    from minions.interfaces.cli.console.junit import JUnitSuite
+
+__all__ = ["command"]
+
+_SUITE: Final = (".eval.yaml", ".eval.yml")
+_MOST_MISSED: Final = 10
+"""Cases that did not pass, named for each variant on a terminal."""
+
+
+@click.command("eval")
+@click.argument("recipe", metavar="RECIPE|NAME.eval.yaml")
+@click.argument("data", required=False, metavar="[CASES.jsonl|CASES.csv]")
+@click.option(
+    "-m", "--model", "models", multiple=True, metavar="MODEL", help="Compared; repeatable."
+)
+@click.option("--against", multiple=True, metavar="RECIPE", help="Another recipe, asked the same.")
+@click.option(
+    "--recorded",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The newest N runs of RECIPE that completed are the cases, and their outputs expected.",
+)
+@click.option(
+    "--score",
+    "words",
+    multiple=True,
+    metavar="SCORER",
+    help="exact or fields; the default is fields.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1_000),
+    metavar="N",
+    help="How often each case is asked; default 1.",
+)
+@click.option(
+    "--at-least",
+    type=click.FloatRange(0, 1),
+    metavar="RATE",
+    help="Exit code 1 where a variant passes less: 0.9.",
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Runs at a time."
+)
+@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="For each case.")
+@click.option("--params", metavar="FILE", help="Inputs for each case, YAML or JSON; -p wins.")
+@click.option(
+    "--max-cost",
+    "cost_usd",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="Most that all of it may cost.",
+)
+@click.option("--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m.")
+@click.option("--retry-failed", is_flag=True, help="Retry the runs that failed.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Another name is another evaluation, in which all is asked again.",
+)
+@click.option("--junit", metavar="FILE", help="Write the cases as JUnit XML, for CI.")
+@click.option("--page", metavar="FILE.html", help="Write a page with variants side by side.")
+@click.option(
+    "--approve",
+    type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
+    help="Who approves calls that need approval; default: the case waits.",
+)
+@cache_option
+@common_options
+def command(recipe: str, data: str | None, **flags: object) -> int:
+    """Ask RECIPE the cases of a file with known answers, and say how many it passes.
+
+    A case is an object of inputs with `expected`; columns of CSV are inputs and `expected.FIELD`.
+    With several -m or --against, variants stand side by side. Started again with the same
+    arguments, recorded answers are not asked again. NAME.eval.yaml has all of it in a file.
+    """
+    options = _options(recipe, data, flags)
+    context = command_context(flags)
+    _check_files(options)
+    with contextlib.redirect_stdout(sys.stderr):
+        report, caught = asyncio.run(_run(context, options))
+    _write(options, report)
+    if context.settings.json:
+        say(json_text(report.to_json()))
+    else:
+        _print(report)
+    if options.page is not None:
+        tell(f"page: {options.page}")
+    if caught is not None:
+        return 128 + caught
+    return 0 if report.is_passed else 1
+
+
+@frozen(kw_only=True)
+class _EvalOptions:
+    """The arguments of the command."""
+
+    recipe: str | None
+    data: str | None
+    suite: Suite | None
+    models: tuple[str, ...]
+    against: tuple[str, ...]
+    recorded: int | None
+    scorers: tuple[AnyScorer, ...]
+    samples: int | None
+    at_least: float | None
+    jobs: int
+    pairs: tuple[str, ...]
+    max_cost_usd: float | None
+    retry_failed: bool
+    name: str | None
+    junit: Path | None
+    page: Path | None
+
+
+def _options(recipe: str, data: str | None, flags: dict[str, object]) -> _EvalOptions:
+    """The arguments; those that are no settings are taken out of the flags."""
+    suite = read_suite(Path(recipe)) if recipe.endswith(_SUITE) else None
+    taken = {
+        key: flags.pop(key)
+        for key in (
+            *("models", "against", "recorded", "words", "samples", "at_least", "jobs", "pairs"),
+            *("cost_usd", "retry_failed", "name", "junit", "page"),
+        )
+    }
+    junit, page = taken["junit"], taken["page"]
+    return _EvalOptions(
+        recipe=recipe if suite is None else None,
+        data=data,
+        suite=suite,
+        models=cast("tuple[str, ...]", taken["models"]),
+        against=cast("tuple[str, ...]", taken["against"]),
+        recorded=cast("int | None", taken["recorded"]),
+        scorers=tuple(map(_scorer, cast("tuple[str, ...]", taken["words"]))),
+        samples=cast("int | None", taken["samples"]),
+        at_least=cast("float | None", taken["at_least"]),
+        jobs=cast("int", taken["jobs"]),
+        pairs=cast("tuple[str, ...]", taken["pairs"]),
+        max_cost_usd=cast("float | None", taken["cost_usd"]),
+        retry_failed=bool(taken["retry_failed"]),
+        name=cast("str | None", taken["name"]),
+        junit=None if junit is None else Path(str(junit)),
+        page=None if page is None else Path(str(page)),
+    )
+
+
+def _scorer(word: str) -> AnyScorer:
+    found = scorer_named(word)
+    if found is None:
+        raise UsageError(
+            f"--score takes exact or fields, not '{word:.40}'. Others "
+            f"({', '.join(SCORERS[2:])}) need more words: write them in a file NAME.eval.yaml."
+        )
+    return found
+
+
+def _check_files(options: _EvalOptions) -> None:
+    if options.junit is not None:
+        from minions.interfaces.cli.console.junit import check_junit
+
+        check_junit(options.junit)
+    if options.page is not None:
+        from minions.interfaces.cli.console.whole_file import check_writable
+
+        check_writable(options.page, "--page", code="unwritable-file")
+
+
+# --- the evaluation ------------------------------------------------------------------------------
+
+
+async def _run(
+    context: CommandContext, options: _EvalOptions
+) -> tuple[EvaluationReport, int | None]:
+    with Signals() as signals:
+        async with context.runtime() as opened:
+            decider = decider_for(context.settings.approve or "wait", tell)
+            runtime = opened.evolve(decider=decider, priority=Priority.BACKGROUND)
+            recipes = _recipes(context, runtime, options)
+            plan = await _plan(context, runtime, options, recipes)
+            evaluation = Evaluation(runtime, recipes, plan)
+            progress = batch_progress(context.environ, runtime.services.clock, evaluation.total)
+            evaluation.listen(lambda _variant, result: progress.on_result(result))
+            signals.stop(evaluation, last_words="start it again to continue")
+            try:
+                report = await evaluation.report()
+            finally:
+                progress.close()
+            return report, signals.caught
+
+
+def _recipes(
+    context: CommandContext, runtime: Runtime, options: _EvalOptions
+) -> tuple[EvaluatedRecipe, ...]:
+    suite = options.suite
+    first = options.recipe or (suite.recipe if suite is not None else None)
+    if first is None and suite is not None:
+        raise UsageError(f"{suite.file}: it names no `recipe`.", code="no-recipe")
+    against = options.against or (suite.against if suite is not None else ())
+    names = [name for name in (first, *against) if name is not None]
+    return tuple(
+        EvaluatedRecipe(name=name, recipe=_recipe(name, suite, context, runtime))
+        for name in dict.fromkeys(names)
+    )
+
+
+def _recipe(
+    name: str, suite: Suite | None, context: CommandContext, runtime: Runtime
+) -> AgentRecipe:
+    near = None if suite is None else suite.folder / name
+    found = str(near) if near is not None and near.is_file() else name
+    return bounded(named_recipe(found, context, runtime), context.settings)
+
+
+async def _plan(
+    context: CommandContext,
+    runtime: Runtime,
+    options: _EvalOptions,
+    recipes: Sequence[EvaluatedRecipe],
+) -> EvaluationPlan:
+    suite, first = options.suite, recipes[0]
+    rows, source = await _rows(options, runtime, first)
+    cases = tuple(cases_of(rows, first.recipe.inputs))
+    if not cases and options.recorded is not None:
+        raise UsageError(
+            f"No completed run of '{first.recipe.id}' is recorded that could be a case.",
+            code="bad-items",
+        )
+    if not cases:
+        raise UsageError(f"{source} has no cases: nothing was asked.", code="bad-items")
+    scorers = options.scorers or (suite.scorers if suite is not None else ())
+    models = options.models or (suite.models if suite is not None else ())
+    inputs = {**(suite.inputs if suite is not None else {})}
+    inputs.update(common_inputs(first.recipe, options.pairs, context))
+    return EvaluationPlan(
+        name=options.name or source,
+        title=f"{first.name} on {source}",
+        cases=cases,
+        scorers=checked_scorers(scorers, cases, runtime),
+        models=models or (None,),
+        samples=options.samples or (suite.samples if suite is not None else 1),
+        concurrency=options.jobs,
+        inputs=inputs,
+        max_cost_usd=options.max_cost_usd,
+        at_least=options.at_least
+        if options.at_least is not None
+        else (suite.at_least if suite is not None else None),
+        retry_failed=options.retry_failed,
+        note=note_of(context, None),
+    )
+
+
+async def _rows(
+    options: _EvalOptions, runtime: Runtime, first: EvaluatedRecipe
+) -> tuple[list[CaseRow], str]:
+    """The rows of the cases, and what they are called."""
+    suite = options.suite
+    if options.recorded is not None:
+        return await _recorded_rows(runtime, first, options.recorded), "recorded runs"
+    if options.data is not None:
+        return file_rows(Path(options.data), options.data), options.data
+    if suite is not None and suite.data is not None:
+        return file_rows(suite.folder / suite.data, suite.data), suite.data
+    if suite is not None and suite.rows:
+        return list(suite.rows), suite.file
+    where = "" if suite is None else f"{suite.file}: "
+    raise UsageError(
+        f"{where}Name a file of cases (CASES.jsonl or CASES.csv), write `data:` or `cases:` in a "
+        "file NAME.eval.yaml, or take recorded runs by --recorded N.",
+        code="bad-items",
+    )
+
+
+async def _recorded_rows(runtime: Runtime, first: EvaluatedRecipe, most: int) -> list[CaseRow]:
+    """Completed runs of the recipe, newest first; not those of evaluations."""
+    from minions.engine.run.recorded_run import load_recorded_run
+    from minions.interfaces.recorded_cases import recorded_output
+
+    journal = runtime.services.journal
+    wanted = RunFilter(recipe=first.recipe.id, statuses=("completed",))
+    rows: list[CaseRow] = []
+    after = None
+    while len(rows) < most and (page := await journal.runs(wanted, limit=100, after=after)):
+        for row in page:
+            recorded = await load_recorded_run(journal, row.run_id)
+            if len(rows) < most and "eval" not in recorded.note:
+                output = await recorded_output(journal, row)
+                known = {k: v for k, v in recorded.inputs.items() if k in first.recipe.inputs}
+                values = {"name": row.run_id, "inputs": known, "expected": output}
+                rows.append(CaseRow(place=row.run_id, values=values))
+        after = page[-1]
+    return rows
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def _write(options: _EvalOptions, report: EvaluationReport) -> None:
+    if options.junit is not None:
+        from minions.interfaces.cli.console.junit import write_junit
+
+        write_junit(options.junit, [_suite_of(each) for each in report.variants])
+    if options.page is not None:
+        from minions.interfaces.cli.console.whole_file import write_whole
+        from minions.interfaces.evaluation_page import EvaluationPage
+
+        write_whole(options.page, EvaluationPage(report).html().encode("utf-8", "replace"))
+
+
+def _suite_of(outcome: VariantOutcome) -> JUnitSuite:
+    from minions.interfaces.cli.console.junit import (
+        JUnitCase,
+        JUnitProblem,
+        JUnitSuite,
+        ProblemKind,
+    )
+
+    reasons = dict(line.split(": ", 1) for line in case_lines(outcome, len(outcome.cases)))
+    cases = []
+    for each in outcome.cases:
+        problem = None
+        if each.share is None:
+            problem = JUnitProblem(kind=ProblemKind.ERROR, message="it did not end")
+        elif each.share < 1:
+            why = reasons.get(f"✗ {each.case.name}", "it did not pass")
+            problem = JUnitProblem(kind=ProblemKind.FAILURE, message=why)
+        took = sum(sample.duration_ms or 0 for sample in each.samples)
+        cases.append(JUnitCase(name=each.case.name, duration_ms=took, problem=problem))
+    return JUnitSuite(name=outcome.variant.label, cases=cases)
+
+
+def _print(report: EvaluationReport) -> None:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+    for line in report_lines(report, width):
+        say(line)
+    for outcome in report.variants:
+        missed = list(case_lines(outcome, _MOST_MISSED))
+        if missed:
+            tell(f"{outcome.variant.label}:")
+        for line in missed:
+            tell(f"  {line}")
+    if report.stopped is not None:
+        tell(f"stopped: {report.stopped}")

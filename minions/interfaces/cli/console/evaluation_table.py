@@ -1,0 +1,134 @@
+"""The report of an evaluation as text: a table of variants, then what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from minions.contracts.durations import spoken
+from minions.contracts.hidden_characters import shown_text
+from minions.evaluation.report import (
+    CaseOutcome,
+    Comparison,
+    EvaluationReport,
+    VariantOutcome,
+)
+from minions.interfaces.cli.console.money import dollars
+
+__all__ = ["case_lines", "cost_words", "report_lines"]
+
+_MOST_NAMED: Final = 5
+_HEAD: Final = (
+    "variant",
+    "passed",
+    "95 % of",
+    "score",
+    "failed",
+    "tokens",
+    "cost",
+    "median",
+    "p95",
+)
+_NARROW: Final = 80
+
+
+def report_lines(report: EvaluationReport, width: int) -> Iterator[str]:
+    """The lines for a terminal.
+
+    Args:
+        width: Its columns; below 80 each figure has a line.
+    """
+    times = "" if report.samples == 1 else f" × {report.samples} samples"
+    yield f"{shown_text(report.name)}: {report.cases} cases{times}"
+    rows = [_cells(each) for each in report.variants]
+    yield from _table(rows) if width >= _NARROW else _listed(rows)
+    for each in report.variants:
+        yield from _by_scorer(each)
+    for comparison in report.comparisons:
+        yield from _compared(comparison)
+    if report.at_least is not None:
+        told = "reached" if report.is_passed else "missed"
+        yield f"wanted: {report.at_least:.0%} of the cases · {told}"
+
+
+def case_lines(outcome: VariantOutcome, most: int) -> Iterator[str]:
+    """The cases that did not pass, with the reasons, at most so many."""
+    missed = [each for each in outcome.cases if each.share is not None and each.share < 1]
+    for each in missed[:most]:
+        yield f"✗ {shown_text(each.case.name)}: {_reason(each)}"
+    if len(missed) > most:
+        yield f"… and {len(missed) - most} more (--json and --page have all)"
+
+
+def cost_words(cost_usd: float | None) -> str:
+    """`$0.002`, or that the cost is not known."""
+    return "unknown" if cost_usd is None else dollars(cost_usd)
+
+
+def _reason(outcome: CaseOutcome) -> str:
+    for sample in outcome.ended:
+        if not sample.has_output:
+            return shown_text((sample.problem or sample.status)[:200])
+        for score in sample.scores:
+            if not score.is_passed:
+                return shown_text(f"{score.scorer}: {score.reason or 'it did not pass'}"[:200])
+    return "it did not pass"
+
+
+def _cells(outcome: VariantOutcome) -> tuple[str, ...]:
+    rate, usage = outcome.rate, outcome.usage
+    count = len(outcome.samples)
+    each = usage.total_tokens / count if count else 0
+    cost = None if usage.cost_usd is None or not count else usage.cost_usd / count
+    return (
+        shown_text(outcome.variant.label),
+        "-" if rate is None else f"{rate.value:.0%}",
+        "-" if rate is None else f"{rate.low:.0%} to {rate.high:.0%}",
+        "-" if outcome.score is None else f"{outcome.score:.2f}",
+        str(outcome.failed),
+        f"{each:.0f}",
+        cost_words(cost),
+        _time(outcome.duration_ms(0.5)),
+        _time(outcome.duration_ms(0.95)),
+    )
+
+
+def _time(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else spoken(milliseconds)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+    for cells in (_HEAD, *rows):
+        first, *others = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        right = [cell.strip().rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join((first, *right)).rstrip()
+
+
+def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for name, *cells in rows:
+        yield name
+        yield from (f"  {head}: {cell}" for head, cell in zip(_HEAD[1:], cells, strict=True))
+
+
+def _by_scorer(outcome: VariantOutcome) -> Iterator[str]:
+    rates = outcome.rates_by_scorer
+    if len(rates) > 1:
+        told = ", ".join(f"{shown_text(name)} {rate:.0%}" for name, rate in rates.items())
+        yield f"{shown_text(outcome.variant.label)} by scorer: {told}"
+
+
+def _compared(found: Comparison) -> Iterator[str]:
+    points = found.difference
+    split = f"{len(found.better)} cases better, {len(found.worse)} worse"
+    clear = "" if found.is_clear else "; that may be chance"
+    yield (
+        f"{shown_text(found.label)} against {shown_text(found.base)}: "
+        f"{points.value * 100:+.0f} points "
+        f"({points.low * 100:+.0f} to {points.high * 100:+.0f}), {split} "
+        f"(p = {found.probability:.2g}{clear})"
+    )
+    for word, names in (("better", found.better), ("worse", found.worse)):
+        if names:
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            yield f"  {word}: {', '.join(map(shown_text, names[:_MOST_NAMED]))}{more}"

@@ -1,0 +1,413 @@
+"""Runs evaluations: each case by each variant, as batches, whose outputs are then scored.
+
+Batches are found again by recipe, model and cases: what is recorded is not asked a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.calls import ChatModel
+from minions.contracts.codec import encode
+from minions.contracts.errors import FailureInfo, MinionsError, UsageError, near_hint, near_names
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.secrets import InputValue
+from minions.contracts.tools import Effect, Tool, ToolScope
+from minions.engine.batches.batch import Batch, BatchPlan
+from minions.engine.batches.lines import BatchLine
+from minions.engine.batches.result import NOT_STARTED, BatchResult
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.evaluation.cases import Case
+from minions.evaluation.grading import grade_of, grader_inputs, grader_recipe
+from minions.evaluation.report import (
+    CaseOutcome,
+    EvaluationReport,
+    SampleOutcome,
+    Variant,
+    VariantOutcome,
+)
+from minions.evaluation.scorers import Fields, Score, Scorer
+from minions.evaluation.suites import AnyScorer, GradedBy, ToolScorer
+from minions.interfaces.batch_items import BatchItems, ItemRow, count_lines, lines_of
+from minions.interfaces.operator_limits import bounded
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.bundles import bundle_of
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["EvaluatedRecipe", "Evaluation", "EvaluationPlan", "checked_scorers"]
+
+OnSample: TypeAlias = Callable[[Variant, BatchResult], None]
+"""Called with each answer as soon as it is there."""
+
+_TOOL_TIMEOUT_S: Final = 60.0
+_MOST_COST: Final = 1e12
+"""US dollars; more than any evaluation costs."""
+
+
+@frozen(kw_only=True)
+class EvaluatedRecipe:
+    """A recipe, with how the user named it."""
+
+    name: str
+    recipe: AgentRecipe
+
+
+@frozen(kw_only=True)
+class EvaluationPlan:
+    """What is asked, by whom and how often."""
+
+    name: str
+    """Evaluations of one name, recipe, model and cases are one: what is recorded is not asked
+    again."""
+    title: str
+    """For people: `triage.yaml on tickets.jsonl`."""
+    cases: tuple[Case, ...]
+    scorers: tuple[AnyScorer, ...]
+    models: tuple[str | None, ...] = (None,)
+    """None: the recipe's own."""
+    answering: Mapping[str, ChatModel] = field(factory=dict)
+    """Models by name that are objects of an application."""
+    samples: int = 1
+    concurrency: int = 8
+    inputs: Mapping[str, InputValue] = field(factory=dict)
+    """Of every case that does not give them itself; checked."""
+    max_cost_usd: float | None = None
+    """US dollars of the whole evaluation, earlier executions included."""
+    at_least: float | None = None
+    retry_failed: bool = False
+    note: Mapping[str, JsonValue] = field(factory=dict)
+    """Stored with the start of each run."""
+
+
+def checked_scorers(
+    scorers: Sequence[AnyScorer], cases: Sequence[Case], runtime: Runtime
+) -> tuple[AnyScorer, ...]:
+    """The scorers, or `fields` where there are none and cases say what is expected.
+
+    Raises:
+        UsageError: `bad-items`; a case does not say what a scorer needs. `unknown-tool`: a tool
+            that scores is not registered, or may change something.
+    """
+    if not scorers:
+        return (Fields(),) if any(case.has_expected for case in cases) else ()
+    for scorer in scorers:
+        if isinstance(scorer, ToolScorer):
+            _tool_of(scorer, runtime)
+        elif isinstance(scorer, Scorer) and scorer.needs_expected:
+            _check_expected(scorer, cases)
+    return tuple(scorers)
+
+
+def _check_expected(scorer: Scorer, cases: Sequence[Case]) -> None:
+    without = [case for case in cases if not case.has_expected]
+    if without:
+        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        raise UsageError(
+            f"{without[0].place}: the scorer '{scorer.name}' compares with what is expected, and "
+            f"the case says nothing of it{more}. Write `expected`, or score by `holds`, `regex`, "
+            "`schema` or `graded`.",
+            code="bad-items",
+        )
+
+
+def _tool_of(scorer: ToolScorer, runtime: Runtime) -> Tool:
+    tools = runtime.extensions.tools
+    tool = tools.find(scorer.tool)
+    if tool is None:
+        near = near_names(scorer.tool, tools.names)
+        raise UsageError(
+            f"No tool '{scorer.tool}' is registered that could score.{near_hint(near)} Register a "
+            "function with `@tool(effect=Effect.PURE)` in an extension (-e FILE.py).",
+            code="unknown-tool",
+            suggestions=near,
+        )
+    if tool.spec.effect is not Effect.PURE:
+        raise UsageError(
+            f"The tool '{scorer.tool}' may change something ({tool.spec.effect.value}); only one "
+            "that is declared pure scores: `@tool(effect=Effect.PURE)`.",
+            code="unknown-tool",
+        )
+    return tool
+
+
+class Evaluation:
+    """One execution of an evaluation."""
+
+    def __init__(
+        self, runtime: Runtime, recipes: Sequence[EvaluatedRecipe], plan: EvaluationPlan
+    ) -> None:
+        """Check all cases against all recipes; nothing has begun.
+
+        Args:
+            recipes: The first one is what the others are compared with.
+        Raises:
+            UsageError: `bad-items`; a case does not fit a recipe.
+        """
+        self._runtime = runtime
+        self._plan = plan
+        self._recipes = {each.name: _limited(each.recipe, plan) for each in recipes}
+        self._spent = 0.0
+        self._listeners: list[OnSample] = []
+        self._batch: Batch | None = None
+        self._stopped: FailureInfo | None = None
+        self.variants = _variants(recipes, plan.models)
+        self._items = _CaseItems(plan.cases)
+        for recipe in self._recipes.values():
+            count_lines(recipe, self._items, plan.inputs, Path.cwd())
+
+    @property
+    def total(self) -> int:
+        """How many answers there will be, without those of models that grade."""
+        return len(self.variants) * self._plan.samples * len(self._plan.cases)
+
+    def listen(self, on_sample: OnSample) -> None:
+        """Call `on_sample` with each answer as soon as it is there."""
+        self._listeners.append(on_sample)
+
+    def cancel(self) -> None:
+        """Start nothing more and cancel the runs under way; the report then comes soon."""
+        self._stop(FailureInfo(code="cancelled", message="The evaluation was cancelled."))
+        if self._batch is not None:
+            self._batch.cancel()
+
+    async def report(self) -> EvaluationReport:
+        """Ask and score everything.
+
+        Raises:
+            EnvironmentRefusedError: There is no model, a secret is missing, or the journal refuses.
+        """
+        plan = self._plan
+        outcomes = [await self._outcome(variant) for variant in self.variants]
+        return EvaluationReport(
+            name=plan.title,
+            cases=len(plan.cases),
+            samples=plan.samples,
+            variants=tuple(outcomes),
+            at_least=plan.at_least,
+            stopped=None if self._stopped is None else self._stopped.message,
+        )
+
+    def _stop(self, reason: FailureInfo) -> None:
+        self._stopped = self._stopped or reason
+
+    # --- one variant ------------------------------------------------------------------------------
+
+    async def _outcome(self, variant: Variant) -> VariantOutcome:
+        by_case: list[list[SampleOutcome]] = [[] for _ in self._plan.cases]
+        for sample in range(self._plan.samples):
+            for index, outcome in enumerate(await self._sampled(variant, sample)):
+                by_case[index].append(outcome)
+        cases = zip(self._plan.cases, by_case, strict=True)
+        return VariantOutcome(
+            variant=variant,
+            cases=tuple(CaseOutcome(case=case, samples=tuple(all_)) for case, all_ in cases),
+        )
+
+    async def _sampled(self, variant: Variant, sample: int) -> list[SampleOutcome]:
+        recipe = self._recipes[variant.recipe]
+        runtime = self._runtime if sample == 0 else self._runtime.evolve(cache=None)
+        lines = lines_of(recipe, self._items, self._plan.inputs, Path.cwd())
+        identity: list[JsonValue] = [
+            "eval",
+            self._plan.name,
+            _digest(recipe),
+            variant.model,
+            sample,
+        ]
+        outcomes: list[SampleOutcome] = []
+        executor = self._executor(runtime, recipe, variant.model, variant.recipe)
+        async for result in self._results(executor, recipe, lines, dumps(identity)):
+            for listener in self._listeners:
+                listener(variant, result)
+            outcomes.append(await self._scored(self._plan.cases[result.index], result))
+        missing = len(self._plan.cases) - len(outcomes)
+        outcomes += [SampleOutcome(run_id=None, status=NOT_STARTED)] * missing
+        for scorer in self._plan.scorers:
+            if isinstance(scorer, GradedBy):
+                outcomes = await self._graded(scorer, outcomes, identity)
+        return outcomes
+
+    def _executor(
+        self, runtime: Runtime, recipe: AgentRecipe, model: str | None, asked_as: str
+    ) -> AgentExecutor:
+        own = self._plan.answering.get(model) if model is not None else None
+        if own is not None:
+            return runtime.evolve(models=own).executor(recipe)
+        choice = ModelChoice(override=model, asked_as=asked_as, command="eval")
+        return runtime.executor(recipe, choice)
+
+    async def _results(
+        self,
+        executor: AgentExecutor,
+        recipe: AgentRecipe,
+        lines: Iterator[BatchLine],
+        name: str,
+    ) -> AsyncIterator[BatchResult]:
+        """The results of one batch, within what is left of the evaluation's cost."""
+        if self._stopped is not None:
+            return
+        plan, left = self._plan, None
+        if plan.max_cost_usd is not None:
+            left = max(0.0, plan.max_cost_usd - self._spent)
+        batch = self._batch = Batch(
+            executor,
+            recipe,
+            lines,
+            BatchPlan(
+                name=name,
+                concurrency=plan.concurrency,
+                max_cost_usd=left,
+                retry_failed=plan.retry_failed,
+                note={**plan.note, "eval": plan.title},
+            ),
+        )
+        async for result in batch:
+            self._spent = min(_MOST_COST, self._spent + (result.usage.cost_usd or 0.0))
+            yield result
+        if batch.stopped_by is not None:
+            self._stop(batch.stopped_by)
+
+    # --- scores -----------------------------------------------------------------------------------
+
+    async def _scored(self, case: Case, result: BatchResult) -> SampleOutcome:
+        output = encode(result.output)
+        error = result.error
+        outcome = SampleOutcome(
+            run_id=result.run_id,
+            status=str(result.status),
+            output=output,
+            problem=None if error is None else f"{error.code}: {error.message}",
+            usage=result.usage,
+            duration_ms=result.duration_ms,
+        )
+        if not outcome.has_output:
+            return outcome
+        scores: list[Score] = []
+        for scorer in self._plan.scorers:
+            if isinstance(scorer, Scorer):
+                scores.append(scorer.score(case, output))
+            elif isinstance(scorer, ToolScorer):
+                scores.append(await self._scored_by_tool(scorer, case, output))
+        return evolve(outcome, scores=tuple(scores))
+
+    async def _scored_by_tool(self, scorer: ToolScorer, case: Case, output: JsonValue) -> Score:
+        services = self._runtime.services
+        scope = ToolScope(
+            run_id="eval",
+            step_id=scorer.name,
+            call_id=case.name,
+            idempotency_key=f"eval/{case.index}",
+            now=services.clock.now,
+            sleep=services.sleep,
+            blocking=services.blocking,
+        )
+        asked = {"output": output, "expected": case.wanted, "inputs": dict(case.plain_inputs)}
+        tool = _tool_of(scorer, self._runtime)
+        properties = tool.spec.parameters.get("properties")
+        taken = properties if isinstance(properties, Mapping) else {}
+        try:
+            async with asyncio.timeout(tool.spec.timeout_s or _TOOL_TIMEOUT_S):
+                said = encode(
+                    await tool.invoke({key: asked[key] for key in asked if key in taken}, scope)
+                )
+        except MinionsError as error:
+            return _no_score(scorer, error.message)
+        except Exception as error:  # noqa: BLE001  # an operator's own code raises anything
+            return _no_score(scorer, f"it raised {type(error).__name__}: {error}")
+        return _score_said(scorer, said)
+
+    async def _graded(
+        self, grader: GradedBy, outcomes: list[SampleOutcome], identity: list[JsonValue]
+    ) -> list[SampleOutcome]:
+        """The outcomes with the grades of a model; those without an output have none."""
+        recipe = _limited(grader_recipe(), self._plan)
+        places = [index for index, each in enumerate(outcomes) if each.has_output]
+        lines = iter(
+            [
+                BatchLine(
+                    index=index,
+                    inputs=grader_inputs(grader, self._plan.cases[index], outcomes[index].output),
+                    place=self._plan.cases[index].place,
+                )
+                for index in places
+            ]
+        )
+        executor = self._executor(self._runtime, recipe, grader.model, "grader")
+        name = dumps([*identity, "graded", grader.rubric, grader.model])
+        found = list(outcomes)
+        async for result in self._results(executor, recipe, lines, name):
+            problem = None if result.error is None else result.error.message
+            score = grade_of(grader, encode(result.output), problem)
+            before = found[result.index]
+            found[result.index] = evolve(
+                before, scores=(*before.scores, score), grading=before.grading + result.usage
+            )
+        return found
+
+
+def _limited(recipe: AgentRecipe, plan: EvaluationPlan) -> AgentRecipe:
+    if plan.max_cost_usd is None:
+        return recipe
+    return bounded(recipe, Settings(max_cost_usd=plan.max_cost_usd))
+
+
+def _variants(
+    recipes: Sequence[EvaluatedRecipe], models: Sequence[str | None]
+) -> tuple[Variant, ...]:
+    """Each recipe with each model, labelled by what differs."""
+    pairs = [(each.name, model) for each in recipes for model in models]
+    return tuple(
+        Variant(recipe=name, model=model, label=_label(name, model, len(recipes), len(models)))
+        for name, model in dict.fromkeys(pairs)
+    )
+
+
+def _label(recipe: str, model: str | None, recipes: int, models: int) -> str:
+    parts = ([recipe] if recipes > 1 or model is None else []) + ([model] if model else [])
+    return " · ".join(parts) if recipes > 1 or models > 1 else model or recipe
+
+
+def _digest(recipe: AgentRecipe) -> str:
+    """Another one for each version of a recipe, and of those that it runs."""
+    text = dumps([dict(recipe.document or {}), bundle_of(recipe)])
+    return f"{recipe.id} {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def _no_score(scorer: ToolScorer, why: str) -> Score:
+    return Score(scorer=scorer.name, value=0.0, is_passed=False, reason=why[:300])
+
+
+def _score_said(scorer: ToolScorer, said: JsonValue) -> Score:
+    reason = said.get("reason") if isinstance(said, Mapping) else None
+    value = said.get("score") if isinstance(said, Mapping) else said
+    if isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        return _no_score(scorer, f"it returned {dumps(said)[:100]}, no score from 0 to 1")
+    passed = value >= 1
+    words = str(reason) if reason else "it says no"
+    return Score(
+        scorer=scorer.name,
+        value=float(value),
+        is_passed=passed,
+        reason=None if passed else words[:300],
+    )
+
+
+@frozen
+class _CaseItems(BatchItems):
+    """The inputs of cases, as rows of a batch."""
+
+    cases: Sequence[Case]
+
+    def rows(self) -> Iterator[ItemRow]:
+        for case in self.cases:
+            yield ItemRow(place=case.place, inputs=case.inputs, is_text=case.is_text)

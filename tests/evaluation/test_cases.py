@@ -1,0 +1,57 @@
+"""The cases of rows: where inputs stand, what is expected, what they are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from minions.contracts.errors import UsageError
+from minions.contracts.secrets import InputValue
+from minions.evaluation.cases import Case, CaseRow, cases_of
+
+
+def only(row: dict[str, InputValue], *inputs: str, is_text: bool = False) -> Case:
+    (found,) = cases_of([CaseRow(place="c:1", values=row, is_text=is_text)], inputs)
+    return found
+
+
+def test_a_row_has_inputs_of_its_own_or_beside_what_is_expected() -> None:
+    nested = only({"inputs": {"text": "x"}, "expected": {"a": 1}, "name": "one"}, "text")
+    flat = only({"text": "x", "expected": {"a": 1}, "name": "one"}, "text")
+    assert (nested.inputs, nested.expected, nested.name) == ({"text": "x"}, {"a": 1}, "one")
+    assert (flat.inputs, flat.expected, flat.name) == ({"text": "x"}, {"a": 1}, "one")
+
+
+def test_columns_of_csv_are_fields_that_are_expected() -> None:
+    row: dict[str, InputValue] = {"text": "x", "expected.a": "1", "expected.b": "", "name": ""}
+    found = only(row, "text", is_text=True)
+    assert (found.inputs, found.expected) == ({"text": "x"}, {"a": "1"})
+    assert (found.name, found.is_text) == ("case 1", True)
+
+
+def test_nothing_expected_is_not_null() -> None:
+    assert not only({"text": "x"}, "text").has_expected
+    assert only({"text": "x", "expected": None}, "text").has_expected
+    assert not only({"text": "x", "expected": ""}, "text", is_text=True).has_expected
+
+
+def test_an_input_that_is_called_name_is_an_input() -> None:
+    found = only({"name": "Ann", "expected": 1}, "name")
+    assert (found.inputs, found.name) == ({"name": "Ann"}, "case 1")
+    nested = only({"inputs": {"name": "Ann"}, "name": "first"}, "name")
+    assert (nested.inputs, nested.name) == ({"name": "Ann"}, "first")
+
+
+@pytest.mark.parametrize(
+    ("row", "inputs", "expected"),
+    [
+        ({"inputs": {"a": 1}, "expcted": 1}, ["a"], "not 'expcted'"),
+        ({"expected": 1}, ["expected"], "has an input 'expected'"),
+        ({"a": 1, "expected": 1, "expected.b": "2"}, ["a"], "say it twice"),
+    ],
+)
+def test_a_row_that_can_be_read_in_two_ways_is_refused(
+    row: dict[str, InputValue], inputs: list[str], expected: str
+) -> None:
+    with pytest.raises(UsageError, match=expected) as caught:
+        only(row, *inputs)
+    assert caught.value.message.startswith("c:1: ")

@@ -1,0 +1,310 @@
+"""`minions eval`: models and recipes side by side on cases with known answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree
+
+import pytest
+
+from command_line import Cli, Outcome, Write
+from patience import HANG_S
+
+MODELS: Final = """
+import asyncio
+from pathlib import Path
+from minions import Effect, Message, ModelCallResponse, ModelFailure, ScriptedModel, tool
+from minions.guide import TokenUsage
+
+def made(name, wrong, pause=0.0):
+    async def answer(prompt):
+        text = prompt.messages[-1].content
+        with Path("calls.txt").open("a") as file:
+            file.write(name + " " + text.splitlines()[-1] + chr(10))
+        await asyncio.sleep(pause)
+        if "Grade the answer" in text:
+            right = text.endswith('"answer":{"kind":"bug"}}\\n</' + text.rpartition("</")[2])
+            said = '{"reason": "short", "grade": %s}' % (0.9 if right else 0.2)
+        elif "broken" in text:
+            return ModelFailure(code="refused", message="I will not.")
+        else:
+            kind = "bug" if "page" in text and not wrong else "other"
+            said = '{"kind": "%s"}' % kind
+        usage = TokenUsage(input_tokens=10, output_tokens=5, cost_usd=0.01)
+        return ModelCallResponse(message=Message(role="assistant", content=said), usage=usage)
+    return ScriptedModel(answer, name="scripted/" + name)
+
+good, poor, slow = made("good", False), made("poor", True), made("slow", False, 0.02)
+
+@tool(effect=Effect.PURE)
+def short(output: dict, expected: dict) -> dict:
+    '''Whether it is short.'''
+    return {"score": 1 if len(output["kind"]) < 4 else 0.5, "reason": "too long"}
+
+@tool(effect=Effect.ONCE)
+def sends(output: dict) -> bool:
+    '''Sends.'''
+    return True
+"""
+RECIPE: Final = """
+id: triage
+inputs: {text: string}
+steps:
+  - {id: label, goal: "{{ inputs.text }}", output: {kind: {enum: [bug, other]}}}
+output: "{{ label }}"
+"""
+CASES: Final = """\
+{"text": "the page is white", "expected": {"kind": "bug"}, "name": "white"}
+{"text": "hello", "expected": {"kind": "other"}, "name": "greeting"}
+{"text": "page 3 is gone", "expected": {"kind": "bug"}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _files(write: Write) -> None:
+    write("own.py", MODELS)
+    write("triage.yaml", RECIPE)
+    write("cases.jsonl", CASES)
+
+
+@pytest.fixture
+def run(cli: Cli) -> Cli:
+    def evaluate(*arguments: str) -> Outcome:
+        return cli("eval", *arguments, "--extensions", "own.py", "--db", "j.sqlite")
+
+    return evaluate
+
+
+def calls(here: Path) -> int:
+    path = here / "calls.txt"
+    return len(path.read_text("utf-8").splitlines()) if path.exists() else 0
+
+
+def read(outcome: Outcome) -> Any:  # Any: what the tests expect of it is compared
+    return json.loads(outcome.out)
+
+
+def test_two_models_stand_side_by_side_with_intervals_cost_and_time(run: Cli, here: Path) -> None:
+    """A-138."""
+    asked = ("triage.yaml", "cases.jsonl", "-m", "scripted/good", "-m", "scripted/poor")
+    report = read(run(*asked, "--json"))
+    good, poor = report["variants"]
+    assert (good["label"], good["pass_rate"], good["score"]) == ("scripted/good", 1.0, 1.0)
+    assert (poor["label"], poor["pass_rate"]) == ("scripted/poor", pytest.approx(1 / 3))
+    assert good["low"] < 1 == good["high"]
+    assert good["usage"]["cost_usd"] == pytest.approx(0.03)
+    assert good["duration_ms"]["median"] is not None
+    (case, *_) = poor["cases"]
+    assert (case["name"], case["samples"][0]["output"]) == ("white", {"kind": "other"})
+    assert case["samples"][0]["cost_usd"] == pytest.approx(0.01)
+    assert case["samples"][0]["scores"]["fields"]["reason"] == 'kind: "other" is not "bug"'
+    (compared,) = report["comparisons"]
+    assert (compared["worse"], compared["better"]) == (["white", "case 3"], [])
+    table = run(*asked)
+    assert table.code == 0
+    assert "scripted/good    100%  44% to 100%" in table.out
+    assert "0 cases better, 2 worse" in table.out
+    assert "✗ white: fields: kind" in table.err
+
+
+def test_what_is_recorded_is_not_asked_again_until_something_changes(
+    run: Cli, here: Path, write: Write
+) -> None:
+    """A-138."""
+    asked = ("triage.yaml", "cases.jsonl", "-m", "scripted/good", "--json")
+    first = read(run(*asked))
+    assert calls(here) == 3
+    assert read(run(*asked))["variants"] == first["variants"] or calls(here) == 3
+    assert calls(here) == 3
+    run(*asked, "--samples", "3")
+    assert calls(here) == 9  # the first sample is there
+    write("cases.jsonl", CASES.replace("hello", "good day"))
+    run(*asked)
+    assert calls(here) == 10
+    write("triage.yaml", RECIPE.replace("{{ inputs.text }}", "Look: {{ inputs.text }}"))
+    run(*asked)
+    assert calls(here) == 13
+    run(*asked, "--name", "again")
+    assert calls(here) == 16
+
+
+def test_an_evaluation_that_was_killed_continues_and_repeats_nothing(
+    here: Path, write: Write
+) -> None:
+    """A-138."""
+    rows = [f'{{"text": "page {number}", "expected": {{"kind": "bug"}}}}' for number in range(60)]
+    write("many.jsonl", "\n".join(rows))
+    words = [
+        *(sys.executable, "-m", "minions", "eval", "triage.yaml", "many.jsonl"),
+        *("-m", "scripted/slow", "-j", "4", "--extensions", "own.py", "--db", "j.sqlite"),
+    ]
+    process = subprocess.Popen(
+        words, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    end = time.monotonic() + HANG_S
+    while calls(here) < 20 and time.monotonic() < end:
+        assert process.poll() is None
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(HANG_S) == -signal.SIGKILL
+    done = subprocess.run(
+        [*words, "--json"], cwd=here, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (variant,) = json.loads(done.stdout)["variants"]
+    assert (variant["samples"], variant["pass_rate"]) == (60, 1.0)
+    asked = Counter((here / "calls.txt").read_text("utf-8").splitlines())
+    assert len(asked) == 60
+    assert asked.total() <= 64  # those under way when it was killed
+
+
+def test_a_file_has_recipe_cases_models_and_scorers(run: Cli, write: Write, here: Path) -> None:
+    write(
+        "suite/all.eval.yaml",
+        """
+recipe: ../triage.yaml
+models: [scripted/good, scripted/poor]
+cases:
+  - {text: the page is white, expected: {kind: bug}, name: white}
+  - {text: hello, expected: {kind: other}}
+scorers:
+  - fields
+  - {regex: "^[a-z]+$", of: kind}
+  - {tool: short}
+  - {graded: "Is it the right kind?", model: scripted/good}
+samples: 2
+at_least: 0.5
+""",
+    )
+    outcome = run("suite/all.eval.yaml", "--json")
+    assert outcome.code == 1, outcome.err
+    report = read(outcome)
+    good, poor = report["variants"]
+    assert report["samples"] == 2
+    assert (good["pass_rate"], poor["pass_rate"]) == (0.5, 0.0)
+    scores = good["cases"][1]["samples"][0]["scores"]
+    assert scores["tool short"] == {"value": 0.5, "passed": False, "reason": "too long"}
+    graded = scores["graded Is it the right kind?"]
+    assert (graded["value"], graded["reason"]) == (0.2, "0.2: short")
+    assert good["grading"]["total_tokens"] == 60
+    assert not report["passed"]
+    before = calls(here)
+    run("suite/all.eval.yaml", "--json")
+    assert calls(here) == before  # grades are recorded, too
+
+
+def test_recorded_runs_are_cases_of_a_changed_recipe(run: Cli, cli: Cli, write: Write) -> None:
+    for text in ("the page is white", "hello"):
+        common = ("-m", "scripted/good", "--extensions", "own.py", "--db", "j.sqlite")
+        assert cli("run", "triage.yaml", "-p", f"text={text}", *common).code == 0
+    write("triage.yaml", RECIPE.replace("inputs.text }}", "inputs.text | replace('page', 'x') }}"))
+    report = read(run("triage.yaml", "--recorded", "9", "-m", "scripted/good", "--json"))
+    assert report["cases"] == 2
+    assert report["variants"][0]["pass_rate"] == 0.5
+    assert report["variants"][0]["cases"][1]["name"].startswith("run_")
+    again = read(run("triage.yaml", "--recorded", "9", "-m", "scripted/good", "--json"))
+    assert again["cases"] == 2  # runs of evaluations are no cases
+
+
+def test_two_versions_of_a_recipe_are_compared(run: Cli, write: Write) -> None:
+    write("new.yaml", RECIPE.replace("inputs.text }}", "inputs.text | replace('page', 'x') }}"))
+    outcome = run(
+        "triage.yaml", "cases.jsonl", "--against", "new.yaml", "-m", "scripted/good", "--json"
+    )
+    report = read(outcome)
+    assert [each["label"] for each in report["variants"]] == [
+        "triage.yaml · scripted/good",
+        "new.yaml · scripted/good",
+    ]
+    assert report["comparisons"][0]["worse"] == ["white", "case 3"]
+
+
+def test_a_case_without_an_output_does_not_pass_and_says_why(run: Cli, write: Write) -> None:
+    write("cases.jsonl", CASES + '{"text": "broken", "expected": {"kind": "bug"}}\n')
+    outcome = run("triage.yaml", "cases.jsonl", "-m", "scripted/good", "--at-least", "0.8")
+    assert outcome.code == 1
+    assert "✗ case 4: refused: I will not." in outcome.err
+    assert "wanted: 80% of the cases · missed" in outcome.out
+
+
+def test_reports_are_written_for_people_and_for_ci(run: Cli, here: Path) -> None:
+    asked = ("triage.yaml", "cases.jsonl", "-m", "scripted/good", "-m", "scripted/poor")
+    outcome = run(*asked, "--junit", "out.xml", "--page", "out.html")
+    assert outcome.code == 0
+    first, second = ElementTree.parse(here / "out.xml").getroot()
+    assert (first.get("name"), first.get("failures")) == ("scripted/good", "0")
+    assert (second.get("failures"), second.get("tests")) == ("2", "3")
+    failure = second.find("testcase/failure")
+    assert failure is not None
+    assert "is not" in failure.get("message", "")
+    page = (here / "out.html").read_text("utf-8")
+    assert "<h2>scripted/good</h2>" in page
+    assert "<h2>scripted/poor</h2>" in page
+    assert "default-src 'none'" in page
+    assert "<script" not in page
+
+
+def test_the_page_shows_what_strangers_say_as_text(run: Cli, write: Write, here: Path) -> None:
+    row = {"text": "<img src=x>", "name": "<b>\u202ex", "expected": {"kind": "<i>"}}
+    write("cases.jsonl", json.dumps(row))
+    run("triage.yaml", "cases.jsonl", "-m", "scripted/good", "--page", "out.html")
+    page = (here / "out.html").read_text("utf-8")
+    assert "<img" not in page
+    assert "<b>\u202e" not in page
+    assert "<i>" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("triage.yaml",), "Name a file of cases"),
+        (("triage.yaml", "none.jsonl"), "none.jsonl: No such file"),
+        (
+            ("triage.yaml", "bad.jsonl"),
+            "bad.jsonl:1: There is no input 'txt'. Did you mean 'text'?",
+        ),
+        (("triage.yaml", "open.jsonl", "--score", "exact"), "open.jsonl:1: the scorer 'exact'"),
+        (("triage.yaml", "cases.jsonl", "--score", "regex"), "need more words"),
+        (("triage.yaml", "--recorded", "3"), "No completed run of 'triage'"),
+        (
+            ("tool.eval.yaml",),
+            "No tool 'shrt' is registered that could score. Did you mean 'short'",
+        ),
+        (("sends.eval.yaml",), "may change something"),
+        (("empty.jsonl.eval.yaml",), "names no `recipe`"),
+    ],
+)
+def test_wrong_input_is_told_before_anything_is_asked(
+    run: Cli, write: Write, here: Path, arguments: tuple[str, ...], expected: str
+) -> None:
+    write("bad.jsonl", '{"txt": "x"}\n')
+    write("open.jsonl", '{"text": "x"}\n')
+    write("tool.eval.yaml", "recipe: triage.yaml\ndata: cases.jsonl\nscorers: [{tool: shrt}]\n")
+    write("sends.eval.yaml", "recipe: triage.yaml\ndata: cases.jsonl\nscorers: [{tool: sends}]\n")
+    write("empty.jsonl.eval.yaml", "data: cases.jsonl\n")
+    outcome = run(*arguments, "-m", "scripted/good")
+    assert outcome.code == 2, outcome.err
+    assert expected in outcome.err.replace("\n", " ")
+    assert calls(here) == 0
+
+
+def test_the_cost_of_all_variants_together_is_bounded(run: Cli, write: Write, here: Path) -> None:
+    price = "input_per_mtok = 1.0\noutput_per_mtok = 1.0"
+    write("minions.toml", f'[prices."scripted/good"]\n{price}\n[prices."scripted/poor"]\n{price}\n')
+    outcome = run(
+        *("triage.yaml", "cases.jsonl", "-m", "scripted/good", "-m", "scripted/poor"),
+        *("--max-cost", "0.04", "-j", "1", "--json"),
+    )
+    assert outcome.code == 1
+    assert calls(here) <= 4
+    report = read(outcome)
+    assert "of the batch's" in report["stopped"] or "spent" in report["stopped"]
+    assert report["variants"][1]["samples"] < 3
