@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 LOCAL := $(VENV)/.local
 SITE := .venv-docs
 
-.PHONY: demo demo-local docs test test-local check bench tokens crash fuzz mutants update-expected lock clean
+.PHONY: demo demo-local docs test test-local check bench tokens conformance-mcp crash fuzz mutants update-expected lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -49,6 +49,12 @@ update-expected: $(READY)  ## Write stored outputs and generated pages anew; rea
 mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/services/budget.py" for one.
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTANTS)
 
+CONFORMANCE ?= /tmp/mcp-conformance
+conformance-mcp: $(READY)  ## Run the official conformance suite of MCP; needs npm and Node 22, says how to get it.
+	@test -d $(CONFORMANCE)/node_modules/@modelcontextprotocol/conformance || { echo "The suite is not there. Get it, and a Node that it takes, by" \
+		"\`npm install --prefix $(CONFORMANCE) @modelcontextprotocol/conformance@0.1.16 node@22\`." >&2; exit 1; }
+	MINIONS_MCP_CONFORMANCE=$(CONFORMANCE) $(BIN)/python -m pytest -q -n $(WORKERS) tests/interfaces/test_mcp_conformance.py
+
 FUZZ_SECONDS ?= 10
 fuzz: $(READY)  ## Give readers of strangers' data inputs that nobody thought of; FUZZ_SECONDS=60 for each target.
 	PYTHONPATH=.:tests $(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
@@ -61,7 +67,7 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 
 # The lock holds versions and hashes for every platform and no address, so that any index serves.
 lock:
-	uv pip compile pyproject.toml --group dev --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
+	uv pip compile pyproject.toml --group dev --extra mcp --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements.lock
 	uv pip compile --group docs --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header \
 		-o requirements-docs.lock

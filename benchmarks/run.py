@@ -25,6 +25,7 @@ from benchmarks import (
     journal,
     loading,
     lookups,
+    mcp_call,
     model_call,
     parallel,
     server,
@@ -41,6 +42,7 @@ from benchmarks.measuring import FULL, QUICK, Effort, Row
 SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]] = {
     "model-call": model_call.measure,
     "tool-loop": tool_loop.measure,
+    "mcp-call": mcp_call.measure,
     "structured": structured.measure,
     "streaming": streaming.measure,
     "parallel": parallel.measure,

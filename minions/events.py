@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StepStarted,
         StepWaiting,
         ToolFinished,
+        ToolProgress,
         ToolStarted,
         event_to_json,
     )
@@ -57,6 +58,7 @@ __all__ = [
     "StepStarted",
     "StepWaiting",
     "ToolFinished",
+    "ToolProgress",
     "ToolStarted",
     "event_to_json",
 ]
@@ -80,6 +82,7 @@ _HOMES: Final = {
         "StepFinished",
         "StepStarted",
         "ToolFinished",
+        "ToolProgress",
         "ToolStarted",
         "StepWaiting",
         "event_to_json",

@@ -10,6 +10,7 @@ from minions.contracts.messages import Attachment, Message
 
 __all__ = [
     "CHARACTERS_PER_IMAGE",
+    "IMAGE_TYPES",
     "MOST_IMAGES",
     "MOST_IMAGE_BYTES",
     "attachment_of",
@@ -24,6 +25,9 @@ MOST_IMAGE_BYTES: Final = 5 * 1_048_576
 """Bytes of one image: what all providers take."""
 CHARACTERS_PER_IMAGE: Final = 6_400
 """How many characters of text an image counts as, where tokens are estimated."""
+
+IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The kinds of images that providers take."""
 
 _PDF: Final = b"%PDF-"
 _STARTS: Final = (

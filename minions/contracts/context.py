@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from minions.contracts.memory import ModelMemory
     from minions.contracts.retry import RetryConfig
     from minions.contracts.runtime import BlockingCalls
-    from minions.contracts.tools import Toolbox, ToolSpec
+    from minions.contracts.tool_questions import ToolQuestions
+    from minions.contracts.tools import ReportProgress, StoreBlob, Toolbox, ToolSpec
 
 __all__ = ["Limits", "RunContext", "snake_case"]
 
@@ -271,6 +272,20 @@ class RunContext(ABC):
     @property
     def agents(self) -> AgentCalls | None:
         """Runs agents for the tool call that is being made; None: outside of one."""
+        return None
+
+    @property
+    def questions(self) -> ToolQuestions | None:
+        """Asks a person for the tool call that is being made; None: outside of one."""
+        return None
+
+    def progress_reporter(self, key: str, tool: str) -> ReportProgress | None:  # for subclasses
+        """Publishes the progress of the tool call of that key; None: nobody listens."""
+        return None
+
+    @property
+    def store_blob(self) -> StoreBlob | None:
+        """Stores bytes with the run; None: there is no run."""
         return None
 
     @property

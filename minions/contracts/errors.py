@@ -14,6 +14,7 @@ MinionsError
 ├── AgentExecutionError     raised by `AgentResult.unwrap()` only
 ├── StaleSnapshotError      a memory snapshot that is no longer valid
 ├── StepFailedError         inside a step: a call failed, the step ends FAILED
+├── ToolServerError         a server of tools failed; a later call may succeed
 └── ToolError               the model can correct it: its text is sent to the model
 """
 
@@ -50,6 +51,7 @@ __all__ = [
     "StaleSnapshotError",
     "StepFailedError",
     "ToolError",
+    "ToolServerError",
     "UsageError",
     "did_you_mean",
     "near_hint",
@@ -306,6 +308,19 @@ class ToolError(MinionsError):
     """Raised by a tool for an error that the model can correct; its text is sent to the model."""
 
     code = "tool-error"
+
+
+class ToolServerError(MinionsError):
+    """A server of tools failed: it is gone, does not speak the protocol, or is another one now."""
+
+    code = "tool-server"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, is_transient: bool = False
+    ) -> None:
+        super().__init__(message, code=code)
+        self.is_transient = is_transient
+        """Whether the same call may succeed later."""
 
 
 def words_of(error: BaseException) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "StepStarted",
     "StepWaiting",
     "ToolFinished",
+    "ToolProgress",
     "ToolStarted",
     "event_to_json",
 ]
@@ -149,6 +150,22 @@ class ToolFinished(_StepEvent):
     tool: str
     duration_ms: float
     error: Mapping[str, JsonValue] | None = None
+
+
+@frozen(kw_only=True)
+class ToolProgress(_StepEvent):
+    """A tool says how far its call is; it is not stored."""
+
+    type: ClassVar[str] = "tool_progress"
+    tool: str
+    call: str
+    """The key of the call in its run."""
+    progress: float
+    """How much is done."""
+    total: float | None = None
+    """How much there is to do; None: unknown."""
+    message: str | None = None
+    """What is being done, in words of the tool."""
 
 
 @frozen(kw_only=True)
@@ -300,6 +317,7 @@ RunEvent: TypeAlias = (
     | StepCompleted
     | ToolStarted
     | ToolFinished
+    | ToolProgress
     | AttemptFailed
     | ModelReplaced
     | OutputChecked

@@ -47,7 +47,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         circuit-open model-unreachable model-unavailable empty-response stream-interrupted cut-off
         file-changed fenced lease-held run-active session-went-on run-went-on database-unreachable
         database-lost database-busy database-slow server-overloaded too-many-connections slow-head
-        too-many-followers stopping
+        too-many-followers stopping mcp-server-ended
     """,
     FailureCategory.RATE_LIMIT: "budget-spent queue-full rate-limited too-many-runs",
     FailureCategory.TIMEOUT: """
@@ -58,12 +58,13 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
         output-truncated response-too-large tool-result-too-large answer-too-large file-too-large
         too-large too-deep too-long message-too-long key-too-long body-too-large headers-too-large
-        while-exhausted disk-full quota-exhausted slow-pattern
+        while-exhausted disk-full quota-exhausted slow-pattern mcp-server-flooded
     """,
     FailureCategory.TOOL: """
         sandbox-code-failed git-failed tool-error tool-failed tool-unsuccessful
         tool-result-not-json no-such-file no-such-root not-a-file file-exists no-unique-match
         not-text bad-changes http-… too-many-redirects damaged-state decided-failed
+        mcp-refused mcp-bad-result tool-server
     """,
     FailureCategory.PERMISSION: """
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
@@ -76,6 +77,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         missing-scope other-name other-user input-refused
         open-token-file not-permitted not-writable read-only real-model not-faked
         secret-in-file protected-path weights-refused
+        mcp-tools-changed mcp-not-locked no-person mcp-unknown-asker mcp-page-asked
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
@@ -91,6 +93,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck
         no-store no-output junit-file unwritable-file unreadable file-not-found no-file
         recipe-unreadable database-gone undo-unavailable trust-store no-configuration
+        mcp-server-failed bad-mcp-lock
     """,
     FailureCategory.INTERNAL: """
         sandbox-failed internal run-raised step-raised model-raised scripted-error minions-error
@@ -98,6 +101,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         corrupt-database duplicate-entry body-not-json unknown-blob stale-snapshot
     """,
     FailureCategory.CONTRACT: """
+        mcp-unknown-server mcp-bad-tools
         bad-code bad-workspace sandbox-result duplicate-call too-many-tool-calls invalid-output
         malformed-response output-rejected no-tool-call no-server
         not-complete missing-artifacts bad-plan plan-failed no-planner bad-arguments

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TypeAlias
 
 from attrs import evolve, field, frozen
 
@@ -16,8 +17,19 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import BlockingCalls, Sleep
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tool_parameters import sent_parameters
+from minions.contracts.tool_questions import ToolQuestions
 
-__all__ = ["Effect", "Reads", "Tool", "ToolScope", "ToolSpec", "Toolbox", "Toolset"]
+__all__ = [
+    "Effect",
+    "Reads",
+    "ReportProgress",
+    "StoreBlob",
+    "Tool",
+    "ToolScope",
+    "ToolSpec",
+    "Toolbox",
+    "Toolset",
+]
 
 
 class Effect(StrEnum):
@@ -109,6 +121,11 @@ class ToolSpec:
         return {"type": "function", "function": function}
 
 
+ReportProgress: TypeAlias = Callable[[float, float | None, str | None], None]
+"""Takes how much is done, out of how much (None: unknown), and words for people."""
+StoreBlob: TypeAlias = Callable[[bytes], Awaitable[str]]
+
+
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -142,6 +159,16 @@ class ToolScope:
     """
     agents: AgentCalls | None = None
     """Runs agents by name as part of the run; None: there is no run."""
+    questions: ToolQuestions | None = None
+    """Asks a person; None: there is no run that could wait for an answer."""
+    report_progress: ReportProgress | None = None
+    """Tells whoever follows the run how far the call is; must not be called more than ten times a
+    second. None: nobody listens.
+    """
+    store_blob: StoreBlob | None = None
+    """Stores bytes with the run, such as an image, and returns their SHA-256 in hex; None: there is
+    no run.
+    """
     trace_headers: Mapping[str, str] = field(factory=dict)
     """Headers that join what a server does for the call to the run's trace; empty: it has none."""
 
@@ -180,6 +207,8 @@ class Toolset:
     """Makes the tools, called `prefix__read`, from validated options
     and a prefix; opens no resource.
     """
+    unverified: str | None = None
+    """Why its tools are not known, and what to do; None: they are known."""
 
     def specs_under(self, prefix: str | None) -> tuple[ToolSpec, ...]:
         """The tools as they are named under that prefix; None: the toolset's own name."""

@@ -22,6 +22,7 @@ __all__ = [
     "bad_configuration",
     "bad_values",
     "faults_of",
+    "mcp_faults",
     "price_name_faults",
     "provider_faults",
 ]
@@ -103,6 +104,30 @@ def provider_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
         if isinstance(table, Mapping) and not is_known and "base_url" not in table:
             place = ("providers", str(name))
             yield SettingFault(table=place, order=1, text="'base_url' is missing")
+
+
+_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9-]){0,31}")
+
+
+def mcp_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
+    """Faults of MCP servers: a name that no tool can bear, and more or less than one way to reach
+    them.
+    """
+    servers = content.get("mcp")
+    for name, table in servers.items() if isinstance(servers, Mapping) else ():
+        place = ("mcp", str(name))
+        if not _SERVER_NAME.fullmatch(str(name)):
+            text = "the name has 1 to 32 letters, digits, '-' and single '_'"
+            yield SettingFault(table=place, order=0, text=text)
+        if not isinstance(table, Mapping):
+            continue
+        if ("command" in table) == ("url" in table):
+            text = "it has one of 'command' and 'url'"
+            yield SettingFault(table=place, order=1, text=text)
+        for key, owner in (("env", "command"), ("folder", "command"), ("headers", "url")):
+            if key in table and owner not in table:
+                text = f"'{key}' belongs to servers with '{owner}'"
+                yield SettingFault(table=place, order=2, text=text)
 
 
 def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError:

@@ -23,6 +23,7 @@ from minions.interfaces.setting_faults import (
     bad_configuration,
     bad_values,
     faults_of,
+    mcp_faults,
     price_name_faults,
     provider_faults,
 )
@@ -179,7 +180,11 @@ def _decoded(path: Path, content: Mapping[str, object]) -> Settings:
     from minions.contracts.codec import decode
     from minions.contracts.decoding_faults import decoding_faults
 
-    faults: list[SettingFault] = [*price_name_faults(content), *provider_faults(content)]
+    faults: list[SettingFault] = [
+        *price_name_faults(content),
+        *provider_faults(content),
+        *mcp_faults(content),
+    ]
     try:
         decoded = decode(cast("dict[str, JsonValue]", content), Settings)
     except ValueError as error:

@@ -14,11 +14,13 @@ from minions.contracts.budgets import Budgets
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
 from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.tool_servers import Protocol
 
 __all__ = [
     "BUILT_IN_PROVIDERS",
     "LocalSettings",
     "LogFormat",
+    "McpSettings",
     "PriceSettings",
     "ProviderSettings",
     "Settings",
@@ -99,6 +101,28 @@ class LocalSettings:
     """Threads that compute; None: as many as this process has processors."""
     folders: tuple[str, ...] = ()
     """Folders whose GGUF files recipes may name as `local/PATH.gguf`."""
+
+
+@frozen(kw_only=True)
+class McpSettings:
+    """An MCP server that recipes may name: `[mcp.NAME]`. It has a `command` or a `url`."""
+
+    command: tuple[str, ...] = ()
+    """The program with its arguments."""
+    folder: str | None = None
+    """Where the program starts; None: the folder of the configuration file."""
+    env: Mapping[str, str] = field(factory=dict, repr=False)
+    """Variables of the program: texts, or references to secrets (`env:NAME`, `file:/path`)."""
+    url: str | None = None
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    """Headers of each request: texts, or references to secrets."""
+    protocol: Protocol = Protocol.AUTO
+    tools: tuple[str, ...] = ()
+    """The only tools that are used, as the server calls them; empty: all."""
+    start_timeout_s: _Amount = 30.0
+    """Seconds within which it has to be ready."""
+    max_calls: _Count = 8
+    """Calls at a time; further ones wait."""
 
 
 @frozen(kw_only=True)
@@ -254,6 +278,13 @@ class Settings:
         metadata=_described(
             "The engine of `local/` models: `context_tokens`, `max_concurrency` and `threads`; and "
             "`folders`, whose GGUF files recipes may name.",
+        ),
+    )
+    mcp: Mapping[str, McpSettings] = field(
+        factory=dict,
+        metadata=_described(
+            "MCP servers whose tools recipes may name: `command` or `url`, `env` or `headers`.",
+            "tables [mcp.NAME]",
         ),
     )
     telemetry: TelemetrySettings = field(

@@ -84,5 +84,9 @@ class Catalog:
     """
     find_recipe: FindRecipe | None = None
     """Looks up recipes that steps name; None: among files."""
+    takes_unlocked: bool = False
+    """Whether tools of MCP servers that nobody looked at are a warning instead of an error: for
+    checks alone, since nothing is known of them.
+    """
     strict: bool = False
     """Whether every recipe is checked as if it said `strict: true`."""

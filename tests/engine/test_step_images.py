@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,11 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import RecipeError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.facts import StepStarted
+from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Attachment, Message, message_to_json, user
+from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
 from minions.engine.calls.attached_blobs import store_attachments, with_attachments
+from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
@@ -180,3 +184,51 @@ async def test_a_message_from_the_journal_gets_its_image_back_before_a_call(
     assert asked.messages[1].attachments[0].data == PNG
     assert await with_attachments(journal, asked) is asked
     await journal.aclose()
+
+
+class _Camera(Tool):
+    """Stores an image with the run, and gives what names it."""
+
+    def __init__(self, media_type: str = "image/png") -> None:
+        self.media_type = media_type
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(name="camera", effect=Effect.PURE)
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        assert scope.store_blob is not None
+        digest = await scope.store_blob(PNG)
+        shown = {"media_type": self.media_type, "size": len(PNG), "digest": digest}
+        return {"text": "a dot", "images": [shown]}
+
+
+SHOWS = """
+id: shows
+steps:
+  - {id: shot, tool: camera}
+  - {id: look, goal: What is it?, images: ["{{ shot.images }}"], depends_on: [shot]}
+"""
+
+
+async def show(seen: Seen, camera: _Camera) -> AgentResult[object]:
+    tools = Toolbox([camera])
+    catalog = Catalog(tools={"camera": camera.spec})
+    executor = AgentExecutor(seen.model, extensions=Extensions(tools=tools))
+    return await executor.execute(load_recipe_text(SHOWS, "shows.yaml", catalog))
+
+
+async def test_the_model_sees_an_image_that_a_tool_stored() -> None:
+    """A-135."""
+    seen = Seen()
+    result = await show(seen, _Camera())
+    assert result.error is None
+    assert [(each.media_type, each.data) for each in seen.attached] == [("image/png", PNG)]
+
+
+async def test_what_a_tool_stored_and_is_no_image_is_not_shown() -> None:
+    seen = Seen()
+    result = await show(seen, _Camera("text/html"))
+    assert result.error is not None
+    assert result.error.code == "bad-image"
+    assert seen.prompts == []

@@ -22,6 +22,7 @@ from minions.interfaces.settings import (
     BUILT_IN_PROVIDERS,
     LocalSettings,
     LogFormat,
+    McpSettings,
     PriceSettings,
     ProviderSettings,
     Settings,
@@ -84,6 +85,11 @@ cached_input_per_mtok = 0
 session_usd = 1
 user_tokens_per_day = 1000
 
+[mcp.docs]
+url = "https://docs.example/mcp"
+headers = {Authorization = "env:DOCS"}
+max_calls = 2
+
 [telemetry]
 traces = true
 metrics = false
@@ -135,6 +141,11 @@ READ = Settings(
     prices={
         "mine/m": PriceSettings(input_per_mtok=1.0, output_per_mtok=2.5, cached_input_per_mtok=0.0)
     },
+    mcp={
+        "docs": McpSettings(
+            url="https://docs.example/mcp", headers={"Authorization": "env:DOCS"}, max_calls=2
+        )
+    },
     telemetry=TelemetrySettings(
         traces=True, metrics=False, endpoint="http://127.0.0.1:4318", content=True
     ),
@@ -184,6 +195,7 @@ def test_a_section_of_the_project_does_likewise(here: Path, write: Write) -> Non
     inner = inner.replace("[offline_models", "[tool.minions.offline_models")
     inner = inner.replace("[budgets", "[tool.minions.budgets")
     inner = inner.replace("[local]", "[tool.minions.local]")
+    inner = inner.replace("[mcp.", "[tool.minions.mcp.")
     inner = inner.replace("[telemetry]", "[tool.minions.telemetry]")
     write("pyproject.toml", f"[tool.minions]\n{inner}")
     assert origin_of(here).settings == READ

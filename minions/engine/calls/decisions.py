@@ -28,6 +28,7 @@ from minions.engine.calls.pending_decisions import (
     PendingDecision,
     mismatch,
     pending_decisions,
+    question_key,
     shortened,
 )
 from minions.engine.compile.completion import FINAL_ANSWER
@@ -51,13 +52,17 @@ def calls_in_doubt(
 ) -> tuple[OpenCall, ...]:
     """Calls that nobody may repeat without being asked, and that nobody decided.
 
+    A call that was ended because it waits for an answer is none of them: it asks again.
+
     Args:
         effects: Effects of tools that are not among `tools`, by full name; None: none are known.
     """
     return tuple(
         call
         for call in replay.opened()
-        if call.key not in replay.decisions and not _is_repeatable(tools, effects or {}, call.tool)
+        if call.key not in replay.decisions
+        and not _is_repeatable(tools, effects or {}, call.tool)
+        and not replay.waits_below(question_key(call.key, ""))
     )
 
 

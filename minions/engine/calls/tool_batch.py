@@ -40,6 +40,7 @@ from minions.engine.calls.pending_decisions import (
     needed_approval,
     shortened,
 )
+from minions.engine.calls.questions_of_call import QuestionsOfCall
 from minions.engine.calls.surplus_calls import surplus_calls
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
@@ -337,7 +338,8 @@ class ToolBatch:
     async def _attempted(self, running: ToolCall) -> ToolCall:
         agents = AgentsOfRun(self.view, running.key)
         self._agents[running.key] = agents.executions
-        view = self.view.with_agents(agents)
+        questions = QuestionsOfCall(self.view, running.key)
+        view = self.view.for_call(agents, questions)
 
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
             try:
@@ -348,6 +350,7 @@ class ToolBatch:
             except Exception as error:  # noqa: BLE001  # an application's executor raises anything
                 message = f"The call of '{running.name}' raised {words_of(error)}"
                 outcome = Failure(ToolFailure(code="tool-failed", message=message))
+            questions.check()
             agents.check()  # then it has no outcome: the call is made again on resume
             return outcome
 

@@ -16,13 +16,21 @@ from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorF
 from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
-from minions.contracts.errors import MinionsError, ToolError, near_hint, near_names, words_of
+from minions.contracts.errors import (
+    MinionsError,
+    ToolError,
+    ToolServerError,
+    near_hint,
+    near_names,
+    words_of,
+)
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
-from minions.contracts.schema import SchemaValidator
+from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import Secrets
+from minions.contracts.tool_questions import ToolQuestions
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.services.retry import is_being_cancelled, is_retryable_error
@@ -183,7 +191,7 @@ async def _invoke(
     spec = tool.spec
     timeout_s = spec.timeout_s or context.limits.tool_timeout_s
     deadline = asyncio.timeout(timeout_s)
-    pool, agents = context.blocking, context.agents
+    pool, agents, questions = context.blocking, context.agents, context.questions
     changes = context.change_recorder(call.key)
     scope = ToolScope(
         run_id=context.run_id,
@@ -196,6 +204,9 @@ async def _invoke(
         blocking=_TimedCalls(pool, deadline, timeout_s) if pool is not None else None,
         changes=changes,
         agents=_UntimedAgents(agents, deadline, timeout_s) if agents is not None else None,
+        questions=_UntimedQuestions(questions, deadline, timeout_s) if questions else None,
+        report_progress=context.progress_reporter(call.key, spec.name),
+        store_blob=context.store_blob,
         trace_headers=context.trace_headers,
     )
     try:
@@ -273,6 +284,24 @@ class _UntimedAgents(AgentCalls):
                 self.deadline.reschedule(loop.time() + self.timeout_s)
 
 
+@frozen
+class _UntimedQuestions(ToolQuestions):
+    """Questions of one tool call, whose time is stopped while a person answers."""
+
+    questions: ToolQuestions
+    deadline: asyncio.Timeout
+    timeout_s: float
+
+    async def ask(self, text: str, form: JsonSchema | None = None) -> JsonValue:
+        self.deadline.reschedule(None)
+        try:
+            return await self.questions.ask(text, form)
+        finally:
+            loop = asyncio.get_running_loop()
+            with contextlib.suppress(RuntimeError):  # the call has ended meanwhile
+                self.deadline.reschedule(loop.time() + self.timeout_s)
+
+
 def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
     """The failure of a timeout; the tool may still take effect, so only pure tools are retried."""
     return ToolFailure(
@@ -286,16 +315,17 @@ def _overrun(tool: Tool, timeout_s: float) -> ToolFailure:
 def _raised(tool: Tool, error: BaseException, context: RunContext) -> ToolFailure:
     may_repeat = tool.spec.effect is not Effect.ONCE
     retryable = context.retry.retryable_exceptions if context.retry is not None else None
+    transient = is_retryable_error(error, unless_known=True, retryable=retryable)
     if isinstance(error, MinionsError):
         code, text = error.error_code, error.message
+        transient = isinstance(error, ToolServerError) and error.is_transient
     else:
         code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "tool-failed"
         text = words_of(error)
     return ToolFailure(
         code=code,
         message=f"The tool '{tool.spec.name}' failed: {text}",
-        is_retryable=may_repeat
-        and is_retryable_error(error, unless_known=True, retryable=retryable),
+        is_retryable=may_repeat and transient,
     )
 
 

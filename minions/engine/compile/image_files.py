@@ -1,14 +1,22 @@
-"""The images and files that a step shows to its model, read from the recipe's own folder."""
+"""The images and files that a step shows to its model: from the recipe's own folder, or stored by a
+tool of the run.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.attachments import MOST_IMAGE_BYTES, MOST_IMAGES, attachment_of
+from minions.contracts.attachments import (
+    IMAGE_TYPES,
+    MOST_IMAGE_BYTES,
+    MOST_IMAGES,
+    attachment_of,
+)
 from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Attachment
@@ -16,6 +24,7 @@ from minions.recipe.expressions.template import Template
 
 __all__ = ["read_images"]
 
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 """Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end."""
 
@@ -24,6 +33,7 @@ def read_images(
     templates: Sequence[Template], values: Mapping[str, JsonValue], directory: str | None
 ) -> tuple[Attachment, ...]:
     """The images at the paths that the templates give; a list gives as many, nothing gives none.
+    What a tool stored, `{media_type, digest, size}`, is loaded before the call.
 
     Args:
         directory: The recipe's folder: what a path may name lies beneath it, also where the path
@@ -31,18 +41,34 @@ def read_images(
     Raises:
         StepFailedError: `bad-image`: a file is missing, elsewhere, too large, or no image.
     """
-    paths = [path for template in templates for path in _paths(template.render(values))]
-    if len(paths) > MOST_IMAGES:
-        raise _bad(f"{len(paths)} images are more than the {MOST_IMAGES} that a step may show.")
-    return tuple(_read(path, directory) for path in paths)
+    named = [each for template in templates for each in _named(template.render(values))]
+    if len(named) > MOST_IMAGES:
+        raise _bad(f"{len(named)} images are more than the {MOST_IMAGES} that a step may show.")
+    return tuple(
+        _stored(each) if isinstance(each, Mapping) else _read(each, directory) for each in named
+    )
 
 
-def _paths(value: JsonValue) -> Sequence[str]:
+def _named(value: JsonValue) -> Sequence[str | Mapping[str, JsonValue]]:
     if value is None or value == "":
         return ()
     if isinstance(value, list | tuple):
-        return [path for each in value for path in _paths(each)]
-    return (str(value),)
+        return [path for each in value for path in _named(each)]
+    return (value,) if isinstance(value, Mapping) else (str(value),)
+
+
+def _stored(about: Mapping[str, JsonValue]) -> Attachment:
+    """An image that a tool of the run stored, as its result names it."""
+    kind, digest, size = (about.get(name) for name in ("media_type", "digest", "size"))
+    if not (isinstance(kind, str) and isinstance(digest, str) and isinstance(size, int)):
+        raise _bad("A stored image is {media_type, digest, size}, as a tool's result has it.")
+    if kind not in IMAGE_TYPES or not _DIGEST.fullmatch(digest):
+        raise _bad(f"'{kind:.60}' is not shown to the model: it is no PNG, JPEG, GIF or WebP.")
+    if size > MOST_IMAGE_BYTES:
+        raise _bad(
+            f"An image of {size:,} bytes is larger than {MOST_IMAGE_BYTES // 1_048_576} MiB."
+        )
+    return Attachment(media_type=kind, digest=digest, size=size)
 
 
 def _read(path: str, directory: str | None) -> Attachment:

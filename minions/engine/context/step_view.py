@@ -12,14 +12,15 @@ from minions.contracts.addresses import item_address
 from minions.contracts.agent_calls import AgentCalls
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
-from minions.contracts.events import StepDelta, StepDeltaEvent
+from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
 from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
-from minions.contracts.tools import Tool, Toolbox, ToolSpec
+from minions.contracts.tool_questions import ToolQuestions
+from minions.contracts.tools import ReportProgress, StoreBlob, Tool, Toolbox, ToolSpec
 from minions.contracts.tracing import StepSubject
 from minions.engine.context.call_changes import CallChanges
 from minions.engine.context.iterations import Iteration
@@ -62,6 +63,7 @@ class StepView(RunContext):
         self._border_seed = context.run_id
         self._is_silent = False
         self._agents: AgentCalls | None = None
+        self._questions: ToolQuestions | None = None
 
     def with_tools(self, names: frozenset[str]) -> StepView:
         """The same step, with these tools of the run beside its own."""
@@ -75,10 +77,10 @@ class StepView(RunContext):
         wider._tools = self._tools.plus([tool])  # noqa: SLF001  # a copy of itself
         return wider
 
-    def with_agents(self, agents: AgentCalls) -> StepView:
-        """The same step, for one tool call, which may run these agents."""
+    def for_call(self, agents: AgentCalls, questions: ToolQuestions) -> StepView:
+        """The same step, for one tool call, which may run these agents and ask these questions."""
         wider = copy(self)
-        wider._agents = agents  # noqa: SLF001  # a copy of itself
+        wider._agents, wider._questions = agents, questions  # noqa: SLF001  # a copy of itself
         return wider
 
     def without_deltas(self) -> StepView:
@@ -210,6 +212,39 @@ class StepView(RunContext):
     def agents(self) -> AgentCalls | None:
         """Those of the tool call for which the view was made; None: it was made for none."""
         return self._agents
+
+    @property
+    def questions(self) -> ToolQuestions | None:
+        """Those of the tool call for which the view was made; None: it was made for none."""
+        return self._questions
+
+    def progress_reporter(self, key: str, tool: str) -> ReportProgress | None:
+        """Publishes `tool_progress` events; None: nobody listens."""
+        if not self.context.scope.events.is_watched:
+            return None
+
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            self.context.scope.events.publish(
+                ToolProgress(
+                    run_id=self.run_id,
+                    session_id=self.session_id,
+                    timestamp=self.context.scope.services.clock.now(),
+                    step_id=self._step_id,
+                    address=self.address,
+                    tool=tool,
+                    call=key,
+                    progress=progress,
+                    total=total,
+                    message=message,
+                )
+            )
+
+        return report
+
+    @property
+    def store_blob(self) -> StoreBlob | None:
+        """Stores bytes in the journal."""
+        return self.context.scope.services.journal.put_blob
 
     def refusal(self, tool: ToolSpec) -> str | None:
         """The run's."""

@@ -510,6 +510,16 @@ class Replay:
                 if entry.kind == "tool_call" and entry is self._open_start(entry.key):
                     yield _open_call(entry)
 
+    def waits_below(self, key: str) -> bool:
+        """Whether the newest decision below that key was not made when its execution ended."""
+        found = [
+            entry
+            for (kind, name), entry in self._latest.items()
+            if kind == "decision" and name.startswith(key)
+        ]
+        newest = max(found, key=lambda entry: entry.position, default=None)
+        return newest is not None and newest.state == "waiting"
+
     def begun_call(self, key: str) -> OpenCall | None:
         """The call in doubt with that key; None: it has an end, or was never started."""
         if execution_key(key) not in self._executions:

@@ -45,6 +45,7 @@ _COMMANDS: Final = {
     "migrate": "Turn an instruction in prose into a recipe.",
     "init": "Make a project whose recipe runs without a key.",
     "completion": "Print the script for completion in bash, zsh or fish.",
+    "mcp": "List and lock MCP servers; serve recipes as one.",
     "models": "Pull, list and remove models of this machine; probe those of servers.",
     "doctor": "Check this machine: Python, database, keys, disk, clock.",
     "trust": "Make the configuration of a folder count, until it changes.",

@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.budgets import checked_user
 from minions.interfaces.cli.standard_input import StandardInput
-from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.folder_trust import TRUST_VARIABLE, FolderTrust
 from minions.interfaces.setting_sources import (
     Origin,
     environment,
@@ -23,6 +23,7 @@ from minions.interfaces.setting_sources import (
 from minions.interfaces.settings import LogFormat, Settings
 
 if TYPE_CHECKING:
+    from minions.adapters.tools.mcp.toolsets import McpToolsets
     from minions.contracts.journal import Journal
     from minions.contracts.step_cache import StepCache
     from minions.engine.compile.extensions import Extensions
@@ -85,7 +86,17 @@ class CommandContext:
         """The built-in tools and the operator's own code; `saveState` stores values in memory."""
         from minions.interfaces.wiring.extensions import built_in_extensions, extended
 
-        return extended(built_in_extensions(), self.own_extensions())
+        return extended(built_in_extensions(servers=self.mcp_toolsets()), self.own_extensions())
+
+    def mcp_toolsets(self) -> McpToolsets:
+        """The toolsets of MCP servers; starts none.
+
+        Raises:
+            UsageError: An address or the lock cannot be read.
+        """
+        from minions.interfaces.wiring.mcp import make_mcp_toolsets
+
+        return make_mcp_toolsets(self.settings, self.folder_of, self.environ)
 
     def own_extensions(self) -> Extensions:
         """The operator's own code.
@@ -105,6 +116,7 @@ class CommandContext:
             built_in_recipes,
             built_in_tools,
             built_in_toolsets,
+            joined_toolsets,
         )
         from minions.recipe.catalog import Catalog
 
@@ -112,7 +124,7 @@ class CommandContext:
             return evolve(self.extensions().catalog(), strict=self.settings.strict)
         tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
         return Catalog(
-            toolsets=built_in_toolsets(),
+            toolsets=joined_toolsets(self.mcp_toolsets(), built_in_toolsets()),
             tools=tools,
             recipes=built_in_recipes(),
             strict=self.settings.strict,
@@ -130,11 +142,12 @@ class CommandContext:
 
         return make_cache(self.settings, self.folder_of("db"))
 
-    def runtime(self, *, is_stored: bool = True) -> Runtime:
+    def runtime(self, *, is_stored: bool = True, recipe_folders: tuple[Path, ...] = ()) -> Runtime:
         """The parts that the command's runs share; the caller closes them.
 
         Args:
             is_stored: Whether anything is stored; False: all is in memory, whatever is configured.
+            recipe_folders: The folders of recipes that callers may run; empty: a person named one.
         Raises:
             UsageError: A setting is wrong, or the operator's code cannot be loaded.
         """
@@ -148,6 +161,7 @@ class CommandContext:
             environ=self.environ,
             folder_of=self.folder_of,
             log=make_log(self.settings, tell),
+            recipe_folders=recipe_folders,
             warn=tell,
         )
 
@@ -183,7 +197,9 @@ def command_context(flags: Mapping[str, object]) -> CommandContext:
         if value is not None and value is not False and value != ()  # a 0 was given
     }
     environ = environment()
-    trust = FolderTrust.of(environ, is_given=given.pop("trust", False) is True)
+    if given.pop("trust", False) is True:
+        environ = {**environ, TRUST_VARIABLE: "1"}
+    trust = FolderTrust.of(environ)
     origin = load_settings(
         given, environ, folder=Path.cwd(), user_file=user_settings_file(), trust=trust
     )

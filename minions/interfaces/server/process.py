@@ -17,10 +17,11 @@ import uvicorn
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.interfaces.server.app import App
 from minions.interfaces.server.http.connections import ConnectionLimits, Connections
+from minions.interfaces.server.http.responses import AsgiApp
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.timed_protocol import dropping_late, protocol_of
 
-__all__ = ["bound_socket", "serve"]
+__all__ = ["bound_socket", "serve", "serve_until_signal"]
 
 _BEYOND_GRACE_S: Final = 4.0
 """Seconds that the end may take beyond the runs' grace; then the process exits."""
@@ -82,6 +83,42 @@ async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> i
         async with dropping_late(connections):
             await server.serve(sockets=[listening])
     return 128 + stopper.caught if stopper.caught is not None else 0
+
+
+async def serve_until_signal(
+    app: AsgiApp, sock: socket.socket, options: ServerOptions, stop: asyncio.Event
+) -> None:
+    """Serve another ASGI app, which has no state of its own, until `stop`; then its requests are
+    ended.
+
+    Args:
+        sock: As for `serve`.
+    """
+    connections = Connections(_limits(options))
+    config = uvicorn.Config(
+        app,
+        http=protocol_of(connections),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=int(connections.limits.request_s),
+        timeout_graceful_shutdown=2,
+        backlog=2_048,
+    )
+    server = _Server(config)
+
+    async def end() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    ending = asyncio.create_task(end())
+    with contextlib.closing(_as_tcp(sock)) as listening:
+        async with dropping_late(connections):
+            await server.serve(sockets=[listening])
+    ending.cancel()
 
 
 def _limits(options: ServerOptions) -> ConnectionLimits:

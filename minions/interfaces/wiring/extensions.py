@@ -26,6 +26,7 @@ __all__ = [
     "built_in_tools",
     "built_in_toolsets",
     "extended",
+    "joined_toolsets",
 ]
 
 
@@ -56,23 +57,36 @@ def built_in_recipes() -> Mapping[str, AgentRecipe]:
     return BuiltInRecipes(catalog)
 
 
-def built_in_extensions(state: StateStore | None = None) -> Extensions:
+def built_in_extensions(
+    state: StateStore | None = None, servers: Mapping[str, Toolset] | None = None
+) -> Extensions:
     """The built-in tools, toolsets, recipes and sandboxes; nothing is opened.
 
     Args:
         state: As for `built_in_tools`.
+        servers: Toolsets of MCP servers; None: recipes can name none.
     """
     from minions.engine.compile.extensions import Extensions
     from minions.planning.plan_generator import PlanGenerator
 
     toolsets = built_in_toolsets()
     return Extensions(
-        toolsets=toolsets,
+        toolsets=joined_toolsets(servers, toolsets),
         tools=built_in_tools(state),
         recipes=built_in_recipes(),
         sandboxes=BuiltInSandboxes(),
         planner=PlanGenerator(toolsets),
     )
+
+
+def joined_toolsets(
+    first: Mapping[str, Toolset] | None, second: Mapping[str, Toolset]
+) -> Mapping[str, Toolset]:
+    """Both in one mapping, none of them made; if both have a name, the first counts."""
+    if first is None:
+        return second
+    # A ChainMap may be written to; nobody does.
+    return ChainMap(cast("dict[str, Toolset]", first), cast("dict[str, Toolset]", second))
 
 
 def extended(base: Extensions, own: Extensions) -> Extensions:
@@ -81,7 +95,7 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
 
     kept = tuple(tool for tool in base.tools if tool.spec.name not in own.tools)
     return Extensions(
-        toolsets={**base.toolsets, **own.toolsets} if own.toolsets else base.toolsets,
+        toolsets=joined_toolsets(own.toolsets or None, base.toolsets),
         tools=own.tools.plus(kept),
         links={**base.links, **own.links},
         models={**base.models, **own.models},

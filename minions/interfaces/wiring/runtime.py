@@ -33,6 +33,7 @@ from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
 from minions.interfaces.wiring.extensions import built_in_extensions, extended
 from minions.interfaces.wiring.folder_agents import FolderAgents
+from minions.interfaces.wiring.mcp import make_mcp_toolsets
 from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.interfaces.wiring.prices import make_prices
 from minions.interfaces.wiring.profiles import user_profiles
@@ -219,7 +220,8 @@ def make_runtime(
 
     folder = folder_of("db")
     state = make_state(settings, folder)
-    extensions = extended(built_in_extensions(state), extensions)
+    servers = make_mcp_toolsets(settings, folder_of, environ)
+    extensions = extended(built_in_extensions(state, servers), extensions)
     telemetry = make_telemetry(settings, environ, warn or _warn_of_telemetry)
     tracer = services.tracer if services is not None and services.tracer else telemetry.tracer
     models = Models(
@@ -231,13 +233,16 @@ def make_runtime(
         warn=warn,
         trace_headers=tracer.headers if tracer is not None else None,
     )
-    closers: tuple[Closer, ...] = (models.aclose, state.aclose)
+    closers: tuple[Closer, ...] = (servers.aclose, models.aclose, state.aclose)
     if services is None:
         journal, cache = make_journal(settings, folder), make_cache(settings, folder)
         services = make_services(journal, log, make_prices(settings), cache, warn)
         if not settings.no_store:
             services = attrs.evolve(services, profiles=user_profiles())
-        closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
+        closers = (
+            *(servers.aclose, models.aclose, cache.aclose),
+            *(journal.aclose, state.aclose),
+        )
     services = _with_telemetry(services, telemetry)
     if (close := telemetry.close) is not None:
         closers = (_off_the_loop(close), *closers)

@@ -36,6 +36,7 @@ from minions.recipe.text.schemas import TYPES
 __all__ = [
     "EXPECT",
     "LIMITS",
+    "MCP_SERVER",
     "MODEL",
     "PERMISSIONS",
     "RECIPE",
@@ -268,6 +269,40 @@ MODEL: Final = Table(
             "is another model; default: 60.",
         ),
         *later_keys("tiers"),
+    ),
+)
+
+MCP_SERVER: Final = Table(
+    "an MCP server",
+    (
+        text_key("server", "A server of the operator's configuration: `[mcp.NAME]`."),
+        Key(
+            name="command",
+            description="The recipe's own server: the program with its arguments. It is started "
+            "only where the operator locked it.",
+            types=("array",),
+            shape=TEXTS,
+        ),
+        text_key("url", "The recipe's own server: its address. Asked only where it is locked."),
+        Key(
+            name="tools",
+            description="Names of the tools that the recipe uses; else all that are locked.",
+            types=("array",),
+            shape=TEXTS,
+        ),
+        Key(
+            name="as",
+            description="The tools are named `as__tool`; required for the recipe's own server. "
+            "Else the server's name.",
+            types=("string",),
+            pattern=STEP_PATTERN,
+        ),
+        Key(
+            name="reads",
+            description="Who wrote what its tools give; `untrusted` by default.",
+            types=("string",),
+            choices=("trusted", "untrusted", "private"),
+        ),
     ),
 )
 

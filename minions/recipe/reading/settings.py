@@ -17,12 +17,11 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import SecretRef
-from minions.contracts.tools import Reads, Toolset, ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.tools import check_against_schema
-from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates
+from minions.recipe.drafts import RecipeDraft, read_templates
 from minions.recipe.language import keys
-from minions.recipe.model import LOCAL_MODEL, ExecutionMode, InputSpec, ModelConfig, ToolsetUse
+from minions.recipe.model import LOCAL_MODEL, ExecutionMode, InputSpec, ModelConfig
+from minions.recipe.reading.toolsets import read_tools
 from minions.recipe.text.foreign_words import TYPE_WORDS
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
@@ -32,7 +31,6 @@ from minions.recipe.text.sections import (
     Section,
     check_value,
     is_of_type,
-    later,
     masked,
     read_section,
     suggestion,
@@ -51,7 +49,7 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
         draft.model = read_model(model, catalog, report)
     draft.limits = read_limits(section.node("limits"), report)
     draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
-    _read_tools(draft, catalog, report)
+    read_tools(draft, catalog, report)
     prompts = (section.node("system_prompt"), section.node("goal"))
     templates = [use for node in prompts for use in read_templates(node, report)]
     draft.prompt_templates = (*draft.prompt_templates, *templates)
@@ -402,136 +400,3 @@ def read_limits(
     ) as error:  # the key table checks the same; this catches a difference between the two
         report(section.place.fault("bad-value", error.message))
     return values
-
-
-# --- tools ---------------------------------------------------------------------------------
-
-
-def _read_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
-    reader = _ToolsReader(catalog, report)
-    for node in draft.section.items("tools"):
-        reader.item(node)
-    draft.uses = tuple(reader.uses)
-    draft.tools = ToolNames(
-        specs=reader.specs, prefixes=reader.prefixes, is_complete=reader.is_complete
-    )
-    draft.prompt_templates = tuple(
-        use for node in draft.section.items("tools") for use in read_templates(node, report)
-    )
-
-
-class _ToolsReader:
-    def __init__(self, catalog: Catalog, report: Report) -> None:
-        self._catalog = catalog
-        self._report = report
-        self._validators: dict[str, SchemaValidator] = {}
-        self.uses: list[ToolsetUse] = []
-        self.specs: dict[str, ToolSpec] = dict(catalog.tools)
-        self.prefixes: dict[str, tuple[str, ...]] = {}
-        self.is_complete = True
-
-    def item(self, node: Node) -> None:
-        if isinstance(node, ScalarNode) and isinstance(node.value, str):
-            self._named(node, node.value, None)
-        elif isinstance(node, MappingNode) and len(node.entries) == 1:
-            entry = node.entries[0]
-            self._named(entry.key_node, entry.key, entry.value)
-        else:
-            self._fail(
-                node.place.fault(
-                    "wrong-type",
-                    f"a tool is a name or one name with options, but this is {type_of(node)}",
-                    help="write 'files' or 'files: {root: .}'",
-                )
-            )
-
-    def _fail(self, fault: Fault) -> None:
-        self.is_complete = False
-        self._report(fault)
-
-    def _named(self, node: ScalarNode, name: str, options: Node | None) -> None:
-        toolset = self._catalog.toolsets.get(name)
-        if toolset is not None:
-            self._toolset(node, toolset, options)
-        elif name in self._catalog.tools:
-            if options is not None and to_plain(options) is not None:
-                self._fail(options.place.fault("wrong-type", f"the tool '{name}' has no options"))
-            self.uses.append(ToolsetUse(name=name))
-        elif name == "mcp":
-            self._fail(later(node.place, "mcp"))
-        else:
-            known = (*self._catalog.toolsets, *self._catalog.tools)
-            self._fail(
-                node.place.fault(
-                    "unknown-toolset",
-                    f"unknown toolset or tool '{name:.60}'",
-                    label=suggestion(name, known),
-                    help=f"there are: {', '.join(known) or 'none'}",
-                )
-            )
-
-    def _toolset(self, node: ScalarNode, toolset: Toolset, options: Node | None) -> None:
-        given = self._options(toolset, options)
-        prefix_entry = given.pop("as", None)
-        reads_entry = given.pop("reads", None)
-        reads = self._reads(reads_entry.value) if reads_entry is not None else None
-        prefix = None
-        if prefix_entry is not None:
-            key = Key(name="as", types=("string",), pattern=STEP_PATTERN)
-            if (fault := check_value(prefix_entry.value, key)) is not None:
-                self._fail(fault)
-                return
-            prefix = str(to_plain(prefix_entry.value))
-        self._check_options(node, toolset, given)
-        values = {key: to_plain(entry.value) for key, entry in given.items()}
-        self.uses.append(ToolsetUse(name=toolset.name, options=values, prefix=prefix, reads=reads))
-        self._add_tools(prefix_entry.value if prefix_entry else node, toolset, prefix)
-
-    def _reads(self, node: Node) -> Reads | None:
-        """Where the recipe says that the toolset's text comes from."""
-        choices = tuple(each.value for each in Reads if each is not Reads.UNDECLARED)
-        key = Key(name="reads", types=("string",), choices=choices)
-        if (fault := check_value(node, key)) is not None:
-            self._fail(fault)
-            return None
-        return Reads(str(to_plain(node)))
-
-    def _options(self, toolset: Toolset, options: Node | None) -> dict[str, Entry]:
-        if isinstance(options, MappingNode):
-            return {entry.key: entry for entry in options.entries}
-        if options is not None and to_plain(options) is not None:
-            message = f"options of '{toolset.name}' are a mapping, but this is {type_of(options)}"
-            self._fail(options.place.fault("wrong-type", message))
-        return {}
-
-    def _check_options(
-        self, node: ScalarNode, toolset: Toolset, given: Mapping[str, Entry]
-    ) -> None:
-        required = toolset.options.get("required")
-        for name in required if isinstance(required, list | tuple) else ():
-            if name not in given:
-                message = f"the toolset '{toolset.name}' needs the option '{name}'"
-                self._fail(node.place.fault("missing-key", message))
-        check_against_schema(
-            toolset.options,
-            given,
-            f"the toolset '{toolset.name}'",
-            self._report,
-            self._validators,
-            toolset.name,
-        )
-
-    def _add_tools(self, node: Node, toolset: Toolset, prefix: str | None) -> None:
-        prefix = prefix or toolset.name
-        if prefix in self.prefixes:
-            self._fail(
-                node.place.fault(
-                    "duplicate-tool",
-                    f"two toolsets give tools called '{prefix}__…'",
-                    help="give one of them another prefix with 'as: name'",
-                )
-            )
-            return
-        full = {f"{prefix}__{spec.name}": spec for spec in toolset.specs}
-        self.prefixes[prefix] = tuple(full)
-        self.specs.update({name: attrs.evolve(spec, name=name) for name, spec in full.items()})

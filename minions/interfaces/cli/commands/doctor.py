@@ -79,6 +79,7 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
     yield _tried("extensions", lambda: _extensions(context))
     yield _tried("database", lambda: _database(context))
     yield from _sandboxes()
+    yield from _mcp_servers(context)
     for key in _KEYS:
         state = "set" if context.environ.get(key) else "not set"
         yield Finding(name=key, ok=True, detail=state)
@@ -117,6 +118,30 @@ def _sandboxes() -> Iterator[Finding]:
         if not holds:
             detail = f"does not hold here, so nothing runs in it: {detail}. {sandbox.help}".strip()
         yield Finding(name=f"sandbox {sandbox.name}", ok=holds, detail=detail, is_needed=False)
+
+
+def _mcp_servers(context: CommandContext) -> Iterator[Finding]:
+    """The configured servers; none is started or asked."""
+    from minions.adapters.tools.mcp.toolsets import check_extra
+    from minions.interfaces.cli.commands.mcp_list import listed_servers
+
+    try:
+        found = list(listed_servers(context))
+        if found:
+            check_extra()
+    except MinionsError as error:
+        yield Finding(name="mcp", ok=False, detail=error.message, is_needed=False)
+        return
+    for each in found:
+        count = f"{len(each.tools)} tools" if each.state == "locked" else "`minions mcp lock`"
+        missing = each.program is not None and shutil.which(each.program) is None
+        what = f"; there is no program {each.program}" if missing else ""
+        yield Finding(
+            name=f"mcp {each.name}",
+            ok=each.state == "locked" and not missing,
+            detail=f"{each.state}, {count}{what}",
+            is_needed=False,
+        )
 
 
 def _extensions(context: CommandContext) -> str:

@@ -11,6 +11,7 @@ from minions.contracts.errors import UsageError, did_you_mean
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.setting_sources import ProjectFile
+from minions.interfaces.wiring.mcp import LOCK_NAME, Lock, as_server, read_lock
 from minions.recipe.project_folders import project_file
 
 __all__ = ["command"]
@@ -31,20 +32,26 @@ def command(directory: str, *, show: bool, remove: bool, as_json: bool) -> int:
     trust = FolderTrust()
     if remove:
         was_trusted = trust.remove(path)
+        trust.remove(path.parent / LOCK_NAME)
         tell(f"{path} is not trusted{' any more' if was_trusted else ', and was not before'}.")
         if as_json:
             say(json_text({"file": str(path), "trusted": False}))
         return 0
     file = ProjectFile.read(path)
     file.values(file.keys)  # what is wrong is found now
+    lock, content = read_lock(path.parent / LOCK_NAME)
     if not show:
         trust.add(path, file.content)
+        if content:
+            trust.add(path.parent / LOCK_NAME, content)
     if as_json:
         is_trusted = trust.holds(path, file.content)
         say(json_text({"file": str(path), "trusted": is_trusted, "keys": list(file.keys)}))
         return 0
     say(f"{path} has:" if show else f"Trusted {path}, until it changes. What counts now:")
     for line in _shown(file.keys):
+        say(f"  {line}")
+    for line in _locked(lock):
         say(f"  {line}")
     return 0
 
@@ -61,6 +68,14 @@ def _file(folder: Path) -> Path:
             code="no-configuration",
         )
     return found
+
+
+def _locked(lock: Lock) -> Iterator[str]:
+    """The servers whose tools runs may call, and what is started for recipes."""
+    for name, pinned in lock.servers.items():
+        yield f"{LOCK_NAME} {name}: {', '.join(tool.name for tool in pinned.tools) or 'no tools'}"
+    for own in lock.of_recipes:
+        yield f"{LOCK_NAME} {own.name} (of a recipe): {as_server(own).words}"
 
 
 def _shown(keys: Mapping[str, object]) -> Iterator[str]:

@@ -42,6 +42,7 @@ def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
     context = command_context(flags)
     catalog = evolve(
         context.catalog(),
+        takes_unlocked=True,
         check_model=model_check(context.settings, context.environ, context.folder_of),
     )
     by_file = {name: _faults(name, context, catalog) for name in recipes}

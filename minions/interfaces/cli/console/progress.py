@@ -24,6 +24,7 @@ from minions.contracts.events import (
     StepStarted,
     StepWaiting,
     ToolFinished,
+    ToolProgress,
     ToolStarted,
 )
 from minions.contracts.facts import StepOutcome
@@ -171,6 +172,11 @@ def _facts(event: StepFinished) -> list[str]:
     return facts
 
 
+def _tool_progress(event: ToolProgress) -> str:
+    done = f"{event.progress:g}" + (f" of {event.total:g}" if event.total is not None else "")
+    return f"{event.tool} {done} {event.message or ''}".rstrip()
+
+
 def retry_text(event: AttemptFailed) -> str:
     """Which attempt failed, why, and when the next one follows."""
     code = event.error.get("code")
@@ -251,6 +257,8 @@ class LiveProgress(Progress):
             return
         if isinstance(event, ToolStarted):
             row.doing = event.tool
+        elif isinstance(event, ToolProgress):
+            row.doing = _tool_progress(event)
         elif isinstance(event, ToolFinished):
             row.doing = ""
         elif isinstance(event, AttemptFailed):

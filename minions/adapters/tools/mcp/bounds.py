@@ -1,0 +1,81 @@
+"""How much a server may send: what is more ends its connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from attrs import define, field
+
+__all__ = ["MOST_MESSAGE_BYTES", "Inflow", "count_signs", "too_many_parts", "too_many_values"]
+
+MOST_MESSAGE_BYTES: Final = 8 * 1_048_576
+"""Bytes of one message: a few images in base64."""
+_UNCOUNTED_BYTES: Final = 1_048_576
+"""A message up to here is parsed in some 40 ms, whatever it holds."""
+_MOST_SIGNS: Final = 60_000
+"""Commas and brackets of a longer one: an image in base64 has hardly any."""
+_MOST_PARTS: Final = 500
+"""Contents of one result, or tools of one page: to check each takes 14 µs."""
+_BURST: Final = 2_000
+"""Messages that may come at once."""
+_PER_S: Final = 500.0
+"""Messages a second that may come for long."""
+_MOST_GARBAGE: Final = 20
+"""Lines that are no messages."""
+
+
+@define(eq=False)
+class Inflow:
+    """Counts what a connection receives."""
+
+    clock: Callable[[], float]
+    """Seconds that never go back."""
+    _credit: float = field(default=float(_BURST), init=False)
+    _counted_at: float | None = field(default=None, init=False)
+    _garbage: int = field(default=0, init=False)
+
+    def asked(self) -> None:
+        """A message was sent, which may have an answer."""
+        self._credit = min(_BURST, self._credit + 1)
+
+    def message(self) -> str | None:
+        """Count a message; why it is one too many, None: it is not."""
+        now = self.clock()
+        if self._counted_at is not None:
+            self._credit = min(_BURST, self._credit + (now - self._counted_at) * _PER_S)
+        self._counted_at = now
+        self._credit -= 1
+        if self._credit >= 0:
+            return None
+        return f"sent more than {_BURST:,} messages, and more than {_PER_S:,.0f} a second"
+
+    def garbage(self, line: bytes) -> str | None:
+        """Count a line that is no message; why the connection ends, None: it does not."""
+        self._garbage += 1
+        if self._garbage <= _MOST_GARBAGE:
+            return None
+        return f"wrote what is no message of the protocol to its standard output: {line[:80]!r}"
+
+
+def count_signs(text: bytes) -> int:
+    """How many values a text may hold, at the most."""
+    return sum(map(text.count, (b",", b"{", b"[")))
+
+
+def too_many_values(size: int, signs: int) -> str | None:
+    """Why a message of so many bytes and signs is not parsed, which would hold the event loop;
+    None: it is.
+    """
+    if size <= _UNCOUNTED_BYTES or signs <= _MOST_SIGNS:
+        return None
+    return f"sent a message of more than {size // 1_048_576} MiB with too many values"
+
+
+def too_many_parts(result: Mapping[str, object]) -> str | None:
+    """Why a parsed result is not handed on; None: it is."""
+    for key in ("content", "tools"):
+        parts = result.get(key)
+        if isinstance(parts, list) and len(parts) > _MOST_PARTS:
+            return f"sent a message with more than {_MOST_PARTS} items of '{key}'"
+    return None

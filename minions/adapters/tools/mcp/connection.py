@@ -1,0 +1,227 @@
+"""One connection to a server. A single task of its own enters and leaves what the SDK opens.
+
+The SDK's contexts have to be left by the task that entered them, and calls come from many tasks;
+so the owner task opens the connection, waits for its end, and closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from attrs import define, field
+
+from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.tools.mcp.bounds import Inflow
+from minions.adapters.tools.mcp.elicitation import CallsInFlight
+from minions.adapters.tools.mcp.ending import Ending
+from minions.adapters.tools.mcp.failures import ENDED, FAILED, failed
+from minions.adapters.tools.mcp.http import http_streams
+from minions.adapters.tools.mcp.stdio import ServerProcess, process_streams
+from minions.contracts.errors import ToolServerError, words_of
+from minions.contracts.tool_servers import Protocol, ToolServer
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client._transport import TransportStreams
+
+__all__ = ["Connection", "Reveal"]
+
+Reveal: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Puts the values of secrets in place of the references to them.
+
+Raises:
+    EnvironmentRefusedError: One is missing.
+"""
+_SETTLE_S: Final = 1.0
+_CLOSE_S: Final = 15.0
+"""Seconds for an orderly end; then the owner task is cancelled, which kills the process."""
+
+
+@define(eq=False, kw_only=True)
+class Connection:
+    """A connection from its opening to its end; it is opened once."""
+
+    server: ToolServer
+    reveal: Reveal = field(repr=False)
+    client_version: str
+    clock: Callable[[], float] = time.monotonic
+    calls: CallsInFlight = field(factory=CallsInFlight, init=False)
+    ending: Ending = field(factory=Ending, init=False)
+    """Why it ended, or what it has to end for."""
+    is_stale: bool = field(default=False, init=False)
+    """Whether the server said that its tools are others now."""
+    _ready: asyncio.Future[Client] = field(init=False, repr=False)
+    _owner: asyncio.Task[None] | None = field(default=None, init=False, repr=False)
+
+    async def open(self) -> Client:
+        """Start the owner task, and wait until the server is ready.
+
+        Raises:
+            ToolServerError: It cannot be started or reached, does not speak the protocol, or took
+                too long.
+        """
+        # The SDK takes half a second to load, which must not hold the event loop.
+        await import_in_daemon_thread(import_module, "minions.adapters.tools.mcp.requests")
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        self._owner = loop.create_task(self._own(), name=f"mcp-{self.server.name}")
+        seconds = self.server.start_timeout_s
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(self._ready)
+        except TimeoutError:
+            self.ending.note(FAILED, f"was not ready within {seconds:g} s")
+            await self.close()
+            raise self.failure() from None
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+
+    @property
+    def client(self) -> Client:
+        """The SDK's client, once the connection is open."""
+        return self._ready.result()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls can be sent."""
+        return self._owner is not None and not self.ending.seen.is_set() and self._ready.done()
+
+    def failure(self) -> ToolServerError:
+        """What ended it, as an error; a later call may succeed if it was open before."""
+        what = self.ending.what or "ended its connection"
+        if self.ending.status is not None:
+            what = f"{what} (HTTP {self.ending.status})"
+        code = self.ending.code or ENDED
+        return failed(self.server.name, what, code=code, transient=code == ENDED)
+
+    async def settled(self) -> None:
+        """Wait a moment for the owner task to see why the connection ended."""
+        if self._owner is not None:
+            await asyncio.wait([self._owner], timeout=_SETTLE_S)
+
+    async def close(self) -> None:
+        """End the connection and wait until nothing of it is left."""
+        self.ending.want()
+        owner = self._owner
+        if owner is None or owner.done():
+            return
+        _, late = await asyncio.wait([owner], timeout=_CLOSE_S)
+        if late:
+            owner.cancel()
+            await asyncio.wait([owner])
+
+    async def _own(self) -> None:
+        """Open, wait for the end, close: all of it in this task."""
+        try:
+            async with self._client() as client:
+                self._ready.set_result(client)
+                await self.ending.seen.wait()
+        except BaseException as error:  # the SDK raises nested groups of anything
+            self._note(error)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            self.ending.seen.set()
+            if not self._ready.done():
+                self._ready.set_exception(self.failure())
+                self._ready.exception()  # looked at: the one who waited may be gone
+
+    @contextlib.asynccontextmanager
+    async def _client(self) -> AsyncIterator[Client]:
+        from mcp import Client, Implementation
+
+        client = Client(
+            _Entered(self._streams()),
+            mode=_MODES[self.server.protocol],
+            cache=None,
+            elicitation_callback=self.calls.elicit,
+            message_handler=self._heard,
+            client_info=Implementation(name="minions", version=self.client_version),
+        )
+        entering = asyncio.ensure_future(self.ending.seen.wait())
+        entering.add_done_callback(self._give_up_entering)
+        try:
+            async with client:
+                entering.cancel()
+                yield client
+        finally:
+            entering.cancel()
+
+    def _give_up_entering(self, seen: asyncio.Future[Literal[True]]) -> None:
+        """The end came while the handshake still waits for an answer."""
+        if not seen.cancelled() and self._owner is not None:
+            self._owner.cancel()
+
+    @contextlib.asynccontextmanager
+    async def _streams(self) -> AsyncIterator[TransportStreams]:
+        server, inflow = self.server, Inflow(self.clock)
+        if server.command:
+            process = ServerProcess(
+                server.command,
+                server.folder,
+                self.reveal(server.variables),
+                self.ending,
+                inflow,
+            )
+            async with process_streams(process) as streams:
+                yield streams
+            return
+        headers = self.reveal(server.headers)
+        async with http_streams(f"{server.url}", headers, self.ending, inflow) as streams:
+            yield streams
+
+    async def _heard(self, message: object) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            self.is_stale = True
+
+    def _note(self, error: BaseException) -> None:
+        leading = _leading(error)
+        if self.ending.is_wanted or isinstance(leading, asyncio.CancelledError):
+            return
+        if isinstance(leading, ToolServerError):
+            self.ending.note(leading.error_code, leading.message)
+        elif isinstance(leading, OSError) and self.server.command:
+            self.ending.note(FAILED, f"cannot be started: {leading.strerror or leading}")
+        else:
+            self.ending.note(FAILED, f"cannot be used: {_shortened(words_of(leading))}")
+
+
+_MODES: Final = {
+    Protocol.AUTO: "auto",
+    Protocol.STATELESS: Protocol.STATELESS.value,
+    Protocol.HANDSHAKE: "legacy",
+}
+
+
+class _Entered(AbstractAsyncContextManager["TransportStreams"]):
+    """A transport of the SDK, made of a context manager."""
+
+    def __init__(self, context: AbstractAsyncContextManager[TransportStreams]) -> None:
+        self._context = context
+
+    async def __aenter__(self) -> TransportStreams:
+        return await self._context.__aenter__()
+
+    async def __aexit__(self, *raised: object) -> bool | None:
+        return await self._context.__aexit__(*raised)  # type: ignore[arg-type]  # as it is given
+
+
+def _leading(error: BaseException) -> BaseException:
+    """The error that a nest of groups is about: the first that is no cancellation."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    found = [_leading(each) for each in error.exceptions]
+    return next((each for each in found if not isinstance(each, asyncio.CancelledError)), found[0])
+
+
+def _shortened(text: str, most: int = 300) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

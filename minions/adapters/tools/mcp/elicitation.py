@@ -1,0 +1,134 @@
+"""Questions that a server asks a person in the middle of a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+from attrs import define, field
+
+from minions.contracts.errors import ToolError, words_of
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema, check_schema
+from minions.contracts.tool_questions import ToolQuestions
+
+if TYPE_CHECKING:
+    from mcp.client.context import ClientRequestContext
+    from mcp_types import ElicitRequestParams, ElicitResult, ErrorData
+
+__all__ = ["CallInFlight", "CallsInFlight"]
+
+_MOST_TEXT: Final = 4_000
+"""Characters of a question."""
+
+
+@define(eq=False)
+class CallInFlight:
+    """One call that waits for its result, in the task that made it."""
+
+    questions: ToolQuestions | None
+    """Asks a person; None: there is nobody to ask."""
+    _task: asyncio.Task[object] | None = field(factory=asyncio.current_task, init=False)
+    why: Exception | None = field(default=None, init=False)
+    """Why it ends before its result: there is no answer yet, or there will be none."""
+
+    def stop(self, error: Exception) -> None:
+        """End the call."""
+        if self.why is None:
+            self.why = error
+            if self._task is not None and self._task is not asyncio.current_task():
+                self._task.cancel()
+
+    def was_stopped(self) -> bool:
+        """Whether the cancellation of its task was `stop`, and nobody else wants the task to
+        end.
+        """
+        return self.why is not None and self._task is not None and self._task.uncancel() == 0
+
+    async def answer(self, text: str, form: JsonSchema) -> JsonValue:
+        """What a person answers.
+
+        Raises:
+            ToolError: There is no answer; the call has ended.
+        """
+        try:
+            check_schema(form)
+            if self.questions is None:
+                raise ToolError("Nobody can be asked here.", code="no-person")
+            return await self.questions.ask(text[:_MOST_TEXT], form)
+        except Exception as error:
+            self.stop(error)
+            raise
+
+
+@define(eq=False)
+class CallsInFlight:
+    """The calls of a connection, one of which a question belongs to."""
+
+    _calls: list[CallInFlight] = field(factory=list, init=False)
+
+    @contextmanager
+    def one_more(self, questions: ToolQuestions | None) -> Iterator[CallInFlight]:
+        """A call, from its beginning to its end."""
+        call = CallInFlight(questions)
+        self._calls.append(call)
+        try:
+            yield call
+        finally:
+            self._calls.remove(call)
+
+    async def elicit(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData:
+        """Answer a question of the server. It does not say which call it belongs to."""
+        from mcp_types import INVALID_REQUEST, ErrorData
+
+        if len(self._calls) != 1:
+            error = ToolError(
+                f"The server asks a person while {len(self._calls)} calls are in flight, and "
+                "does not say for which. Set `max_calls = 1` for it.",
+                code="mcp-unknown-asker",
+            )
+            for call in self._calls:
+                call.stop(error)
+            return ErrorData(code=INVALID_REQUEST, message="Which call asks is not known.")
+        return await elicited(self._calls[0], params)
+
+
+async def elicited(call: CallInFlight, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+    """The answer to a question of that call, as the protocol has it."""
+    from mcp_types import INVALID_PARAMS, ElicitResult, ErrorData
+
+    form = getattr(params, "requested_schema", None)
+    if not isinstance(form, dict):
+        call.stop(
+            ToolError(
+                "The server wants a person to open a page in a browser, which is not supported.",
+                code="mcp-page-asked",
+            )
+        )
+        return ErrorData(code=INVALID_PARAMS, message="Only forms can be asked.")
+    try:
+        value = await call.answer(params.message, cast("JsonSchema", form))
+    except Exception as error:  # noqa: BLE001  # the call reports it; the server is told that much
+        return ErrorData(code=INVALID_PARAMS, message=words_of(error)[:200])
+    if not isinstance(value, dict):
+        return ElicitResult(action="decline")
+    # What the person leaves out is what the form proposes.
+    content = cast("_Content", {**_defaults(form), **cast("dict[str, JsonValue]", value)})
+    return ElicitResult(action="accept", content=content)
+
+
+_Content: TypeAlias = "dict[str, str | int | float | bool | list[str] | None]"
+
+
+def _defaults(form: JsonSchema) -> dict[str, JsonValue]:
+    properties = form.get("properties")
+    fields = properties.items() if isinstance(properties, Mapping) else ()
+    return {
+        name: each["default"]
+        for name, each in fields
+        if isinstance(each, Mapping) and "default" in each
+    }

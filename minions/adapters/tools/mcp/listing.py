@@ -1,0 +1,171 @@
+"""The tools that a server lists, checked: names, sizes and schemas are a stranger's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from minions.adapters.tools.mcp.failures import failed
+from minions.contracts.errors import SchemaError, UsageError, did_you_mean
+from minions.contracts.hidden_characters import shown_text
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.schema import JsonSchema, check_schema
+from minions.contracts.tool_servers import PinnedTool, ToolServer
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import Tool as ListedTool
+
+__all__ = ["as_pinned", "changes_of", "listed_tools", "pinned_tools"]
+
+_MOST_TOOLS: Final = 500
+_MOST_PAGES: Final = 50
+_MOST_NAME: Final = 64
+"""Characters of `server__tool`: the limit of providers."""
+_MOST_DESCRIPTION: Final = 10_000
+"""Characters of a description: every one is paid for with every call of a model."""
+_MOST_SCHEMA: Final = 100_000
+"""Characters of a schema as JSON."""
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+async def listed_tools(server: ToolServer, client: Client) -> Sequence[ListedTool]:
+    """All tools that the server lists, of every page.
+
+    Raises:
+        ToolServerError: There are too many.
+    """
+    from mcp_types import PaginatedRequestParams
+
+    found: list[ListedTool] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
+        page = await client.session.list_tools(params=params)
+        found += page.tools
+        cursor = page.next_cursor
+        if len(found) > _MOST_TOOLS:
+            break
+        if cursor is None:
+            return found
+    raise failed(server.name, f"lists more than {_MOST_TOOLS} tools, or does not end its list")
+
+
+def pinned_tools(server: ToolServer, listed: Iterable[ListedTool]) -> tuple[PinnedTool, ...]:
+    """The tools of the server that are used, as they are now.
+
+    Raises:
+        UsageError: `mcp-bad-tools`: names, schemas or sizes are not taken; each fault is told.
+    """
+    by_name = {tool.name: tool for tool in listed}
+    missing = [name for name in server.only if name not in by_name]
+    faults = [f"there is no tool '{name}'.{did_you_mean(name, by_name)}" for name in missing]
+    tools: list[PinnedTool] = []
+    for name, tool in by_name.items():
+        if server.only and name not in server.only:
+            continue
+        pinned = as_pinned(tool)
+        faults += _faults(server.name, pinned)
+        tools.append(pinned)
+    faults += _collisions(tools)
+    if faults:
+        lines = "".join(f"\n  {shown_text(fault)}" for fault in faults)
+        raise UsageError(
+            f"Tools of the MCP server '{server.name}' cannot be used:{lines}\nName the tools that "
+            f"you want in `tools` of [mcp.{server.name}].",
+            code="mcp-bad-tools",
+        )
+    return tuple(sorted(tools, key=lambda tool: tool.name))
+
+
+def as_pinned(tool: ListedTool) -> PinnedTool:
+    """A listed tool as it is compared and kept."""
+    hints = tool.annotations
+    return PinnedTool(
+        name=tool.name,
+        shown_as=_UNFIT.sub("_", tool.name),
+        description=shown_text(tool.description or tool.title or ""),
+        parameters=tool.input_schema,
+        output=tool.output_schema,
+        is_read_only=bool(hints and hints.read_only_hint),
+        is_idempotent=bool(hints and hints.idempotent_hint),
+    )
+
+
+def _faults(server: str, tool: PinnedTool) -> Iterator[str]:
+    name = tool.name[:100]
+    if not tool.shown_as or len(f"{server}__{tool.shown_as}") > _MOST_NAME:
+        yield f"'{name}': `{server}__{tool.shown_as[:100]}` is longer than {_MOST_NAME} characters"
+    if len(tool.description) > _MOST_DESCRIPTION:
+        yield f"'{name}': its description has more than {_MOST_DESCRIPTION:,} characters"
+    for what, schema in (("parameters", tool.parameters), ("results", tool.output)):
+        if schema is not None and (fault := _fault_of(schema)) is not None:
+            yield f"'{name}': the schema of its {what} is not taken: {fault}"
+
+
+def _fault_of(schema: JsonSchema) -> str | None:
+    if len(dumps(dict(schema))) > _MOST_SCHEMA:
+        return f"it has more than {_MOST_SCHEMA:,} characters"
+    if schema.get("type") != "object":
+        return "it is not of the type object"
+    try:
+        check_schema(schema)
+    except SchemaError as error:
+        return error.message
+    return None
+
+
+def _collisions(tools: Sequence[PinnedTool]) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for tool in tools:
+        other = seen.setdefault(tool.shown_as, tool.name)
+        if other != tool.name:
+            yield f"'{other[:100]}' and '{tool.name[:100]}' would both be called '{tool.shown_as}'"
+
+
+def changes_of(pinned: PinnedTool, now: PinnedTool | None) -> str | None:
+    """What changed since somebody looked at the tool, as lines of a diff; None: nothing."""
+    if now is None:
+        return "- the tool is not there any more"
+    if now == pinned:
+        return None
+    before, after = pinned.to_json(), now.to_json()
+    lines = [
+        line
+        for key in before
+        if before[key] != after[key]
+        for line in _diff(key, before[key], after[key])
+    ]
+    return "\n".join(lines)
+
+
+_MOST_LINES: Final = 40
+_MOST_COMPARED: Final = 300
+"""Lines of which a diff is made: it takes time in proportion to their square."""
+_MOST_LINE: Final = 300
+
+
+def _diff(key: str, before: JsonValue, after: JsonValue) -> Iterator[str]:
+    import difflib
+
+    old, new = _lines(before)[:_MOST_COMPARED], _lines(after)[:_MOST_COMPARED]
+    found = difflib.unified_diff(old, new, lineterm="", n=0)
+    shown = [line for line in found if not line.startswith(("---", "+++", "@@"))]
+    yield f"  {key}:"
+    if not shown:
+        yield f"  … differs after the first {_MOST_COMPARED} lines"
+    for line in shown[:_MOST_LINES]:
+        yield f"  {line}"
+    if len(shown) > _MOST_LINES:
+        yield f"  … {len(shown) - _MOST_LINES} more lines"
+
+
+def _lines(value: JsonValue) -> list[str]:
+    import json
+
+    if isinstance(value, str):
+        lines = value.splitlines()
+    else:
+        lines = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).splitlines()
+    return [line[:_MOST_LINE] for line in lines]

@@ -1,0 +1,306 @@
+"""A server as its tools see it: started at the first call, shared, verified, started again.
+
+A server that fails again and again rests for a while, so that a run does not spend its time on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from attrs import define, field, frozen
+
+from minions.adapters.tools.mcp.connection import Connection, Reveal
+from minions.adapters.tools.mcp.failures import (
+    BAD_RESULT,
+    CHANGED,
+    ENDED,
+    FAILED,
+    REFUSED,
+    failed,
+)
+from minions.adapters.tools.mcp.listing import as_pinned, changes_of, listed_tools
+from minions.contracts.errors import ToolError, ToolServerError, words_of
+from minions.contracts.hidden_characters import shown_text
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tool_servers import PinnedServer, PinnedTool, ToolServer
+from minions.contracts.tools import ReportProgress, ToolScope
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as ListedTool
+
+    from minions.adapters.tools.mcp.elicitation import CallInFlight
+
+__all__ = ["McpServer", "ServerParts"]
+
+_MOST_FAILURES: Final = 3
+"""Connections in a row that failed or broke; then there is none for `_REST_S`."""
+_REST_S: Final = 30.0
+_MOST_WORDS: Final = 1_000
+_PROGRESS_S: Final = 0.1
+"""Seconds between two reports of progress of one call."""
+
+
+@frozen(kw_only=True)
+class ServerParts:
+    """What servers need of the process."""
+
+    reveal: Reveal
+    client_version: str
+    clock: Callable[[], float] = time.monotonic
+
+
+@define(eq=False)
+class _Slot:
+    """The connection within one event loop."""
+
+    calls: asyncio.Semaphore
+    lock: asyncio.Lock = field(factory=asyncio.Lock)
+    connection: Connection | None = None
+    """Its tools were compared."""
+    opening: Connection | None = None
+    changes: Mapping[str, str] = field(factory=dict)
+    """What changed in each tool that is not as it was, by its name."""
+    failures: int = 0
+    failed_at: float = 0.0
+    failure: ToolServerError | None = None
+
+
+class McpServer:
+    """One server. Its connection belongs to the event loop of whoever calls first."""
+
+    def __init__(self, server: ToolServer, pinned: PinnedServer, parts: ServerParts) -> None:
+        """Nothing is started yet."""
+        self.server = server
+        self._pinned = {tool.name: tool for tool in pinned.tools}
+        self._parts = parts
+        self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Slot] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def list_tools(self) -> Sequence[ListedTool]:
+        """All tools as the server lists them now; whether they changed is not looked at.
+
+        Raises:
+            ToolServerError: It cannot be asked.
+        """
+        connection = self._new_connection()
+        try:
+            await connection.open()
+            return await self._listed(connection)
+        finally:
+            await connection.close()
+
+    async def call(
+        self, tool: PinnedTool, arguments: Mapping[str, JsonValue], scope: ToolScope
+    ) -> CallToolResult:
+        """Call the tool; cancelled, the server is told so.
+
+        Raises:
+            ToolError: The arguments are refused, or a person's answer is missing.
+            ToolServerError: The server is gone, hangs, floods, or the tool is another one now.
+        """
+        slot = self._slot()
+        async with slot.calls:
+            connection = await self._open(slot)
+            if (change := slot.changes.get(tool.name)) is not None:
+                raise self._changed(tool, change)
+            with connection.calls.one_more(scope.questions) as call:
+                result = await self._ended(connection, call, tool, arguments, scope)
+            slot.failures = 0
+            return result
+
+    async def aclose(self) -> None:
+        """End the connection of this event loop, and its process."""
+        slot = self._slots.pop(asyncio.get_running_loop(), None)
+        for connection in (slot.opening, slot.connection) if slot is not None else ():
+            if connection is not None:
+                await connection.close()
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def _slot(self) -> _Slot:
+        loop = asyncio.get_running_loop()
+        slot = self._slots.get(loop)
+        if slot is None:
+            slot = self._slots[loop] = _Slot(asyncio.Semaphore(self.server.max_calls))
+        return slot
+
+    async def _open(self, slot: _Slot) -> Connection:
+        """The open connection whose tools were compared; opened now if there is none."""
+        found = slot.connection
+        if found is not None and found.is_open and not found.is_stale:
+            return found
+        async with slot.lock:
+            found = slot.connection
+            if found is not None and found.is_open:
+                if found.is_stale:
+                    found.is_stale = False
+                    await self._compare(slot, found)
+                return found
+            self._refuse_while_resting(slot)
+            slot.opening = connection = self._new_connection()
+            try:
+                await connection.open()
+                await self._compare(slot, connection)
+            except ToolServerError as error:
+                self._count(slot, error)
+                await connection.close()
+                raise
+            except BaseException:
+                await connection.close()
+                raise
+            finally:
+                slot.opening = None
+            slot.connection = connection  # not before its tools were compared
+            return connection
+
+    def _new_connection(self) -> Connection:
+        return Connection(
+            server=self.server,
+            reveal=self._parts.reveal,
+            client_version=self._parts.client_version,
+            clock=self._parts.clock,
+        )
+
+    async def _compare(self, slot: _Slot, connection: Connection) -> None:
+        now = {tool.name: as_pinned(tool) for tool in await self._listed(connection)}
+        found = ((name, changes_of(tool, now.get(name))) for name, tool in self._pinned.items())
+        slot.changes = {name: change for name, change in found if change is not None}
+
+    async def _listed(self, connection: Connection) -> Sequence[ListedTool]:
+        seconds = self.server.start_timeout_s
+        try:
+            async with asyncio.timeout(seconds):
+                return await listed_tools(self.server, connection.client)
+        except TimeoutError:
+            connection.ending.note(FAILED, f"did not list its tools within {seconds:g} s")
+            raise connection.failure() from None
+        except ToolServerError:
+            raise
+        except Exception as error:
+            raise await self._failure(connection, error) from error
+
+    def _refuse_while_resting(self, slot: _Slot) -> None:
+        if slot.failure is None or slot.failures < _MOST_FAILURES:
+            return
+        if self._parts.clock() - slot.failed_at < _REST_S:
+            raise ToolServerError(
+                f"{slot.failure.message} That was the {slot.failures}th time in a row; it is tried "
+                f"again after {_REST_S:g} s.",
+                code=slot.failure.error_code,
+            )
+
+    def _count(self, slot: _Slot, failure: ToolServerError) -> None:
+        slot.failures += 1
+        slot.failed_at, slot.failure = self._parts.clock(), failure
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    async def _ended(
+        self,
+        connection: Connection,
+        call: CallInFlight,
+        tool: PinnedTool,
+        arguments: Mapping[str, JsonValue],
+        scope: ToolScope,
+    ) -> CallToolResult:
+        """The result of the request, or why there is none."""
+        from minions.adapters.tools.mcp.requests import call_tool
+
+        progress = _Progress(scope.report_progress) if scope.report_progress else None
+        session, name = connection.client.session, self.server.name
+        try:
+            return await call_tool(
+                session, name, tool.name, arguments, call, progress, scope.trace_headers
+            )
+        except asyncio.CancelledError:
+            if call.why is None or not call.was_stopped():
+                raise
+            raise call.why from None
+        except (ToolError, ToolServerError) as error:
+            raise call.why or error from error
+        except Exception as error:
+            failure = await self._failure(connection, error)
+            if isinstance(failure, ToolServerError) and not connection.is_open:
+                self._count(self._slot(), failure)
+            raise failure from error
+        finally:
+            if progress is not None:
+                progress.close()
+
+    async def _failure(
+        self, connection: Connection, error: Exception
+    ) -> ToolServerError | ToolError:
+        """What an error of the SDK means."""
+        from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS
+
+        name = self.server.name
+        if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+            await connection.settled()
+        if connection.ending.what is not None:
+            return connection.failure()
+        if not isinstance(error, MCPError):
+            words = _told(words_of(error))
+            if type(error).__name__ == "ValidationError":
+                return failed(name, f"sent what is not the protocol's: {words}", code=BAD_RESULT)
+            connection.ending.note(ENDED, f"cannot be used any more: {words}")
+            return connection.failure()
+        if error.code == CONNECTION_CLOSED:
+            connection.ending.note(ENDED, "ended its connection")
+            return connection.failure()
+        if error.code == INVALID_PARAMS:
+            return ToolError(f"The MCP server '{name}' says: {_told(error.message)}", code=REFUSED)
+        if error.message == "Session terminated":
+            connection.ending.note(ENDED, "knows nothing of its session any more")
+            return connection.failure()
+        return failed(name, f"refused: {_told(error.message)} ({error.code})", code=REFUSED)
+
+    def _changed(self, tool: PinnedTool, change: str) -> ToolServerError:
+        name = self.server.name
+        return ToolServerError(
+            f"The tool '{tool.name}' of the MCP server '{name}' is not as it was when it was "
+            f"locked:\n{change}\nIt was not called. If you want it as it is now, say so: "
+            f"`minions mcp lock {name}`.",
+            code=CHANGED,
+        )
+
+
+@define(eq=False)
+class _Progress:
+    """Hands on the progress of a call, not more often than people can see; the newest is never
+    left out.
+    """
+
+    report: ReportProgress
+    _newest: tuple[float, float | None, str | None] | None = field(default=None, init=False)
+    """What was not handed on yet."""
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    """Runs while nothing is handed on."""
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        self._newest = progress, total, shown_text(message[:200]) if message else None
+        if self._timer is None:
+            self._tell()
+
+    def _tell(self) -> None:
+        newest, self._newest, self._timer = self._newest, None, None
+        if newest is not None:
+            self._timer = asyncio.get_running_loop().call_later(_PROGRESS_S, self._tell)
+            self.report(*newest)
+
+    def close(self) -> None:
+        """Hand on what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._newest is not None:
+            self.report(*self._newest)
+
+
+def _told(text: str) -> str:
+    return shown_text(text[:_MOST_WORDS])

@@ -1,0 +1,207 @@
+"""Toolsets of MCP servers: what the lock says of a server, and tools that call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from attrs import field, frozen
+
+from minions.adapters.tools.mcp.failures import NO_EXTRA, NOT_LOCKED
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tool_servers import (
+    OWN_SERVER,
+    SERVER,
+    PinnedServer,
+    PinnedTool,
+    ToolServer,
+)
+from minions.contracts.tools import Reads, Tool, ToolScope, Toolset, ToolSpec
+
+if TYPE_CHECKING:  # checking a recipe needs no event loop
+    from minions.adapters.tools.mcp.results import ResultReader
+    from minions.adapters.tools.mcp.server import McpServer, ServerParts
+
+__all__ = ["LockedServer", "McpToolsets", "check_extra"]
+
+_OPTIONS: Final[Mapping[str, JsonValue]] = {
+    "type": "object",
+    "properties": {
+        "tools": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Names of its tools that are there; else all that are locked.",
+        }
+    },
+    "additionalProperties": False,
+}
+
+
+@frozen(kw_only=True)
+class LockedServer:
+    """A server, and what somebody saw of it."""
+
+    server: ToolServer
+    pinned: PinnedServer | None
+    """None: nobody looked at it."""
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether it is reached as when somebody looked at it."""
+        return self.pinned is not None and self.pinned.fingerprint == self.server.fingerprint
+
+
+class McpToolsets(Mapping[str, Toolset]):
+    """The toolsets of servers by name: `mcp.NAME` of configured ones, `mcp:DIGEST` of those that
+    recipes bring along. Servers are started by calls, and shared by all runs.
+    """
+
+    def __init__(
+        self,
+        configured: Mapping[str, LockedServer],
+        own: Mapping[str, LockedServer],
+        parts: Callable[[], ServerParts],
+        problem: str | None = None,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            configured: By name.
+            own: By fingerprint, the servers of recipes that somebody looked at.
+            problem: Why the lock does not count, for messages; None: it does.
+        """
+        self._locked = {f"{SERVER}{name}": each for name, each in configured.items()}
+        self._locked |= {f"{OWN_SERVER}{digest}": each for digest, each in own.items()}
+        self._parts = parts
+        self._problem = problem
+        self._toolsets: dict[str, Toolset] = {}
+        self._servers: dict[str, McpServer] = {}
+
+    def __getitem__(self, name: str) -> Toolset:
+        if name not in self._toolsets:
+            found = self._locked.get(name)
+            if found is None and not name.startswith(OWN_SERVER):
+                raise KeyError(name)
+            self._toolsets[name] = self._toolset(name, found)
+        return self._toolsets[name]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (name in self._locked or name.startswith(OWN_SERVER))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._locked)
+
+    def __len__(self) -> int:
+        return len(self._locked)
+
+    async def aclose(self) -> None:
+        """End all servers of this event loop."""
+        for server in self._servers.values():
+            await server.aclose()
+
+    def _toolset(self, name: str, found: LockedServer | None) -> Toolset:
+        if found is None or found.pinned is None or not found.is_locked:
+            return _unlocked(name, found, self._problem)
+        server, pinned = found.server, found.pinned
+        tools = {tool.shown_as: tool for tool in pinned.tools}
+
+        def open_(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
+            only = options.get("tools")
+            names = frozenset(map(str, only)) if isinstance(only, list | tuple) else None
+            from minions.adapters.tools.mcp.results import ResultReader
+            from minions.adapters.tools.mcp.server import McpServer
+
+            check_extra()
+            shared = self._servers.get(name)
+            if shared is None:
+                shared = self._servers[name] = McpServer(server, pinned, self._parts())
+            return [
+                _McpTool(_spec(tool, prefix), tool, shared, ResultReader(server.name, tool))
+                for shown_as, tool in tools.items()
+                if names is None or shown_as in names or tool.name in names
+            ]
+
+        return Toolset(
+            name=name,
+            description=f"Tools of the MCP server '{server.name}'.",
+            options=_OPTIONS,
+            specs=tuple(_spec(tool, None) for tool in pinned.tools),
+            open=open_,
+        )
+
+
+def check_extra() -> None:
+    """Check that the SDK is there, before a run begins.
+
+    Raises:
+        EnvironmentRefusedError: `missing-extra`.
+    """
+    import importlib.util
+
+    if importlib.util.find_spec("mcp") is None:
+        raise EnvironmentRefusedError(
+            "MCP servers need the package 'mcp', which is not installed. Install the extra: "
+            "pip install 'minions-engine[mcp]'.",
+            code=NO_EXTRA,
+        )
+
+
+def _spec(tool: PinnedTool, prefix: str | None) -> ToolSpec:
+    return ToolSpec(
+        name=tool.shown_as if prefix is None else f"{prefix}__{tool.shown_as}",
+        description=tool.description,
+        parameters=tool.parameters,
+        effect=tool.effect,
+        reads=Reads.UNTRUSTED,
+        success_key=False,  # the protocol has a way of its own to say so
+    )
+
+
+def _unlocked(name: str, found: LockedServer | None, problem: str | None) -> Toolset:
+    """A toolset whose tools are not known: it opens nothing."""
+    who = found.server.name if found is not None else None
+    what = f"The MCP server '{who}'" if who else "The recipe's own MCP server"
+    how = f"minions mcp lock {who}" if who else "minions mcp lock RECIPE"
+    why = "is reached in another way than when it was locked"
+    if found is None or found.pinned is None:
+        why = "was not looked at yet"
+    words = f"{what} {why}. Look at its tools: `{how}`."
+    if problem is not None:
+        words = f"{what} is not locked: {problem}."
+
+    def refuse(_options: Mapping[str, JsonValue], _prefix: str) -> Sequence[Tool]:
+        raise UsageError(words, code=NOT_LOCKED)
+
+    return Toolset(
+        name=name,
+        description=what,
+        options=_OPTIONS,
+        specs=(),
+        open=refuse,
+        unverified=words,
+    )
+
+
+@frozen
+class _McpTool(Tool):
+    """A tool of a server."""
+
+    _spec: ToolSpec
+    tool: PinnedTool
+    server: McpServer = field(repr=False)
+    reader: ResultReader = field(repr=False)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec
+
+    async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
+        """What the server gives.
+
+        Raises:
+            ToolError: The tool, or the server, says what is wrong with the call.
+            ToolServerError: The server failed.
+        """
+        result = await self.server.call(self.tool, arguments, scope)
+        return await self.reader.value_of(result, scope)

@@ -1,0 +1,254 @@
+"""`minions mcp lock`: looks at the tools of servers; what is seen is what runs may call."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import click
+from attrs import evolve, frozen
+
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    MinionsError,
+    NotFoundError,
+    UsageError,
+    did_you_mean,
+    near_names,
+)
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tool_servers import PinnedServer, PinnedTool, ToolServer
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import CommandContext, command_context, output_options
+from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.wiring.mcp import (
+    Lock,
+    OwnServer,
+    configured_servers,
+    lock_path,
+    read_lock,
+    server_parts,
+    with_own,
+    write_lock,
+)
+
+__all__ = ["lock"]
+
+
+@frozen(kw_only=True)
+class _Candidate:
+    """A server that is to be looked at."""
+
+    server: ToolServer
+    before: PinnedServer | None
+    """How it was when it was locked before; None: it was not."""
+    is_of_recipe: bool = False
+
+
+@click.command("lock")
+@click.argument("names", nargs=-1, metavar="[NAME|RECIPE.yaml]…")
+@click.option("--check", is_flag=True, help="Only compare; exit code 1 if anything changed.")
+@click.option("--yes", is_flag=True, help="Start the servers of recipes without asking.")
+@output_options
+def lock(names: tuple[str, ...], *, check: bool, yes: bool, **flags: object) -> int:
+    """Start servers, look at their tools, and let runs call them as they are now.
+
+    NAME is a server of the configuration, RECIPE.yaml a recipe with a server of its own; without
+    any, all of the configuration. Names, descriptions, schemas and hints are written to
+    mcp.lock.json beside the configuration. A tool that differs later is not called.
+    """
+    context = command_context(flags)
+    _check_extra()
+    path = lock_path(context.folder_of)
+    known, _ = read_lock(path)
+    wanted = _wanted(names, context, known)
+    if not yes:
+        _ask_about([each.server for each in wanted if each.is_of_recipe])
+    seen = asyncio.run(_look_at(wanted))
+    report = [_report(each, now) for each, now in zip(wanted, seen, strict=True)]
+    failed = [each for each in seen if isinstance(each, MinionsError)]
+    if not check:
+        _store(path, _changed(known, wanted, seen))
+    _print(report, path, context, is_check=check)
+    if failed:
+        return 4 if isinstance(failed[0], EnvironmentRefusedError) else 1
+    return 1 if check and any(each["changes"] for each in report) else 0
+
+
+def _check_extra() -> None:
+    from minions.adapters.tools.mcp.toolsets import check_extra
+
+    check_extra()
+
+
+def _wanted(names: Sequence[str], context: CommandContext, known: Lock) -> list[_Candidate]:
+    """The servers of these names and recipes.
+
+    Raises:
+        NotFoundError: There is no such server or file.
+    """
+    servers = configured_servers(context.settings, context.folder_of)
+    found: list[_Candidate] = []
+    for name in names or servers:
+        if name in servers:
+            found.append(_Candidate(server=servers[name], before=known.servers.get(name)))
+        elif Path(name).suffix in (".yaml", ".yml", ".json"):
+            found += _of_recipe(Path(name), known)
+        else:
+            raise NotFoundError(
+                f"There is no MCP server '{name}'.{did_you_mean(name, servers)} Configured are: "
+                f"{', '.join(servers) or 'none'}.",
+                code="mcp-unknown-server",
+                suggestions=near_names(name, servers),
+            )
+    if not found:
+        raise UsageError(
+            "There is no MCP server to look at: the configuration has no table [mcp.NAME].",
+            code="mcp-unknown-server",
+        )
+    return found
+
+
+def _of_recipe(path: Path, known: Lock) -> list[_Candidate]:
+    from minions.recipe.reading.tool_servers import own_servers
+
+    before = {each.pinned.fingerprint: each.pinned for each in known.of_recipes}
+    servers = own_servers(_document(path))
+    if not servers:
+        raise UsageError(f"{path} has no MCP server of its own.", code="mcp-unknown-server")
+    return [
+        _Candidate(server=each, before=before.get(each.fingerprint), is_of_recipe=True)
+        for each in servers
+    ]
+
+
+def _document(path: Path) -> Mapping[str, JsonValue]:
+    from minions.recipe.text.nodes import to_plain
+    from minions.recipe.text.yaml_reader import read_document, read_source
+
+    found = to_plain(read_document(read_source(path), str(path)))
+    return found if isinstance(found, Mapping) else {}
+
+
+def _ask_about(servers: Sequence[ToolServer]) -> None:
+    """Start nothing of a recipe before a person saw what it is.
+
+    Raises:
+        UsageError: Nobody can be asked, or the person says no.
+    """
+    for server in servers:
+        tell(f"The recipe's MCP server '{server.name}' is: {server.words}")
+    if not servers:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "These servers come with a recipe, and nobody can be asked here. Look at what is "
+            "started, and say --yes.",
+            code="not-agreed",
+        )
+    if not click.confirm("Start it, as you would start a program yourself?", err=True):
+        raise UsageError("Nothing was started.", code="not-agreed")
+
+
+async def _look_at(wanted: Iterable[_Candidate]) -> list[PinnedServer | MinionsError]:
+    """Each server as it is now, or why it cannot be looked at; one after the other."""
+    return [await _looked_at(each.server) for each in wanted]
+
+
+async def _looked_at(server: ToolServer) -> PinnedServer | MinionsError:
+    from minions.adapters.tools.mcp.listing import pinned_tools
+    from minions.adapters.tools.mcp.server import McpServer
+
+    empty = PinnedServer(fingerprint=server.fingerprint)
+    try:
+        listed = await McpServer(server, empty, server_parts()).list_tools()
+        return evolve(empty, tools=pinned_tools(server, listed))
+    except MinionsError as error:
+        return error
+
+
+def _report(wanted: _Candidate, now: PinnedServer | MinionsError) -> dict[str, JsonValue]:
+    name = wanted.server.name
+    if isinstance(now, MinionsError):
+        return {"name": name, "tools": [], "changes": {}, "error": now.message}
+    before = wanted.before.tools if wanted.before is not None else ()
+    return {
+        "name": name,
+        "tools": [f"{name}__{tool.shown_as}" for tool in now.tools],
+        "changes": cast("JsonValue", _changes(before, now.tools)),
+        "error": None,
+    }
+
+
+def _changes(before: Sequence[PinnedTool], now: Sequence[PinnedTool]) -> dict[str, str]:
+    """What is new, gone or other, by the name of the tool."""
+    from minions.adapters.tools.mcp.listing import changes_of
+
+    old = {tool.name: tool for tool in before}
+    new = {tool.name: tool for tool in now}
+    found = {name: f"+ new, {tool.effect.value}" for name, tool in new.items() if name not in old}
+    for name, tool in old.items():
+        if (change := changes_of(tool, new.get(name))) is not None:
+            found[name] = change
+    return found
+
+
+def _changed(
+    known: Lock, wanted: Sequence[_Candidate], seen: Sequence[PinnedServer | MinionsError]
+) -> Lock:
+    """The lock with what could be looked at; of the others it stays as it was."""
+    good = [
+        (each, now) for each, now in zip(wanted, seen, strict=True) if isinstance(now, PinnedServer)
+    ]
+    configured = {each.server.name: now for each, now in good if not each.is_of_recipe}
+    own = [
+        OwnServer(
+            name=each.server.name, command=each.server.command, url=each.server.url, pinned=now
+        )
+        for each, now in good
+        if each.is_of_recipe
+    ]
+    return with_own(evolve(known, servers={**known.servers, **configured}), own)
+
+
+def _store(path: Path, changed: Lock) -> None:
+    """Write the lock, and trust it: this command is the decision.
+
+    Raises:
+        EnvironmentRefusedError: It cannot be written.
+    """
+    try:
+        content = write_lock(path, changed)
+    except OSError as error:
+        raise EnvironmentRefusedError(
+            f"{path} cannot be written: {error.strerror}.", code="bad-mcp-lock"
+        ) from error
+    FolderTrust().add(path, content)
+
+
+def _print(
+    report: Sequence[Mapping[str, JsonValue]],
+    path: Path,
+    context: CommandContext,
+    *,
+    is_check: bool,
+) -> None:
+    if context.settings.json:
+        say(json_text({"lock": str(path), "servers": [dict(each) for each in report]}))
+        return
+    for each in report:
+        if each["error"] is not None:
+            tell(f"{each['name']}: {each['error']}")
+            continue
+        changes = cast("Mapping[str, str]", each["changes"])
+        tools = cast("Sequence[str]", each["tools"])
+        say(f"{each['name']}: {len(tools)} tools, {len(changes) or 'none'} changed")
+        for tool, change in changes.items():
+            say(f"  {tool}")
+            for line in change.splitlines():
+                say(f"    {line}")
+    if not is_check:
+        tell(f"Locked in {path}: runs call these tools until they change.")

@@ -1,0 +1,216 @@
+"""The MCP servers of a process: configured ones, those of recipes, and what the lock says of them.
+
+The lock stands beside the configuration and counts as that does: once it was trusted, until it
+changes. `minions mcp lock` writes and trusts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.errors import UsageError
+from minions.contracts.tool_servers import PinnedServer, ToolServer
+from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.settings import McpSettings, Settings
+from minions.recipe.project_folders import project_file
+
+if TYPE_CHECKING:
+    from minions.adapters.tools.mcp.server import ServerParts
+    from minions.adapters.tools.mcp.toolsets import McpToolsets
+
+__all__ = [
+    "LOCK_NAME",
+    "Lock",
+    "OwnServer",
+    "configured_servers",
+    "lock_path",
+    "make_mcp_toolsets",
+    "read_lock",
+    "server_parts",
+    "write_lock",
+]
+
+LOCK_NAME: Final = "mcp.lock.json"
+_MOST_BYTES: Final = 16 * 1_048_576
+_VERSION: Final = 1
+
+
+@frozen(kw_only=True)
+class OwnServer:
+    """A server that a recipe brings along, as somebody looked at it."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    pinned: PinnedServer
+
+
+@frozen(kw_only=True)
+class Lock:
+    """What somebody saw of servers."""
+
+    version: int = _VERSION
+    servers: Mapping[str, PinnedServer] = field(factory=dict)
+    """Configured servers by name."""
+    of_recipes: tuple[OwnServer, ...] = ()
+
+
+def lock_path(folder_of: Callable[[str], Path]) -> Path:
+    """Where the lock is: beside the file with the servers, else beside the project's file."""
+    folder = folder_of("mcp")
+    found = project_file(folder) if folder == Path.cwd() else None
+    return (folder if found is None else found.parent) / LOCK_NAME
+
+
+def read_lock(path: Path) -> tuple[Lock, bytes]:
+    """The lock and its bytes; an empty one where there is no file.
+
+    Raises:
+        UsageError: `bad-mcp-lock`: it cannot be read.
+    """
+    from minions.contracts.codec import decode
+    from minions.contracts.json_values import parse_json
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        return Lock(), b""
+    except OSError as error:
+        raise _bad_lock(path, f"{error.strerror}") from error
+    if len(content) > _MOST_BYTES:
+        raise _bad_lock(path, f"it has more than {_MOST_BYTES // 1_048_576} MiB")
+    try:
+        lock = decode(parse_json(content.decode()), Lock)
+    except ValueError as error:
+        raise _bad_lock(path, f"{error}"[:300]) from error
+    if lock.version != _VERSION:
+        raise _bad_lock(path, f"it is of version {lock.version}, and {_VERSION} was expected")
+    return lock, content
+
+
+def _bad_lock(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{path} cannot be read as the lock of MCP servers: {why}. Remove it, and look at the "
+        "servers again: `minions mcp lock`.",
+        code="bad-mcp-lock",
+        where=str(path),
+    )
+
+
+def write_lock(path: Path, lock: Lock) -> bytes:
+    """Write the lock, one line for each value, so that a diff shows what changed; its bytes.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    import json
+
+    from minions.contracts.codec import encode
+
+    content = json.dumps(encode(lock), indent=2, ensure_ascii=True).encode() + b"\n"
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+    return content
+
+
+def configured_servers(
+    settings: Settings, folder_of: Callable[[str], Path]
+) -> Mapping[str, ToolServer]:
+    """The servers of the configuration, by name.
+
+    Raises:
+        UsageError: An address cannot be used.
+    """
+    folder = folder_of("mcp")
+    return {name: _server(name, each, folder) for name, each in settings.mcp.items()}
+
+
+def _server(name: str, said: McpSettings, folder: Path) -> ToolServer:
+    url = said.url
+    if url is not None:
+        from minions.adapters.tools.mcp.http import check_url
+
+        url = check_url(url, f"`url` of [mcp.{name}]", has_headers=bool(said.headers))
+    return ToolServer(
+        name=name,
+        command=said.command,
+        folder=str(folder / (said.folder or ".")) if said.command else None,
+        variables=said.env,
+        url=url,
+        headers=said.headers,
+        protocol=said.protocol,
+        only=said.tools,
+        start_timeout_s=said.start_timeout_s,
+        max_calls=said.max_calls,
+    )
+
+
+def server_parts() -> ServerParts:
+    """What servers need of this process."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from minions.adapters.tools.mcp.server import ServerParts
+
+    try:
+        own = version("minions-engine")
+    except PackageNotFoundError:  # it runs from its source
+        own = "0"
+    return ServerParts(reveal=_revealed, client_version=own)
+
+
+def _revealed(values: Mapping[str, str]) -> Mapping[str, str]:
+    """The values with secrets in place of references; looked up when the server starts."""
+    from minions.contracts.secrets import SecretRef
+    from minions.engine.services.secrets import environment_and_files
+
+    found = {}
+    for name, value in values.items():
+        is_reference = value.startswith(("env:", "file:/"))
+        found[name] = environment_and_files(SecretRef.parse(value)) if is_reference else value
+    return found
+
+
+def make_mcp_toolsets(
+    settings: Settings, folder_of: Callable[[str], Path], environ: Mapping[str, str]
+) -> McpToolsets:
+    """The toolsets of all servers; starts nothing. An untrusted lock counts as none.
+
+    Raises:
+        UsageError: An address, or the lock, cannot be read.
+    """
+    from minions.adapters.tools.mcp.toolsets import LockedServer, McpToolsets
+
+    path = lock_path(folder_of)
+    lock, content = read_lock(path)
+    problem = None
+    if content and not FolderTrust.of(environ).holds(path, content):
+        lock = Lock()
+        problem = f"{path} is not trusted, or changed: `minions trust --show`, `minions trust`"
+    servers = configured_servers(settings, folder_of)
+    configured = {
+        name: LockedServer(server=server, pinned=lock.servers.get(name))
+        for name, server in servers.items()
+    }
+    own = {
+        each.pinned.fingerprint: LockedServer(server=as_server(each), pinned=each.pinned)
+        for each in lock.of_recipes
+    }
+    return McpToolsets(configured, own, server_parts, problem)
+
+
+def as_server(own: OwnServer) -> ToolServer:
+    """How the recipe's server is reached."""
+    return ToolServer(name=own.name, command=own.command, url=own.url)
+
+
+def with_own(lock: Lock, own: Iterable[OwnServer]) -> Lock:
+    """The lock with these servers of recipes, in place of those that are reached alike."""
+    added = {each.pinned.fingerprint: each for each in own}
+    kept = [each for each in lock.of_recipes if each.pinned.fingerprint not in added]
+    return evolve(lock, of_recipes=(*kept, *added.values()))

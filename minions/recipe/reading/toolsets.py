@@ -1,0 +1,169 @@
+"""The toolsets, servers of tools and registered tools that a recipe names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from minions.contracts.errors import Fault
+from minions.contracts.schema import SchemaValidator
+from minions.contracts.tools import Reads, Toolset, ToolSpec
+from minions.recipe.catalog import Catalog
+from minions.recipe.checks.tools import check_against_schema
+from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates
+from minions.recipe.model import ToolsetUse
+from minions.recipe.reading.tool_servers import read_tool_server
+from minions.recipe.text.key_types import STEP_PATTERN, Key
+from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, to_plain
+from minions.recipe.text.sections import Report, check_value, suggestion, type_of
+
+__all__ = ["read_tools"]
+
+
+def read_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
+    """Read which tools there are, under which names."""
+    reader = _ToolsReader(catalog, report)
+    for node in draft.section.items("tools"):
+        reader.item(node)
+    draft.uses = tuple(reader.uses)
+    draft.tools = ToolNames(
+        specs=reader.specs, prefixes=reader.prefixes, is_complete=reader.is_complete
+    )
+    draft.prompt_templates = tuple(
+        use for node in draft.section.items("tools") for use in read_templates(node, report)
+    )
+
+
+class _ToolsReader:
+    def __init__(self, catalog: Catalog, report: Report) -> None:
+        self._catalog = catalog
+        self._report = report
+        self._validators: dict[str, SchemaValidator] = {}
+        self.uses: list[ToolsetUse] = []
+        self.specs: dict[str, ToolSpec] = dict(catalog.tools)
+        self.prefixes: dict[str, tuple[str, ...]] = {}
+        self.is_complete = True
+
+    def item(self, node: Node) -> None:
+        if isinstance(node, ScalarNode) and isinstance(node.value, str):
+            self._named(node, node.value, None)
+        elif isinstance(node, MappingNode) and len(node.entries) == 1:
+            entry = node.entries[0]
+            self._named(entry.key_node, entry.key, entry.value)
+        else:
+            self._fail(
+                node.place.fault(
+                    "wrong-type",
+                    f"a tool is a name or one name with options, but this is {type_of(node)}",
+                    help="write 'files' or 'files: {root: .}'",
+                )
+            )
+
+    def _fail(self, fault: Fault) -> None:
+        self.is_complete = False
+        self._report(fault)
+
+    def _named(self, node: ScalarNode, name: str, options: Node | None) -> None:
+        toolset = self._catalog.toolsets.get(name)
+        if toolset is not None:
+            self._toolset(node, toolset, options)
+        elif name in self._catalog.tools:
+            if options is not None and to_plain(options) is not None:
+                self._fail(options.place.fault("wrong-type", f"the tool '{name}' has no options"))
+            self.uses.append(ToolsetUse(name=name))
+        elif name == "mcp":
+            self._server(node, options)
+        else:
+            known = (*self._catalog.toolsets, *self._catalog.tools)
+            self._fail(
+                node.place.fault(
+                    "unknown-toolset",
+                    f"unknown toolset or tool '{name:.60}'",
+                    label=suggestion(name, known),
+                    help=f"there are: {', '.join(known) or 'none'}",
+                )
+            )
+
+    def _toolset(self, node: ScalarNode, toolset: Toolset, options: Node | None) -> None:
+        given = self._options(toolset, options)
+        prefix_entry = given.pop("as", None)
+        reads_entry = given.pop("reads", None)
+        reads = self._reads(reads_entry.value) if reads_entry is not None else None
+        prefix = None
+        if prefix_entry is not None:
+            key = Key(name="as", types=("string",), pattern=STEP_PATTERN)
+            if (fault := check_value(prefix_entry.value, key)) is not None:
+                self._fail(fault)
+                return
+            prefix = str(to_plain(prefix_entry.value))
+        self._check_options(node, toolset, given)
+        values = {key: to_plain(entry.value) for key, entry in given.items()}
+        self.uses.append(ToolsetUse(name=toolset.name, options=values, prefix=prefix, reads=reads))
+        self._add_tools(prefix_entry.value if prefix_entry else node, toolset, prefix)
+
+    def _server(self, node: ScalarNode, options: Node | None) -> None:
+        """A server that the operator configured, or the recipe's own."""
+        found = read_tool_server(node, options, self._catalog, self._fail)
+        if found is None:
+            return
+        if (why := found.toolset.unverified) is not None:
+            self._fail(
+                node.place.fault(
+                    "mcp-not-locked",
+                    "unverified: the tools of this MCP server are not known",
+                    help=why,
+                    is_warning=self._catalog.takes_unlocked,
+                )
+            )
+        self.uses.append(found.use)
+        self._add_tools(node, found.toolset, found.use.prefix)
+
+    def _reads(self, node: Node) -> Reads | None:
+        """Where the recipe says that the toolset's text comes from."""
+        choices = tuple(each.value for each in Reads if each is not Reads.UNDECLARED)
+        key = Key(name="reads", types=("string",), choices=choices)
+        if (fault := check_value(node, key)) is not None:
+            self._fail(fault)
+            return None
+        return Reads(str(to_plain(node)))
+
+    def _options(self, toolset: Toolset, options: Node | None) -> dict[str, Entry]:
+        if isinstance(options, MappingNode):
+            return {entry.key: entry for entry in options.entries}
+        if options is not None and to_plain(options) is not None:
+            message = f"options of '{toolset.name}' are a mapping, but this is {type_of(options)}"
+            self._fail(options.place.fault("wrong-type", message))
+        return {}
+
+    def _check_options(
+        self, node: ScalarNode, toolset: Toolset, given: Mapping[str, Entry]
+    ) -> None:
+        required = toolset.options.get("required")
+        for name in required if isinstance(required, list | tuple) else ():
+            if name not in given:
+                message = f"the toolset '{toolset.name}' needs the option '{name}'"
+                self._fail(node.place.fault("missing-key", message))
+        check_against_schema(
+            toolset.options,
+            given,
+            f"the toolset '{toolset.name}'",
+            self._report,
+            self._validators,
+            toolset.name,
+        )
+
+    def _add_tools(self, node: Node, toolset: Toolset, prefix: str | None) -> None:
+        prefix = prefix or toolset.name
+        if prefix in self.prefixes:
+            self._fail(
+                node.place.fault(
+                    "duplicate-tool",
+                    f"two toolsets give tools called '{prefix}__…'",
+                    help="give one of them another prefix with 'as: name'",
+                )
+            )
+            return
+        full = {f"{prefix}__{spec.name}": spec for spec in toolset.specs}
+        self.prefixes[prefix] = tuple(full)
+        self.specs.update({name: attrs.evolve(spec, name=name) for name, spec in full.items()})

@@ -1,0 +1,155 @@
+"""Calls that come back with questions, as stateless servers ask them; the server is in this
+process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from mcp import Client
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListRootsRequest,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
+
+from minions.adapters.tools.mcp.elicitation import CallsInFlight
+from minions.adapters.tools.mcp.requests import call_tool
+from minions.contracts.errors import ToolError, ToolServerError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.contracts.tool_questions import ToolQuestions
+
+Answer = Callable[[CallToolRequestParams], CallToolResult | InputRequiredResult]
+FORM = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 3}},
+}
+
+
+def text(words: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=words)])
+
+
+def asking(message: str) -> InputRequiredResult:
+    params = ElicitRequestFormParams(message=message, requested_schema=FORM)
+    return InputRequiredResult(
+        input_requests={"who": ElicitRequest(params=params)}, request_state="kept"
+    )
+
+
+class Person(ToolQuestions):
+    """Answers each question with the same value, or not at all."""
+
+    def __init__(self, answer: JsonValue) -> None:
+        self.answer = answer
+        self.asked: list[str] = []
+
+    async def ask(self, text: str, form: JsonSchema | None = None) -> JsonValue:
+        self.asked.append(text)
+        if self.answer == "later":
+            raise ToolError("There is no answer yet.", code="needs-decision")
+        return self.answer
+
+
+@asynccontextmanager
+async def client_of(answer: Answer) -> AsyncIterator[Client]:
+    async def list_tools(
+        context: ServerRequestContext, params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[])
+
+    async def on_call(
+        context: ServerRequestContext, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        return answer(params)
+
+    async with Client(Server("asks", on_list_tools=list_tools, on_call_tool=on_call)) as client:
+        yield client
+
+
+async def called(client: Client, person: ToolQuestions | None) -> CallToolResult:
+    with CallsInFlight().one_more(person) as call:
+        return await call_tool(client.session, "asks", "tool", {}, call, None)
+
+
+async def test_a_question_of_a_stateless_server_is_answered_with_its_state() -> None:
+    """A-135."""
+    person = Person({"name": "Eva"})
+
+    def answer(params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        if params.input_responses is None:
+            return asking("Whose account?")
+        given = params.input_responses["who"]
+        assert isinstance(given, ElicitResult)
+        assert (params.request_state, given.action) == ("kept", "accept")
+        return text(f"{sorted((given.content or {}).items())}")
+
+    async with client_of(answer) as client:
+        result = await called(client, person)
+    assert result.content[0] == TextContent(type="text", text="[('count', 3), ('name', 'Eva')]")
+    assert person.asked == ["Whose account?"]
+
+
+async def test_a_call_whose_question_has_no_answer_yet_ends() -> None:
+    """A-135."""
+    async with client_of(lambda _: asking("Whose?")) as client:
+        with (
+            CallsInFlight().one_more(Person("later")) as call,
+            pytest.raises(ToolServerError, match="no answer"),
+        ):
+            await call_tool(client.session, "asks", "tool", {}, call, None)
+        assert isinstance(call.why, ToolError)
+        assert call.why.error_code == "needs-decision"
+
+
+async def test_a_server_that_asks_again_and_again_is_given_up() -> None:
+    """A-135."""
+    person = Person({"name": "Eva"})
+    async with client_of(lambda _: asking("Whose?")) as client:
+        with pytest.raises(ToolServerError, match="asked for more input 10 times"):
+            await called(client, person)
+    assert len(person.asked) == 10
+
+
+async def test_a_server_that_asks_for_what_is_not_offered_is_refused() -> None:
+    asks = InputRequiredResult(input_requests={"roots": ListRootsRequest()})
+    async with client_of(lambda _: asks) as client:
+        with pytest.raises(ToolServerError, match="roots/list"):
+            await called(client, None)
+
+
+async def test_a_person_may_decline() -> None:
+    def answer(params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        given = (params.input_responses or {}).get("who")
+        if given is None:
+            return asking("Whose?")
+        assert isinstance(given, ElicitResult)
+        return text(given.action)
+
+    async with client_of(answer) as client:
+        result = await called(client, Person(None))
+    assert result.content[0] == TextContent(type="text", text="decline")
+
+
+async def test_what_the_server_does_is_joined_to_the_trace_of_the_run() -> None:
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+    def answer(params: CallToolRequestParams) -> CallToolResult:
+        return text(str((params.meta or {}).get("traceparent")))
+
+    async with client_of(answer) as client:
+        with CallsInFlight().one_more(None) as call:
+            result = await call_tool(client.session, "asks", "tool", {}, call, trace=trace)
+    assert result.content[0] == TextContent(type="text", text=trace["traceparent"])

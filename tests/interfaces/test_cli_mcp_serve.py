@@ -1,0 +1,187 @@
+"""Recipes as an MCP server, called by our own client: over streams and HTTP, with and without
+`initialize`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from mcp_servers import Called, called, scope
+from minions.contracts.errors import ToolError, ToolServerError
+from minions.contracts.tool_servers import Protocol, ToolServer
+from patience import HANG_S
+
+ROOT = Path(__file__).parents[2]
+GREET = """\
+id: greet
+description: Greets somebody.
+inputs:
+  name: {type: string, description: Whom.}
+  polite: {type: boolean, default: true}
+steps:
+  - {id: first, set: {word: hello}}
+  - {id: last, depends_on: [first], set: {text: "{{ first.word }} {{ inputs.name }}"}}
+"""
+WAITS = """\
+id: waits
+steps:
+  - {id: a, set: {n: 1}}
+  - {id: b, tool: waits}
+"""
+EXTENSIONS = """\
+import asyncio
+import sys
+
+from minions import tool
+
+
+@tool(effect="pure")
+async def waits() -> None:
+    '''Waits.'''
+    await asyncio.sleep(3600)
+
+
+@tool(effect="pure")
+def shouts() -> str:
+    '''Prints.'''
+    print("noise")
+    sys.stdout.flush()
+    return "quiet"
+"""
+ASKS = "id: asks\nsteps: [{id: q, ask: Really?}]\n"
+SHOUTS = "id: shouts\nsteps: [{id: a, tool: shouts}]\n"
+OPTIONS = ("--db", "j.sqlite", "--extensions", "tools.py")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "recipes").mkdir()
+    for text in (GREET, WAITS, ASKS, SHOUTS):
+        name = text.partition("\n")[0].removeprefix("id: ")
+        (tmp_path / "recipes" / f"{name}.yaml").write_text(text)
+    (tmp_path / "recipes" / "broken.yaml").write_text("id: broken\nsteps: 5\n")
+    (tmp_path / "tools.py").write_text(EXTENSIONS)
+    (tmp_path / ".git").mkdir()
+    return tmp_path
+
+
+def environment() -> Mapping[str, str]:
+    return {"PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")}
+
+
+def over_streams(folder: Path) -> ToolServer:
+    return ToolServer(
+        name="own",
+        command=(sys.executable, "-m", "minions", "mcp", "serve", *OPTIONS),
+        folder=str(folder),
+        variables=environment(),
+        start_timeout_s=HANG_S,
+    )
+
+
+@pytest.fixture
+def over_http(folder: Path) -> Iterator[ToolServer]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "minions", "mcp", "serve", "--http", "--port", "0"),
+            *OPTIONS,
+        ],
+        cwd=folder,
+        env={**os.environ, **environment()},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    found = re.search(r"MCP at (\S+) · token (\S+)", said)
+    assert found is not None, said + process.stderr.read()
+    headers = {"Authorization": f"Bearer {found[2]}"}
+    yield ToolServer(name="own", url=found[1], headers=headers, start_timeout_s=HANG_S)
+    process.terminate()
+    process.stderr.close()
+    assert process.wait(HANG_S) == 0
+
+
+@asynccontextmanager
+async def own(server: ToolServer) -> AsyncIterator[Called]:
+    async with called(server, as_of=server) as call:
+        yield call
+
+
+async def check_all(server: ToolServer) -> None:
+    """Schemas, results, wrong inputs, failures, progress and cancellation."""
+    told: list[str | None] = []
+    listening = evolve(scope(), report_progress=lambda _done, _total, text: told.append(text))
+    async with own(server) as call:
+        assert sorted(call.tools) == ["asks", "greet", "shouts", "waits"]
+        properties = call.tools["greet"].parameters["properties"]
+        assert json.loads(json.dumps(properties)) == {
+            "name": {"type": "string", "description": "Whom."},
+            "polite": {"type": "boolean", "default": True},
+        }
+        assert call.tools["greet"].parameters["required"] == ["name"]
+        assert call.tools["greet"].description == "Greets somebody."
+        assert await call("greet", None, name="Eva") == {"text": "hello Eva"}
+        with pytest.raises((ToolError, ToolServerError), match="name"):
+            await call("greet", None, nom="Eva")
+        with pytest.raises(ToolError, match="minions answer"):
+            await call("asks", None)
+        waiting = asyncio.ensure_future(call("waits", listening))
+        while "b" not in told:
+            assert not waiting.done(), waiting.result()
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(waiting, HANG_S)
+        assert told[0] == "a"
+        assert await call("greet", None, name="Urs") == {"text": "hello Urs"}
+
+
+def cancelled_runs(folder: Path) -> int:
+    """How many runs were recorded as cancelled."""
+    command = (sys.executable, "-m", "minions", "sessions", "list", "--json", "--db", "j.sqlite")
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment()}, capture_output=True, check=True
+    )
+    return done.stdout.decode().count('"cancelled"')
+
+
+async def test_recipes_are_tools_for_whoever_starts_the_server(folder: Path) -> None:
+    """A-135."""
+    await check_all(over_streams(folder))
+    assert cancelled_runs(folder) == 1
+
+
+@pytest.mark.parametrize("protocol", [Protocol.HANDSHAKE, Protocol.STATELESS])
+async def test_recipes_are_tools_over_http_with_and_without_a_handshake(
+    over_http: ToolServer, folder: Path, protocol: Protocol
+) -> None:
+    """A-135."""
+    await check_all(evolve(over_http, protocol=protocol))
+    assert cancelled_runs(folder) == 1
+
+
+async def test_over_http_nobody_calls_without_the_token(over_http: ToolServer) -> None:
+    """A-135."""
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        with pytest.raises(ToolServerError):
+            async with own(evolve(over_http, headers=headers)):
+                pass
+
+
+async def test_standard_output_holds_the_protocol_and_nothing_else(folder: Path) -> None:
+    """A-135."""
+    server = over_streams(folder)
+    async with own(evolve(server, command=(*server.command, "--debug"))) as call:
+        assert await call("shouts", None) == "quiet"

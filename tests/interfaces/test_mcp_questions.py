@@ -1,0 +1,68 @@
+"""A server that asks a person in the middle of a call: the run waits, and is resumed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, Write
+from mcp_servers import PROGRAM
+
+RECIPE = """\
+id: r
+tools:
+  - mcp: fake
+permissions: {allow_write: true}
+steps:
+  - id: said
+    tool: fake__asks
+output: "{{ said }}"
+"""
+
+
+@pytest.fixture
+def record(cli: Cli, write: Write, here: Path) -> Path:
+    """What the server notes; it is configured and locked."""
+    path = here / "record.txt"
+    command = json.dumps([sys.executable, "-I", "-S", PROGRAM, "--record", str(path)])
+    write("minions.toml", f'[mcp.fake]\ncommand = {command}\nprotocol = "handshake"\n')
+    assert cli("mcp", "lock").code == 0
+    write("r.yaml", RECIPE)
+    return path
+
+
+def test_a_question_of_a_server_waits_for_a_person_and_a_resumed_run_asks_the_server_again(
+    cli: Cli, record: Path
+) -> None:
+    """A-135."""
+    asked = cli("run", "r.yaml", "--db", "j.sqlite", "--json")
+    assert asked.code == 3, asked.err
+    run = str(asked.json["run_id"])
+    assert "Whose account?" in str(asked.json["error"])
+    answered = cli("answer", run, '{"name": "Eva"}', "--db", "j.sqlite", "--json")
+    assert answered.code == 0, answered.err
+    told = json.loads(str(answered.json["output"]))
+    assert told == {"action": "accept", "content": {"name": "Eva"}}
+    calls = [line for line in record.read_text().splitlines() if line == "call asks"]
+    assert len(calls) == 2
+
+
+def test_a_call_that_writes_is_not_in_doubt_while_it_waits_for_a_person(
+    cli: Cli, record: Path, here: Path
+) -> None:
+    """A-135."""
+    (here / "r.yaml").write_text(RECIPE.replace("fake__asks", "fake__asks_and_writes"))
+    asked = cli("run", "r.yaml", "--db", "j.sqlite", "--json")
+    assert asked.code == 3, asked.err
+    answered = cli("answer", str(asked.json["run_id"]), '{"name": "Eva"}', "--db", "j.sqlite")
+    assert answered.code == 0, answered.err
+
+
+def test_an_answer_that_does_not_fit_the_servers_form_is_refused(cli: Cli, record: Path) -> None:
+    asked = cli("run", "r.yaml", "--db", "j.sqlite", "--json")
+    run = str(asked.json["run_id"])
+    wrong = cli("answer", run, '{"nickname": "E"}', "--db", "j.sqlite")
+    assert (wrong.code, "'name'" in wrong.err) == (2, True), wrong.err
