@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "test": "Run the tests of recipes.",
     "graph": "Draw a recipe's steps.",
     "explain": "Show what a recipe needs, may do and costs at most.",
+    "stubs": "Write a typed Python client of a recipe.",
     "schema": "Print a JSON Schema for editors.",
     "resume": "Resume a run that was killed, stopped or waits.",
     "retry": "Run failed steps again, also with an edited recipe.",
