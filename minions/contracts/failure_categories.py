@@ -58,7 +58,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
         output-truncated response-too-large tool-result-too-large answer-too-large file-too-large
         too-large too-deep too-long message-too-long key-too-long body-too-large headers-too-large
-        while-exhausted disk-full quota-exhausted slow-pattern mcp-server-flooded
+        while-exhausted disk-full quota-exhausted slow-pattern mcp-server-flooded slow-search
     """,
     FailureCategory.TOOL: """
         sandbox-code-failed git-failed tool-error tool-failed tool-unsuccessful
@@ -86,12 +86,13 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
         images-not-taken
         template-refused
+        bad-cassette cassette-miss cassette-refused
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
         environment system missing-package missing-extra unknown-database newer-database
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
         token-file bad-configuration bad-telemetry unknown-extension agent-execution run-failed
         run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck
-        no-store no-output junit-file unwritable-file unreadable file-not-found no-file
+        no-store no-full-text no-output junit-file unwritable-file unreadable file-not-found no-file
         recipe-unreadable database-gone undo-unavailable trust-store no-configuration
         mcp-server-failed bad-mcp-lock
     """,
