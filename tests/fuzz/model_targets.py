@@ -437,7 +437,8 @@ _CASSETTES: Final = (
     + _REQUEST
     + b', "pieces": ["a", {"reasoning": "b"}, {"tool_call": {"index": 0}}], "response": {'
     b'"message": {"role": "assistant", "content": "ab", "tool_calls": [{"id": "1", "name": "t", '
-    b'"arguments": "{}"}]}, "usage": {"input_tokens": 3, "cost_usd": 0.1}, "finish_reason": "stop"}}\n',
+    b'"arguments": "{}"}]}, "usage": {"input_tokens": 3, "cost_usd": 0.1}, '
+    b'"finish_reason": "stop"}}\n',
     _HEAD_LINE
     + b'{"call": 2, '
     + _REQUEST
