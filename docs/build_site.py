@@ -20,7 +20,7 @@ import yaml
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = ROOT / "out" / "site-pages"
 _CONFIGURATION: Final = ROOT / "docs" / "site.yml"
-_FOLDERS: Final = ("docs", "recipes")
+_FOLDERS: Final = ("docs",)
 _FILES: Final = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
     *("benchmarks/RESULTS.md", "benchmarks/small_model.md", "tests/typing/api.py"),
@@ -34,14 +34,14 @@ def main() -> int:
     shutil.rmtree(PAGES, ignore_errors=True)
     for name in _FOLDERS:
         shutil.copytree(ROOT / name, PAGES / name, ignore=shutil.ignore_patterns(*_NOT_PAGES))
-    for name in _FILES:
+    for name in (*_FILES, *(f"recipes/{each.name}" for each in (ROOT / "recipes").glob("*.yaml"))):
         (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, PAGES / name)
     modules = _public_modules()
     _write_reference(modules)
     configuration = PAGES.parent / "site.yml"
     configuration.write_text(yaml.safe_dump(_configured(modules), sort_keys=False), "utf-8")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-q", "-f"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f"]
     done = subprocess.run([*command, str(configuration)], cwd=ROOT, check=False)  # noqa: S603  # our own words
     return done.returncode
 
