@@ -72,9 +72,6 @@ def read_lock(path: Path) -> tuple[Lock, bytes]:
     Raises:
         UsageError: `bad-mcp-lock`: it cannot be read.
     """
-    from minions.contracts.codec import decode
-    from minions.contracts.json_values import parse_json
-
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
@@ -84,6 +81,9 @@ def read_lock(path: Path) -> tuple[Lock, bytes]:
         raise _bad_lock(path, f"{error.strerror}") from error
     if len(content) > _MOST_BYTES:
         raise _bad_lock(path, f"it has more than {_MOST_BYTES // 1_048_576} MiB")
+    from minions.contracts.codec import decode  # here: most folders have no lock
+    from minions.contracts.json_values import parse_json
+
     try:
         lock = decode(parse_json(content.decode()), Lock)
     except ValueError as error:
