@@ -9,14 +9,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOCAL := $(VENV)/.local
+SITE := .venv-docs
 
-.PHONY: demo demo-local test test-local check bench tokens crash fuzz mutants update-expected lock clean
+.PHONY: demo demo-local docs test test-local check bench tokens crash fuzz mutants update-expected lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
 
 demo-local: $(LOCAL)  ## Run a recipe with a real model on this machine; fetches it first, 130 MB. No key.
 	$(BIN)/python recipes/local_demo.py
+
+docs: $(SITE)/.ready  ## Build the documentation site with the reference into out/site; a dead link ends it.
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python docs/build_site.py
 
 test: $(READY)  ## Run the whole test suite; no network, no key.
 	$(BIN)/python -m pytest -q -n $(WORKERS)
@@ -59,6 +63,8 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 lock:
 	uv pip compile pyproject.toml --group dev --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements.lock
+	uv pip compile --group docs --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header \
+		-o requirements-docs.lock
 	echo 'xllamacpp>=2026.4,<2027' | uv pip compile - --no-deps --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements-local.lock
 
@@ -75,5 +81,11 @@ $(LOCAL): $(READY) requirements-local.lock
 	$(BIN)/python -m minions models pull --trust
 	@touch $@
 
+# An environment of its own: the site's packages and those of the tests shall not decide each other's versions.
+$(SITE)/.ready: requirements-docs.lock
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
 clean:
-	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(SITE) out build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -163,10 +163,7 @@ async def arun(
 ) -> AgentResult[Any]:
     """Run a recipe once, and close its connections. For several runs keep a `Minions` object.
 
-    Args:
-        recipe, inputs, output_class, model, user, tools, extensions, services: As for `run`.
-    Raises:
-        As `run`.
+    It takes what `run` takes, and raises what that raises.
     """
     async with _for_one_run(tools, extensions, services) as application:
         return await application.arun(
@@ -215,10 +212,7 @@ def astream(
 ) -> RunStream[Any]:
     """Run a recipe once, and yield its events; `stream.result` is its result at the end.
 
-    Args:
-        recipe, inputs, output_class, model, user, tools, extensions, services: As for `run`.
-    Raises:
-        As `run`, when the first event is asked for.
+    It takes what `run` takes, and raises what that raises, when the first event is asked for.
     """
     application = _for_one_run(tools, extensions, services)
 

@@ -180,8 +180,7 @@ class AgentExecutor:
     ) -> AsyncIterator[RunEvent]:
         """Run a recipe and yield every event as it happens; leaving the loop early cancels the run.
 
-        Raises:
-            As `execute`, before the first event.
+        It raises what `execute` raises, before the first event.
         """
         run = self.prepare(recipe, inputs)
         queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()

@@ -198,8 +198,7 @@ class StepRunner:
         or of a tool, the model is called; open tool calls are executed before. If the last step is
         an answer, it is replayed, and nothing runs.
 
-        Raises:
-            As `run_stream`; UsageError also if the session has no steps.
+        It raises what `run_stream` raises; UsageError also if the session has no steps.
         """
         run = await self.prepare_resume(session)
         if run is None:
@@ -246,8 +245,7 @@ class StepRunner:
     async def prepare_resume(self, session: SessionName) -> AgentRun | None:
         """Prepare the run that resumes the session; None: its last step is an answer.
 
-        Raises:
-            As `prepare_turn`; UsageError also if there is nothing to resume.
+        It raises what `prepare_turn` raises; UsageError also if there is nothing to resume.
         """
         session_id = _id_of(session)
         if (run := await self._cut_off_run(session_id)) is not None:

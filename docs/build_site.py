@@ -1,0 +1,94 @@
+"""Builds the documentation site into `out/site`: `make docs`.
+
+The pages are copied with their places, so that a link holds in the repository and on the site. The
+reference is made of the docstrings of the public modules. Whatever is wrong ends the build: a link
+or an anchor that leads nowhere, a page that no menu has.
+"""
+
+from __future__ import annotations
+
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+ROOT: Final = Path(__file__).parents[1]
+PAGES: Final = ROOT / "out" / "site-pages"
+_CONFIGURATION: Final = ROOT / "docs" / "site.yml"
+_FOLDERS: Final = ("docs",)
+_FILES: Final = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
+    *("benchmarks/RESULTS.md", "benchmarks/small_model.md", "tests/typing/api.py"),
+)
+_NOT_PAGES: Final = ("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__")
+_REFERENCE: Final = "reference"
+
+
+def main() -> int:
+    """Copy the pages, write the reference, build."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    for name in _FOLDERS:
+        shutil.copytree(ROOT / name, PAGES / name, ignore=shutil.ignore_patterns(*_NOT_PAGES))
+    for name in (*_FILES, *(f"recipes/{each.name}" for each in (ROOT / "recipes").glob("*.yaml"))):
+        (PAGES / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, PAGES / name)
+    modules = _public_modules()
+    _write_reference(modules)
+    configuration = PAGES.parent / "site.yml"
+    configuration.write_text(yaml.safe_dump(_configured(modules), sort_keys=False), "utf-8")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-f"]
+    done = subprocess.run([*command, str(configuration)], cwd=ROOT, check=False)  # noqa: S603  # our own words
+    return done.returncode
+
+
+def _public_modules() -> tuple[str, ...]:
+    """Those of the page of public names."""
+    modules: tuple[str, ...] = runpy.run_path(str(ROOT / "docs" / "generate_api.py"))["MODULES"]
+    return modules
+
+
+def _write_reference(modules: tuple[str, ...]) -> None:
+    folder = PAGES / _REFERENCE
+    folder.mkdir()
+    for name in modules:
+        (folder / f"{name}.md").write_text(f"# `{name}`\n\n::: {name}\n", "utf-8")
+
+
+def _configured(modules: tuple[str, ...]) -> dict[str, Any]:  # Any: as the file has it
+    """The configuration with the pages that this script finds."""
+    configuration: dict[str, Any] = yaml.safe_load(_CONFIGURATION.read_text("utf-8"))
+    reference = [{name: f"{_REFERENCE}/{name}.md"} for name in modules]
+    design = [
+        f"docs/design/{page.name}"
+        for page in sorted((ROOT / "docs" / "design").glob("*.md"))
+        if page.name != "README.md"
+    ]
+    configuration["nav"] = list(_filled(configuration["nav"], reference, design))
+    for key in ("docs_dir", "site_dir"):
+        configuration[key] = str((_CONFIGURATION.parent / configuration[key]).resolve())
+    handler = configuration["plugins"][1]["mkdocstrings"]["handlers"]["python"]
+    handler["paths"] = [str(ROOT)]
+    return configuration
+
+
+def _filled(nav: list[Any], reference: list[Any], design: list[str]) -> Iterator[Any]:
+    for entry in nav:
+        if entry == "DESIGN":
+            yield from design
+        elif isinstance(entry, dict):
+            ((title, inner),) = entry.items()
+            if inner == "REFERENCE":
+                yield {title: reference}
+            else:
+                yield {title: list(_filled(inner, reference, design))}
+        else:
+            yield entry
+
+
+if __name__ == "__main__":
+    sys.exit(main())
