@@ -259,3 +259,19 @@ def test_the_bound_of_the_cost_is_that_of_the_dearest_model() -> None:
         {"name": "lab/b", "max_output_tokens": 5}]}).model  # fmt: skip
     bound = spending(AskingRecipe(parts=[Asking(config=config, calls=1)], limits=Limits()), know)
     assert bound.cost_usd.at_most == 15.0
+
+
+async def test_a_failure_of_an_earlier_execution_begins_no_cooldown() -> None:
+    """The server may be back when the run is resumed."""
+    journal = MortalJournal(FakeClock())
+    services = deterministic_services(journal)
+    other = ScriptedModel(lambda _prompt: GOOD, name="lab/b")
+    journal.dies_at = 5  # the call of the other model is recorded, its step has not ended
+    with pytest.raises(KilledError):
+        await run(recipe(steps=2), services, a=Down("lab/a"), b=other)
+    journal.revive()
+    back = ScriptedModel(lambda _prompt: GOOD, name="lab/a")
+    fresh = evolve(services, cooldowns={})
+    result = await executor(fresh, {"a": back, "b": other}).resume("run_1")
+    assert result.status is RunStatus.COMPLETED
+    assert (len(back.prompts), fresh.cooldowns) == (1, {})
