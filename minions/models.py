@@ -1,4 +1,4 @@
-"""Models in the form of their provider's own API, and images in messages.
+"""Models in the form of their provider's own API, recorded models, and images in messages.
 
 `minions.OpenAIModel` is for OpenAI's chat completions and all servers that implement them.
 
@@ -14,6 +14,12 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.adapters.models.anthropic import AnthropicModel
     from minions.adapters.models.gemini import GeminiModel
+    from minions.adapters.models.recorded import (
+        Cassette,
+        CassetteRecorder,
+        RecordingModel,
+        ReplayModel,
+    )
     from minions.adapters.models.responses import ResponsesModel
     from minions.contracts.attachments import image_of
     from minions.contracts.messages import Attachment, ProviderData
@@ -23,9 +29,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AnthropicModel",
     "Attachment",
+    "Cassette",
+    "CassetteRecorder",
     "GeminiModel",
     "ModelApi",
     "ProviderData",
+    "RecordingModel",
+    "ReplayModel",
     "ResponsesModel",
     "image_of",
 ]
@@ -33,6 +43,12 @@ __all__ = [
 _HOMES: Final = {
     "minions.adapters.models.anthropic": ("AnthropicModel",),
     "minions.adapters.models.gemini": ("GeminiModel",),
+    "minions.adapters.models.recorded": (
+        "Cassette",
+        "CassetteRecorder",
+        "RecordingModel",
+        "ReplayModel",
+    ),
     "minions.adapters.models.responses": ("ResponsesModel",),
     "minions.contracts.attachments": ("image_of",),
     "minions.contracts.messages": ("Attachment", "ProviderData"),

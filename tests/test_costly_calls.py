@@ -49,6 +49,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
     "adapters/models/block_answers.py::_take": "JSON, one event of a stream",
     "adapters/models/block_answers.py::result": "JSON, the body of one answer",
+    "adapters/models/cassette_miss.py::difference": "in a thread; _MOST_COMPARED lines",
     "adapters/models/chat_failures.py::_error_of": "JSON, the body of one answer",
     "adapters/models/profile_files.py::_read": "JSON, 64 KiB of one file",
     "adapters/models/server_facts.py::_fetched": "JSON, 256 KiB of one answer",

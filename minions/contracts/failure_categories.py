@@ -83,6 +83,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
         images-not-taken
         template-refused
+        bad-cassette cassette-miss cassette-refused
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone
         environment system missing-package missing-extra unknown-database newer-database
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder

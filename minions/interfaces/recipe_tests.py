@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import frozen
 from returns.result import Failure, Result, Success
 
+from minions.adapters.models.recorded import ReplayModel
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.addresses import around
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
@@ -48,7 +49,7 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.expressions.template import compile_condition
 from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
-from minions.recipe.reading.recipe_tests import SCRIPTED
+from minions.recipe.reading.recipe_tests import OFFLINE
 
 __all__ = ["TestOutcome", "run_test"]
 
@@ -89,7 +90,7 @@ async def run_test(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> T
 
 
 async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> list[str]:
-    script = ScriptedModel.from_answers(test.answers, name=f"{SCRIPTED}{test.name}")
+    script = ScriptedModel.from_answers(test.answers, name=f"scripted/{test.name}")
     scripted = runtime.evolve(
         models=_source(recipe, test, script, runtime),
         tool_calls=_faking(test.tools),
@@ -113,15 +114,15 @@ def _source(
     """
     if test.model is None:
         return script
-    if not test.model.startswith(SCRIPTED) and test.model not in runtime.extensions.models:
+    if not test.model.startswith(OFFLINE) and test.model not in runtime.extensions.models:
         raise UsageError(
             f"The test '{test.name}' must not call a real model, but names '{test.model}'. Name "
-            f"{SCRIPTED}FILE.yaml or a registered model, or write `answers`.",
+            "scripted/FILE.yaml, replay/FILE or a registered model, or write `answers`.",
             code="real-model",
         )
     named = runtime.named_model(recipe, ModelConfig(name=test.model))
-    # Another test may have used answers of the same script.
-    return named.restarted() if isinstance(named, ScriptedModel) else named
+    # Another test may have used answers of the same script or cassette.
+    return named.restarted() if isinstance(named, ScriptedModel | ReplayModel) else named
 
 
 # --- what stands for the world ---------------------------------------------------------------

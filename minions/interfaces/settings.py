@@ -162,6 +162,16 @@ class Settings:
         default=MAX_BYTES,
         metadata=_described("Bytes that they have in all; by default 256 MiB."),
     )
+    record: str | None = field(
+        default=None,
+        metadata=_described("File to which each call of a model is added, with its answer."),
+    )
+    replay: str | None = field(
+        default=None,
+        metadata=_described(
+            "Recorded file that answers in place of all models: no request is made, no key needed."
+        ),
+    )
     max_parallel: _Count | None = field(
         default=None, metadata=_described("Steps at a time in execution mode parallel.")
     )

@@ -192,7 +192,7 @@ async def test_the_runner_asks_no_real_model_of_a_recipe_made_by_code() -> None:
     (fault,) = tested.faults
     assert fault == (
         "real-model: The test 'dear' must not call a real model, but names 'openai/gpt-4o'. Name "
-        "scripted/FILE.yaml or a registered model, or write `answers`."
+        "scripted/FILE.yaml, replay/FILE or a registered model, or write `answers`."
     )
     assert asked == []
 

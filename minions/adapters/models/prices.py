@@ -45,7 +45,7 @@ class OwnPrice:
 
 
 _MTOK: Final = 1_000_000
-_NEVER_LISTED: Final = ("scripted", "ollama", "local")
+_NEVER_LISTED: Final = ("scripted", "replay", "ollama", "local")
 """Providers that run on this machine: known to have no price without loading the data."""
 
 
@@ -105,7 +105,11 @@ class GenaiPriceBook(PriceBook):
 
 
 def _is_free(model: str, base_url: str | None) -> bool:
-    """Whether the model is computed by a process of ours: it has a file for a server."""
+    """Whether nobody is asked: the answers were recorded, or a process of ours computes them from
+    a file.
+    """
+    if model.startswith("replay/"):
+        return True
     is_local = model == "local" or model.startswith("local/")
     return is_local and (base_url is None or base_url.startswith("file:"))
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CommandContext",
     "cache_option",
+    "cassette_options",
     "command_context",
     "common_options",
     "extension_options",
@@ -221,6 +222,14 @@ def cache_option(function: F) -> F:
     """Add `--no-cache`."""
     text = "Run every step, also those with `cache: true`; cache no output."
     return click.option("--no-cache", is_flag=True, help=text)(function)
+
+
+def cassette_options(function: F) -> F:
+    """Add `--record` and `--replay`."""
+    text = "Answer from FILE instead of models; a request that is not in it fails with a diff."
+    function = click.option("--replay", metavar="FILE", help=text)(function)
+    text = "Add each call of a model, with its answer, to FILE."
+    return click.option("--record", metavar="FILE", help=text)(function)
 
 
 def user_option(function: F) -> F:

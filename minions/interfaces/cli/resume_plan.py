@@ -223,4 +223,6 @@ class RecordedRunOpener:
             tell(line)
         if Path.cwd() != self._here:
             tell(f"  in {Path.cwd()}, where it was started")
-        return await follow(run, self.context, out, self._signals, edited=edited)
+        return await follow(
+            run, self.context, out, self._signals, edited=edited, cassettes=self.runtime.cassettes
+        )

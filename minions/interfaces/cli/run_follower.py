@@ -37,6 +37,7 @@ from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.deciders import TerminalDecider
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.cassettes import Cassettes
 
 __all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs"]
 
@@ -81,12 +82,15 @@ async def follow(
     *,
     edited: str | None = None,
     reports: RunReports | None = None,
+    cassettes: Cassettes | None = None,
 ) -> int:
     """Execute the run with progress, print its result, and return the exit code.
 
     Args:
         edited: The file of an edited recipe, for the command of a retry; None: the run's own.
         reports: Where its end is reported, too; None: nowhere.
+        cassettes: What answers in place of models: the exit code is 1 if it lacked an answer,
+            whatever the run made of that. None: nothing does.
     """
     progress = _progress(context)
     clock = run.context.scope.services.clock
@@ -119,7 +123,20 @@ async def follow(
         raise printer.error
     if signals.caught is not None and result.status is RunStatus.CANCELLED:
         return 128 + signals.caught
-    return EXIT_CODES[result.status]
+    code = EXIT_CODES[result.status]
+    return code if cassettes is None else _with_misses(code, cassettes)
+
+
+def _with_misses(code: int, cassettes: Cassettes) -> int:
+    """The exit code, and a word on what the cassette lacked, or had and was not asked for."""
+    if code == 0 and cassettes.misses:
+        count = len(cassettes.misses)
+        tell(f"error[cassette-miss]: requests that were not answered: {count}. The first:")
+        tell(cassettes.misses[0])
+        return 1
+    if code == 0 and cassettes.calls_left:
+        tell(f"note: recorded calls that were not asked for: {cassettes.calls_left}")
+    return code
 
 
 _GRACE_S: Final = 1.8

@@ -14,6 +14,7 @@ from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_h
 from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.model_endpoints import ModelApi
 from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.cassettes import REPLAY, Cassettes, replayed_file
 from minions.interfaces.wiring.local_models import LocalModels, check_local_name, is_local
 from minions.recipe.model import AgentRecipe, ModelConfig
 from minions.recipe.project_folders import NamedFiles
@@ -64,6 +65,7 @@ class Models:
         warn: Callable[[str], None] | None = None,
         local: LocalModels | None = None,
         trace_headers: Callable[[], Mapping[str, str]] | None = None,
+        cassettes: Cassettes | None = None,
     ) -> None:
         """No model is made yet.
 
@@ -73,7 +75,9 @@ class Models:
             warn: Called with a line about things that slow calls down; None: the models' logger.
             local: Makes the models of `local`; None: as the settings say.
             trace_headers: As for an `HttpModel`.
+            cassettes: Records calls or answers them; None: nothing does.
         """
+        self._cassettes = cassettes
         self._local = local or LocalModels(settings, folder_of=folder_of)
         self._settings = settings
         self._extensions = extensions
@@ -104,23 +108,32 @@ class Models:
     async def aclose(self) -> None:
         """Close every model that was made here; those of extensions belong to the operator."""
         async with contextlib.AsyncExitStack() as stack:
+            if self._cassettes is not None:
+                stack.callback(self._cassettes.close)
             stack.push_async_callback(self._local.aclose)
             for model in self._own.values():
                 stack.push_async_callback(model.aclose)
 
     def _get(self, config: ModelConfig, recipe: AgentRecipe, choice: ModelChoice) -> ChatModel:
+        if self._cassettes is not None and self._cassettes.is_replaying:
+            asked = choice.override or config.name or self._settings.model
+            return self._cassettes.model(asked, _config_for(config, asked or "", choice))
         name = choice.override or config.name or self._fallback(recipe, choice)
         is_own = choice.override is None and config.name is not None
         home = self._home(recipe, choice, name, is_own=is_own)
-        if is_own and name.startswith(SCRIPTED) and name not in self._extensions.models:
-            NamedFiles(home, self._recipe_folders).check(_script_path(name, home), name)
+        if is_own and _names_file(name) and name not in self._extensions.models:
+            NamedFiles(home, self._recipe_folders).check(_file_of(name, home), name)
         if is_own and is_local(name, self._settings):
             self._local.check(name, home)
         key = (name, _config_for(config, name, choice), home)
         model = self._made.get(key)
         if model is None:
-            model = self._made[key] = self._make(*key)
+            model = self._made[key] = self._recorded(*key)
         return model
+
+    def _recorded(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
+        model = self._make(name, config, folder)
+        return model if self._cassettes is None else self._cassettes.recorded(model, name, config)
 
     def _home(self, recipe: AgentRecipe, choice: ModelChoice, name: str, *, is_own: bool) -> Path:
         """The folder of a script with that name.
@@ -178,6 +191,8 @@ class Models:
     def _new(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
         if name.startswith(SCRIPTED):
             return self._scripted(name, folder)
+        if name.startswith(REPLAY):
+            return replayed_file(name, folder)
         if config.base_url is None and is_local(name, self._settings):
             return self._local.make(name, folder, self._local_client)
         return self._endpoint(name, config)
@@ -198,7 +213,7 @@ class Models:
     def _scripted(self, name: str, folder: Path) -> ChatModel:
         from minions.adapters.models.scripted import ScriptedModel
 
-        path = _script_path(name, folder)
+        path = _file_of(name, folder)
         if path.suffix not in (".yaml", ".yml"):
             known = self._registered_scripts()
             near = near_names(name, known)
@@ -284,8 +299,13 @@ def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelCon
     )
 
 
-def _script_path(name: str, folder: Path) -> Path:
-    return folder / name.removeprefix(SCRIPTED)
+def _names_file(name: str) -> bool:
+    """Whether the model is a file: a script or a cassette."""
+    return name.startswith((SCRIPTED, REPLAY))
+
+
+def _file_of(name: str, folder: Path) -> Path:
+    return folder / name.partition("/")[2]
 
 
 def operator_models(settings: Settings) -> OperatorModels:
@@ -319,13 +339,19 @@ def operator_models(settings: Settings) -> OperatorModels:
     )
 
 
-def _check_script(name: str, folder: Path) -> None:
-    """Refuse a script file that cannot be read; a name that is no file's is one of code's.
+def _check_file(name: str, folder: Path) -> None:
+    """Refuse a script or cassette that is not there; a name that is no file's is one of code's.
 
     Raises:
-        UsageError: `bad-script`.
+        UsageError: `bad-script`, `bad-cassette`.
     """
-    path = _script_path(name, folder)
+    path = _file_of(name, folder)
+    if name.startswith(REPLAY) and not path.is_file():
+        raise UsageError(
+            f"There is no cassette '{path}'. Record it beside the recipe with `minions run RECIPE "
+            f"--record {path.name}`, or name another model.",
+            code="bad-cassette",
+        )
     if path.suffix in (".yaml", ".yml") and not path.is_file():
         raise UsageError(
             f"There is no script '{path}'. Write it beside the recipe, or name another model.",
@@ -342,8 +368,8 @@ def model_check(
 
     def check(config: ModelConfig, file: str) -> None:
         name = config.name or ""
-        if name.startswith(SCRIPTED):
-            _check_script(name, Path(file).parent)
+        if _names_file(name):
+            _check_file(name, Path(file).parent)
             return
         if config.base_url is None and is_local(name, settings):
             check_local_name(name, settings, folder_of, Path(file).parent)

@@ -29,6 +29,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.services import Services
 from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.cassettes import Cassettes
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
 from minions.interfaces.wiring.extensions import built_in_extensions, extended
@@ -81,6 +82,8 @@ class Runtime:
     )
     """The recipe store of the process: recipes by path or id, read once."""
     preparation: Preparation = Factory(lambda self: Preparation(self.extensions), takes_self=True)
+    cassettes: Cassettes | None = None
+    """Records the calls of models, or answers them; None: nothing does."""
     recipe_folders: tuple[Path, ...] = ()
     """The server's folders of recipes, whose recipes are agents; empty: `recipes` below the current
     folder.
@@ -222,6 +225,20 @@ def make_runtime(
     extensions = extended(built_in_extensions(state), extensions)
     telemetry = make_telemetry(settings, environ, warn or _warn_of_telemetry)
     tracer = services.tracer if services is not None and services.tracer else telemetry.tracer
+    closers: tuple[Closer, ...] = (state.aclose,)
+    if services is None:
+        journal, cache = make_journal(settings, folder), make_cache(settings, folder)
+        services = make_services(journal, log, make_prices(settings), cache, warn)
+        # A cassette tells what was known of the servers when it was recorded.
+        if not settings.no_store and settings.replay is None:
+            services = attrs.evolve(services, profiles=user_profiles())
+        closers = (cache.aclose, journal.aclose, state.aclose)
+    cassettes = Cassettes(
+        settings,
+        folder_of=folder_of,
+        warn=warn or (lambda line: log.warning("cassette_incomplete", reason=line)),
+        profiles=services.profiles,
+    )
     models = Models(
         settings,
         extensions,
@@ -230,15 +247,10 @@ def make_runtime(
         recipe_folders=recipe_folders,
         warn=warn,
         trace_headers=tracer.headers if tracer is not None else None,
+        cassettes=cassettes,
     )
-    closers: tuple[Closer, ...] = (models.aclose, state.aclose)
-    if services is None:
-        journal, cache = make_journal(settings, folder), make_cache(settings, folder)
-        services = make_services(journal, log, make_prices(settings), cache, warn)
-        if not settings.no_store:
-            services = attrs.evolve(services, profiles=user_profiles())
-        closers = (models.aclose, cache.aclose, journal.aclose, state.aclose)
     services = _with_telemetry(services, telemetry)
+    closers = (models.aclose, *closers)
     if (close := telemetry.close) is not None:
         closers = (_off_the_loop(close), *closers)
     if services.file_restorer is None:
@@ -253,6 +265,7 @@ def make_runtime(
         services=services,
         is_strict=settings.strict,
         recipe_folders=recipe_folders,
+        cassettes=cassettes,
         closers=closers,
     )
 

@@ -364,7 +364,8 @@ TEST: Final = Table(
         ),
         text_key(
             "model",
-            "A scripted model instead of `answers`: `scripted/FILE.yaml` or a registered name.",
+            "A model without a server instead of `answers`: `scripted/FILE.yaml`, `replay/FILE` or "
+            "a registered name.",
         ),
         mapping_key(
             "tools",

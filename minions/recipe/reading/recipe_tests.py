@@ -17,11 +17,11 @@ from minions.recipe.reading.permissions import tools_within
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
-__all__ = ["SCRIPTED", "read_tests"]
+__all__ = ["OFFLINE", "read_tests"]
 
 
-SCRIPTED: Final = "scripted/"
-"""Prefix of models whose answers are read from a file."""
+OFFLINE: Final = ("scripted/", "replay/")
+"""Prefixes of models whose answers are read from a file."""
 
 
 def read_tests(draft: RecipeDraft, catalog: Catalog, report: Report) -> tuple[RecipeTest, ...]:
@@ -109,7 +109,7 @@ def _mapping(section: Section, name: str) -> Mapping[str, JsonValue]:
 
 def _check_model(node: ScalarNode | None, catalog: Catalog, report: Report) -> None:
     """Report a model that would cost money: tests never call a server."""
-    if node is None or str(node.value).startswith(SCRIPTED) or node.value in catalog.models:
+    if node is None or str(node.value).startswith(OFFLINE) or node.value in catalog.models:
         return
     known = tuple(sorted(catalog.models))
     report(
@@ -117,7 +117,7 @@ def _check_model(node: ScalarNode | None, catalog: Catalog, report: Report) -> N
             "real-model",
             f"a test calls no real model, but this is '{node.value!s:.60}'",
             label=suggestion(str(node.value), known),
-            help="write what it answers under 'answers', or name scripted/FILE.yaml"
+            help="write what it answers under 'answers', or name scripted/FILE.yaml, replay/FILE"
             + (f" or one of: {', '.join(known)}" if known else ""),
         )
     )

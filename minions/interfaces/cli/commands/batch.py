@@ -31,6 +31,7 @@ from minions.interfaces.cli.console.results import usage_text
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    cassette_options,
     command_context,
     common_options,
     user_option,
@@ -92,6 +93,7 @@ _REPEATED: Final = {
     help="Who approves calls that need approval; default: the line waits.",
 )
 @user_option
+@cassette_options
 @cache_option
 @common_options
 def command(

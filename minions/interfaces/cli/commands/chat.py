@@ -24,6 +24,7 @@ from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text, result_to_json
 from minions.interfaces.cli.options import (
     CommandContext,
+    cassette_options,
     command_context,
     common_options,
     user_option,
@@ -54,6 +55,7 @@ PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
 )
 @click.option("-c", "--continue", "continues", is_flag=True, help="Continue the last session.")
 @click.option("--approve", type=click.Choice(POLICIES), help="Who approves calls.")
+@cassette_options
 @user_option
 @common_options
 def command(

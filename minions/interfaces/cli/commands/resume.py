@@ -15,6 +15,7 @@ from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    cassette_options,
     command_context,
     common_options,
 )
@@ -46,6 +47,7 @@ __all__ = ["command"]
 )
 @click.option("--approve", help="Who approves further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@cassette_options
 @cache_option
 @common_options
 def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:

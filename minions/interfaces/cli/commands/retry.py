@@ -18,6 +18,7 @@ from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    cassette_options,
     command_context,
     common_options,
 )
@@ -70,6 +71,7 @@ __all__ = ["command"]
 )
 @click.option("--approve", help="Who approves further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@cassette_options
 @cache_option
 @common_options
 def command(

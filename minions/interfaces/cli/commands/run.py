@@ -22,6 +22,7 @@ from minions.interfaces.cli.console.run_reports import RunReports, annotations_w
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    cassette_options,
     command_context,
     common_options,
     naming_the_journal,
@@ -95,6 +96,7 @@ __all__ = ["command", "reports_of", "run_with"]
 )
 @user_option
 @strict_option
+@cassette_options
 @cache_option
 @common_options
 def command(recipe: str, **options: object) -> int:
@@ -241,7 +243,9 @@ async def _run_until(
     )
     for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
         tell(line)
-    return await follow(run, context, out, signals, reports=wanted.reports)
+    return await follow(
+        run, context, out, signals, reports=wanted.reports, cassettes=runtime.cassettes
+    )
 
 
 def _pairs(recipe: AgentRecipe, wanted: _RunOptions) -> tuple[str, ...]:

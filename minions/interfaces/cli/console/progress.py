@@ -52,11 +52,15 @@ _LONG: Final = 20
 """Items from which on a loop tells lines of its progress."""
 
 
+_UNREAL: Final = {"scripted": "scripted", "replay": "replayed"}
+
+
 def model_line(recipe: str, model_name: str | None) -> str:
-    """A line on the recipe and its model; a scripted model is marked as such."""
+    """A line on the recipe and its model; a scripted or replayed model is marked as such."""
     if model_name is None:
         return f"recipe {recipe} · no model needed"
-    note = " (scripted: no real model is asked)" if "scripted/" in model_name else ""
+    kind = next((word for word in ("scripted", "replay") if f"{word}/" in model_name), None)
+    note = f" ({_UNREAL[kind]}: no real model is asked)" if kind is not None else ""
     return f"recipe {recipe} · model {model_name}{note}"
 
 

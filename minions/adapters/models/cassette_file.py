@@ -1,0 +1,429 @@
+"""Cassettes on disk: calls of models with their answers, one JSON object a line, only added to.
+
+A cassette may come from anybody: what it holds is checked, and grants nothing. Its lines:
+
+{"cassette": 1, "recording": 2}                      a process began to record
+{"model": NAME, "base_url": …, "capabilities": {…}}  a model, before its first call
+{"call": 3, "model": NAME, "request": {…}, "pieces": […], "response": {…}}   or "failure"
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from minions.adapters.models.cassette_request import request_digest
+from minions.contracts.calls import (
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelDelta,
+    ModelFailure,
+    StepCompletionInstruction,
+)
+from minions.contracts.codec import decode, encode
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.messages import Message, TokenUsage, message_to_json
+
+__all__ = ["CassetteCall", "CassetteContent", "CassetteModel", "CassetteWriter", "read_cassette"]
+
+_FORM: Final = 1
+"""The version of the form of cassettes."""
+MOST_BYTES: Final = 67_108_864
+"""Bytes of a cassette that is read."""
+
+
+@frozen(kw_only=True)
+class CassetteModel:
+    """A model of a recording."""
+
+    name: str
+    base_url: str | None
+    capabilities: ModelCapabilities
+    """What decided the form of its requests, with what was measured of its server."""
+
+
+@frozen(kw_only=True)
+class CassetteCall:
+    """One recorded call."""
+
+    recording: int
+    """The number of the recording, from 1; a later one is newer."""
+    number: int
+    """The place in the order in which the calls of its recording were asked."""
+    model: str
+    request: Mapping[str, JsonValue]
+    outcome: ModelCallResponse | ModelFailure
+    pieces: tuple[ModelDelta, ...] = ()
+    """The fragments of a streamed answer, in order; empty: it was not streamed."""
+    digest: str = field(default="", eq=False)
+
+
+@frozen(kw_only=True)
+class CassetteContent:
+    """All that a cassette holds."""
+
+    models: Mapping[str, CassetteModel]
+    """The newest of each name."""
+    calls: Sequence[CassetteCall]
+    recordings: int
+    size: int
+    """Bytes of its whole lines."""
+    is_cut: bool
+    """Whether the last line is incomplete: the recording process was killed while it wrote."""
+
+
+def _bad(path: Path, line: int | None, what: str) -> UsageError:
+    place = str(path) if line is None else f"{path}:{line}"
+    return UsageError(
+        f"The cassette {place} cannot be used: {what}. Record it again with `--record`.",
+        code="bad-cassette",
+        where=place,
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def read_cassette(path: Path, *, most_bytes: int = MOST_BYTES) -> CassetteContent:
+    """The content of a cassette; an incomplete last line is left out.
+
+    Raises:
+        UsageError: `bad-cassette`; the file cannot be read, is too large, or a line is no part of a
+            cassette.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except OSError as error:
+        raise _bad(path, None, f"it cannot be read ({error.strerror or error})") from error
+    if len(data) > most_bytes:
+        raise _bad(path, None, f"it is larger than {most_bytes} bytes")
+    whole, _, rest = data.rpartition(b"\n")
+    lines = whole.split(b"\n") if whole else []
+    reader = _Reader(path)
+    for number, line in enumerate(lines, start=1):
+        reader.read(number, line)
+    if not reader.recordings:
+        raise _bad(path, 1, 'its first line is not {"cassette": 1, "recording": 1}')
+    return CassetteContent(
+        models=reader.models,
+        calls=tuple(reader.calls),
+        recordings=reader.recordings,
+        size=len(data) - len(rest),
+        is_cut=bool(rest),
+    )
+
+
+class _Reader:
+    """Collects what the lines of a cassette say."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.recordings = 0
+        self.models: dict[str, CassetteModel] = {}
+        self.calls: list[CassetteCall] = []
+
+    def read(self, number: int, line: bytes) -> None:
+        """Take one line.
+
+        Raises:
+            UsageError: `bad-cassette`; names the line.
+        """
+        try:
+            self._take(_object(line))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise _bad(self._path, number, " ".join(what.split())[:300]) from error
+
+    def _take(self, item: Mapping[str, JsonValue]) -> None:
+        if "cassette" in item:
+            if item["cassette"] != _FORM:
+                raise ValueError(f"it is of form {item['cassette']}, and only {_FORM} is known")
+            self.recordings += 1
+        elif not self.recordings:
+            raise ValueError('its first line is not {"cassette": 1, "recording": 1}')
+        elif "call" in item:
+            self.calls.append(_call(item, self.recordings))
+        else:
+            model = _model(item)
+            self.models[model.name] = model
+
+
+def _object(line: bytes) -> Mapping[str, JsonValue]:
+    value = parse_json(line.decode())
+    if not isinstance(value, Mapping):
+        raise ValueError("it is no JSON object")
+    return value
+
+
+def _model(item: Mapping[str, JsonValue]) -> CassetteModel:
+    _check_keys(item, ("model", "base_url", "capabilities"))
+    return CassetteModel(
+        name=_text(item, "model"),
+        base_url=None if item.get("base_url") is None else _text(item, "base_url"),
+        capabilities=decode(item["capabilities"], ModelCapabilities),
+    )
+
+
+def _call(item: Mapping[str, JsonValue], recording: int) -> CassetteCall:
+    _check_keys(item, ("call", "model", "request", "response", "failure", "pieces"))
+    number, request = item["call"], item["request"]
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError("`call` is no number")
+    if not isinstance(request, Mapping) or not isinstance(request.get("messages"), list):
+        raise ValueError("`request` is no object with a list of `messages`")
+    if ("response" in item) == ("failure" in item):
+        raise ValueError("a call has either `response` or `failure`")
+    answer = decode(item["response"], _Answer).response() if "response" in item else None
+    failure = decode(item["failure"], _Failure).failure() if "failure" in item else None
+    model = _text(item, "model")
+    outcome = answer or failure
+    assert outcome is not None  # noqa: S101  # one of them is there
+    return CassetteCall(
+        recording=recording,
+        number=number,
+        model=model,
+        request=request,
+        outcome=outcome,
+        pieces=tuple(_piece(each) for each in _listed(item.get("pieces", []))),
+        digest=request_digest(model, request),
+    )
+
+
+def _check_keys(item: Mapping[str, JsonValue], known: Sequence[str]) -> None:
+    if others := [key for key in item if key not in known]:
+        raise ValueError(f"there is no key `{others[0]:.40}`; known are {', '.join(known)}")
+
+
+def _text(item: Mapping[str, JsonValue], key: str) -> str:
+    text = item[key]
+    if not isinstance(text, str):
+        raise ValueError(f"`{key}` is no text")
+    return text
+
+
+def _listed(value: JsonValue) -> Sequence[JsonValue]:
+    if not isinstance(value, list):
+        raise ValueError("`pieces` is no list")
+    return value
+
+
+def _piece(value: JsonValue) -> ModelDelta:
+    """A text stands for itself; else an object with one of `reasoning` and `tool_call`."""
+    if isinstance(value, str):
+        return ModelDelta(content=value)
+    if isinstance(value, Mapping) and len(value) == 1:
+        reasoning, call = value.get("reasoning"), value.get("tool_call")
+        if isinstance(reasoning, str):
+            return ModelDelta(reasoning=reasoning)
+        if isinstance(call, Mapping):
+            return ModelDelta(tool_call=call)
+    raise ValueError("a piece is a text, or an object with `reasoning` or `tool_call`")
+
+
+@frozen(kw_only=True)
+class _Answer:
+    """An answer as a line holds it."""
+
+    message: Message
+    usage: TokenUsage = field(factory=TokenUsage)
+    finish_reason: str | None = None
+    model_name: str | None = None
+    completion_instruction: StepCompletionInstruction | None = None
+
+    def response(self) -> ModelCallResponse:
+        """The answer as the engine takes it; it costs nothing."""
+        _check_usage(self.usage)
+        return ModelCallResponse(
+            message=self.message,
+            usage=evolve(self.usage, cost_usd=0.0),
+            finish_reason=self.finish_reason,
+            model_name=self.model_name,
+            provider="replay",
+            completion_instruction=self.completion_instruction,
+        )
+
+
+@frozen(kw_only=True)
+class _Failure:
+    """A failure as a line holds it."""
+
+    code: str
+    message: str
+    is_retryable: bool = False
+    usage: TokenUsage = field(factory=TokenUsage)
+    suggestions: tuple[str, ...] = ()
+    text: str | None = None
+    has_begun_call: bool = False
+    status: int | None = None
+
+    def failure(self) -> ModelFailure:
+        """The failure as the engine takes it: no server has to be waited for, and it costs
+        nothing.
+        """
+        _check_usage(self.usage)
+        return ModelFailure(
+            code=self.code,
+            message=self.message,
+            is_retryable=self.is_retryable,
+            usage=evolve(self.usage, cost_usd=0.0),
+            suggestions=self.suggestions,
+            text=self.text,
+            has_begun_call=self.has_begun_call,
+            status=self.status,
+        )
+
+
+def _check_usage(usage: TokenUsage) -> None:
+    counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+    if not all(0 <= count < _MOST_TOKENS for count in counts):
+        raise ValueError("`usage` has a number of tokens that no call has")
+
+
+_MOST_TOKENS: Final = 10**9
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+class CassetteWriter:
+    """Adds the calls of one process to a cassette; each line is written whole, at once.
+
+    A process that is killed loses only calls that had not ended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or create it for its owner alone.
+
+        Raises:
+            UsageError: `bad-cassette`; the file is there and is no cassette.
+            EnvironmentRefusedError: `cassette-refused`; it cannot be written, or another process
+                records into it.
+        """
+        self.path = path
+        self._told: dict[str, CassetteModel] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _refused(path, error.strerror or str(error)) from error
+        try:
+            self._lock()
+            known = read_cassette(path) if os.fstat(self._file).st_size else None
+            if known is not None and known.is_cut:
+                os.ftruncate(self._file, known.size)
+            recordings = known.recordings if known is not None else 0
+            self._write({"cassette": _FORM, "recording": recordings + 1})
+        except OSError as error:
+            os.close(self._file)
+            raise _refused(path, error.strerror or str(error)) from error
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _lock(self) -> None:
+        import fcntl
+
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _refused(self.path, "another process records into it") from error
+
+    def write(self, model: CassetteModel, call: CassetteCall) -> None:
+        """Add a call, and before it its model if the file does not tell it yet.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        if self._told.get(model.name) != model:
+            self._told[model.name] = model
+            self._write(_model_line(model))
+        self._write(_call_line(call))
+
+    def _write(self, line: Mapping[str, JsonValue]) -> None:
+        data = dumps(line).encode("utf-8", "backslashreplace") + b"\n"
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def close(self) -> None:
+        """Close the file; others may record into it again, and calls that end later are lost."""
+        descriptor, self._file = self._file, -1  # the number may soon be that of another file
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _refused(path: Path, reason: str) -> EnvironmentRefusedError:
+    return EnvironmentRefusedError(
+        f"The cassette {path} cannot be recorded: {reason}. Nothing was asked of a model. Name "
+        "another file.",
+        code="cassette-refused",
+    )
+
+
+def _model_line(model: CassetteModel) -> dict[str, JsonValue]:
+    capabilities = encode(model.capabilities)
+    return {"model": model.name, "base_url": model.base_url, "capabilities": capabilities}
+
+
+def _call_line(call: CassetteCall) -> dict[str, JsonValue]:
+    line: dict[str, JsonValue] = {
+        "call": call.number,
+        "model": call.model,
+        "request": call.request,
+    }
+    if call.pieces:
+        line["pieces"] = [_piece_form(each) for each in call.pieces]
+    if isinstance(call.outcome, ModelFailure):
+        return {**line, "failure": _failure_form(call.outcome)}
+    return {**line, "response": _answer_form(call.outcome)}
+
+
+def _piece_form(piece: ModelDelta) -> JsonValue:
+    if piece.reasoning is not None:
+        return {"reasoning": piece.reasoning}
+    return piece.content if piece.content is not None else {"tool_call": piece.tool_call}
+
+
+def _answer_form(response: ModelCallResponse) -> dict[str, JsonValue]:
+    instruction = response.completion_instruction
+    return _without_defaults(
+        {
+            "message": message_to_json(response.message),
+            "usage": _usage_form(response.usage),
+            "finish_reason": response.finish_reason,
+            "model_name": response.model_name,
+            "completion_instruction": encode(instruction) if instruction else None,
+        }
+    )
+
+
+def _failure_form(failure: ModelFailure) -> dict[str, JsonValue]:
+    return _without_defaults(
+        {
+            "code": failure.code,
+            "message": failure.message,
+            "is_retryable": failure.is_retryable,
+            "usage": _usage_form(failure.usage),
+            "suggestions": list(failure.suggestions),
+            "text": failure.text,
+            "has_begun_call": failure.has_begun_call,
+            "status": failure.status,
+        }
+    )
+
+
+def _usage_form(usage: TokenUsage) -> dict[str, JsonValue]:
+    counts = encode(usage)
+    assert isinstance(counts, Mapping)  # noqa: S101  # of an attrs class
+    return {name: count for name, count in counts.items() if count}
+
+
+def _without_defaults(form: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The members that say something."""
+    return {name: value for name, value in form.items() if value not in (None, False, [], {})}

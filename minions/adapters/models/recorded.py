@@ -1,0 +1,356 @@
+"""Models that record their calls in a cassette, and models that answer from one.
+
+The form of the file is in `cassette_file`, what is compared of a request in `cassette_request`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from returns.pipeline import is_successful
+from returns.result import Failure, Result, Success
+
+from minions.adapters.models.cassette_file import (
+    CassetteCall,
+    CassetteContent,
+    CassetteModel,
+    CassetteWriter,
+    read_cassette,
+)
+from minions.adapters.models.cassette_miss import difference, most_like
+from minions.adapters.models.cassette_request import request_digest, request_form, request_lines
+from minions.contracts.calls import (
+    ChatModel,
+    DeltaSink,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelDelta,
+    ModelFailure,
+    OutputParser,
+    Prompt,
+)
+from minions.contracts.errors import UsageError, did_you_mean
+from minions.contracts.json_values import JsonValue
+from minions.contracts.model_endpoints import ModelEndpoint
+
+__all__ = ["Cassette", "CassetteRecorder", "RecordingModel", "ReplayModel"]
+
+MISS: Final = "cassette-miss"
+_MOST_CONSIDERED: Final = 2_000
+"""Recorded calls among which the one is looked for that is most like a request."""
+
+
+# --- recording ----------------------------------------------------------------------------------
+
+
+class CassetteRecorder:
+    """The recording of one process: gives calls their numbers, and writes each at its end."""
+
+    def __init__(self, path: Path | str, *, warn: Callable[[str], None]) -> None:
+        """Open the cassette, or create it.
+
+        Args:
+            warn: Called once if the file cannot be written any more; no call is recorded then.
+        Raises:
+            UsageError, EnvironmentRefusedError: As for `CassetteWriter`.
+        """
+        self._writer = CassetteWriter(Path(path))
+        self._warn = warn
+        self._count = 0
+        self._is_broken = False
+
+    def next_number(self) -> int:
+        """The number of a call that begins now."""
+        self._count += 1
+        return self._count
+
+    def write(self, model: CassetteModel, call: CassetteCall) -> None:
+        """Add a call that has ended. An answer was paid for: a full disk does not lose it."""
+        if self._is_broken:
+            return
+        try:
+            self._writer.write(model, call)
+        except OSError as error:
+            self._is_broken = True
+            self._warn(
+                f"warning: the cassette {self._writer.path} cannot be written "
+                f"({error.strerror or error}): it lacks this call and those that follow"
+            )
+
+    def close(self) -> None:
+        """Close the cassette."""
+        self._writer.close()
+
+
+class RecordingModel(ChatModel):
+    """Answers as another model does, and records each call.
+
+    Calls that are cancelled or raise are not recorded: there is nothing to answer from.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        recorder: CassetteRecorder,
+        *,
+        name: str | None = None,
+        measured: Callable[[ChatModel], ModelCapabilities] | None = None,
+    ) -> None:
+        """Nothing is recorded yet.
+
+        Args:
+            name: Under which the model is asked for when the cassette is replayed; None: its own.
+            measured: The model's capabilities with what was measured of its server; None: those
+                that it declares.
+        """
+        self._model = model
+        self._recorder = recorder
+        self._label = name or model.name
+        self._measured = measured or (lambda each: each.capabilities)
+        self._told: CassetteModel | None = None
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def base_url(self) -> str | None:
+        return self._model.base_url
+
+    @property
+    def endpoint(self) -> ModelEndpoint | None:
+        return self._model.endpoint
+
+    @property
+    def capabilities(self) -> ModelCapabilities:
+        return self._model.capabilities
+
+    @property
+    def output_parser(self) -> OutputParser | None:
+        return self._model.output_parser
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """The model's own answer or failure, after it was recorded."""
+        if self._told is None:  # before the first answer teaches what the server cannot do
+            self._told = CassetteModel(
+                name=self._label,
+                base_url=self._model.base_url,
+                capabilities=self._measured(self._model),
+            )
+        number, request = self._recorder.next_number(), request_form(prompt)
+        pieces: list[ModelDelta] = []
+        outcome = await self._model.complete(prompt, _both(pieces.append, on_delta))
+        call = CassetteCall(
+            recording=0,  # the file says it
+            number=number,
+            model=self._label,
+            request=request,
+            outcome=outcome.unwrap() if is_successful(outcome) else outcome.failure(),
+            pieces=tuple(pieces),
+        )
+        self._recorder.write(self._told, call)
+        return outcome
+
+    def recall(self, prompt: Prompt) -> None:
+        self._model.recall(prompt)
+
+    async def warm_up(self) -> None:
+        await self._model.warm_up()
+
+    async def aclose(self) -> None:
+        await self._model.aclose()
+
+
+def _both(one: DeltaSink, other: DeltaSink | None) -> DeltaSink | None:
+    if other is None:
+        return None
+
+    def take(delta: ModelDelta) -> None:
+        one(delta)
+        other(delta)
+
+    return take
+
+
+# --- replaying ----------------------------------------------------------------------------------
+
+
+class Cassette:
+    """The recorded calls of one file, each of which answers once.
+
+    Equal requests get the answers of the newest recording that has any, in recorded order, and
+    then those of older ones. In what order different requests come does not matter.
+    """
+
+    def __init__(self, path: Path | str, content: CassetteContent) -> None:
+        """Nothing is answered yet."""
+        self.path = Path(path)
+        self.models = content.models
+        """What is recorded of each model, by the name under which it was asked."""
+        self.is_cut = content.is_cut
+        """Whether the last line is incomplete, and was left out."""
+        self._content = content
+        self._waiting: dict[str, deque[CassetteCall]] = {}
+        for call in sorted(content.calls, key=lambda each: (-each.recording, each.number)):
+            self._waiting.setdefault(call.digest, deque()).append(call)
+        self._recorded = {digest: len(calls) for digest, calls in self._waiting.items()}
+        self.misses: list[str] = []
+        """What is said of each request that was not answered, in order."""
+
+    @classmethod
+    def read(cls, path: Path | str, *, most_bytes: int | None = None) -> Self:
+        """Read a cassette.
+
+        Args:
+            most_bytes: Of the file; None: 64 MiB.
+        Raises:
+            UsageError: `bad-cassette`.
+        """
+        place = Path(path)
+        if most_bytes is None:
+            return cls(place, read_cassette(place))
+        return cls(place, read_cassette(place, most_bytes=most_bytes))
+
+    def restarted(self) -> Cassette:
+        """The same cassette, of which nothing was answered."""
+        return Cassette(self.path, self._content)
+
+    @property
+    def calls_left(self) -> int:
+        """Number of recorded calls that nobody asked for."""
+        return sum(map(len, self._waiting.values()))
+
+    def model(self, name: str | None = None) -> ReplayModel:
+        """The model that answers in place of the one of that name.
+
+        Args:
+            name: As it was asked for in the recording; None: the only one.
+        Raises:
+            UsageError: `bad-cassette`; there is none of that name, or are several.
+        """
+        if name is None and len(self.models) == 1:
+            (name,) = self.models
+        known = ", ".join(self.models) or "none"
+        if name is None:
+            raise UsageError(
+                f"The cassette {self.path} has calls of several models ({known}), so one of them "
+                "has to be named. Replay it with `--replay`, which asks by the recipe's names.",
+                code="bad-cassette",
+            )
+        if name not in self.models:
+            raise UsageError(
+                f"The cassette {self.path} has no call of '{name}'."
+                f"{did_you_mean(name, self.models)} It has calls of: {known}. Record it again with "
+                "`--record`, or name one of these with `-m`.",
+                code="bad-cassette",
+            )
+        return ReplayModel(self, self.models[name])
+
+    def take(self, digest: str) -> CassetteCall | None:
+        """The next answer to that request, which is used up then; None: there is none left."""
+        calls = self._waiting.get(digest)
+        return calls.popleft() if calls else None
+
+    async def miss(self, model: str, request: Mapping[str, JsonValue]) -> ModelFailure:
+        """The failure of a request without an answer, with what differs."""
+        times = self._recorded.get(request_digest(model, request))
+        if times is not None:
+            count = "once" if times == 1 else f"{times} times"
+            why = f"it is there {count}, and was used up. {_start_of(request)}"
+        else:
+            # Comparing takes time, and the list is made here: calls are used up meanwhile.
+            why = await asyncio.to_thread(_nearest, model, request, self._likely(model))
+        message = f"The cassette {self.path} has no answer to this request: {why}"
+        self.misses.append(message)
+        return ModelFailure(
+            code=MISS,
+            message=message,
+            suggestions=("record it again: minions run RECIPE --record FILE",),
+        )
+
+    def _likely(self, model: str) -> Sequence[CassetteCall]:
+        """Recorded calls to compare with: those that were not asked for yet, if there are any."""
+        left = [call for calls in self._waiting.values() for call in calls]
+        known = left or self._content.calls
+        own = [call for call in known if call.model == model]
+        return (own or known)[:_MOST_CONSIDERED]
+
+
+def _start_of(request: Mapping[str, JsonValue]) -> str:
+    """The beginning of the last message, to recognise a request by."""
+    messages = request.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    content = last.get("content") if isinstance(last, Mapping) else None
+    return f"Its last message begins: {content!s:.80}"
+
+
+def _nearest(model: str, request: Mapping[str, JsonValue], calls: Sequence[CassetteCall]) -> str:
+    """What differs from the call that is most like the request."""
+    lines = list(request_lines(model, request))
+    call = most_like(lines, calls)
+    if call is None:
+        return "it has no call"
+    recorded = list(request_lines(call.model, call.request))
+    return f"most like it is call {call.number}:\n{difference(recorded, lines)}"
+
+
+class ReplayModel(ChatModel):
+    """Answers from a cassette. It makes no request, needs no key and costs nothing.
+
+    A request that was not recorded fails with `cassette-miss` and a diff.
+    """
+
+    def __init__(self, cassette: Cassette, model: CassetteModel) -> None:
+        """Answer for one recorded model; use `Cassette.model`."""
+        self.cassette = cassette
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """`replay/` and the name of the model that was recorded."""
+        return f"replay/{self._model.name}"
+
+    @property
+    def base_url(self) -> str | None:
+        """No address: it only lets what runs learn of the server be known to later steps."""
+        return None if self._model.base_url is None else "replay:"
+
+    @property
+    def capabilities(self) -> ModelCapabilities:
+        """As when the recording began: they decide the form of requests."""
+        return self._model.capabilities
+
+    def restarted(self) -> ReplayModel:
+        """The same model with a cassette of which nothing was answered."""
+        return ReplayModel(self.cassette.restarted(), self._model)
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """The recorded answer or failure, with its fragments if `on_delta` is given."""
+        request = request_form(prompt)
+        call = self.cassette.take(request_digest(self._model.name, request))
+        if call is None:
+            return Failure(await self.cassette.miss(self._model.name, request))
+        if on_delta is not None:
+            for piece in call.pieces or _pieces_of(call.outcome):
+                on_delta(piece)
+        if isinstance(call.outcome, ModelFailure):
+            return Failure(call.outcome)
+        return Success(call.outcome)
+
+    def recall(self, prompt: Prompt) -> None:
+        """Use up the recorded answer, since the journal replays it in place of the call."""
+        self.cassette.take(request_digest(self._model.name, request_form(prompt)))
+
+
+def _pieces_of(outcome: ModelCallResponse | ModelFailure) -> Iterator[ModelDelta]:
+    """The whole text as one fragment, where the recorded call was not streamed."""
+    if isinstance(outcome, ModelCallResponse) and outcome.text:
+        yield ModelDelta(content=outcome.text)
