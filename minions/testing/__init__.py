@@ -12,6 +12,7 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.adapters.models.script_items import Answer, tool_request
     from minions.adapters.models.scripted import ScriptedModel
+    from minions.testing.cassettes import CassetteModels
     from minions.testing.chaos_endpoint import ChaosEndpoint, Served
     from minions.testing.clock import FakeClock
     from minions.testing.endpoint import ChatEndpoint
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "CassetteModels",
     "ChaosEndpoint",
     "ChatEndpoint",
     "FakeClock",
@@ -45,6 +47,7 @@ _HOMES: Final = {
         "tool_request",
     ),
     "minions.adapters.models.scripted": ("ScriptedModel",),
+    "minions.testing.cassettes": ("CassetteModels",),
     "minions.testing.chaos_endpoint": (
         "ChaosEndpoint",
         "Served",

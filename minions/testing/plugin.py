@@ -1,7 +1,11 @@
-"""pytest fixtures for applications: `run_recipe` and `scripted_model`. No heavy imports."""
+"""pytest fixtures for applications: `run_recipe`, `scripted_model` and `cassette`.
+
+Heavy imports are made by the fixtures that need them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,10 +13,18 @@ import pytest
 if TYPE_CHECKING:
     from minions.adapters.models.script_items import Answer
     from minions.adapters.models.scripted import ScriptedModel
+    from minions.testing.cassettes import CassetteModels
     from minions.testing.recipe_runner import RecipeRunner
     from minions.testing.scripts import MakeScriptedModel
 
-__all__ = ["run_recipe", "scripted_model"]
+__all__ = ["cassette", "run_recipe", "scripted_model"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--minions-record`."""
+    group = parser.getgroup("minions")
+    text = "Ask real models in tests with the fixture `cassette`, and record what they answer."
+    group.addoption("--minions-record", action="store_true", help=text)
 
 
 def pytest_configure() -> None:
@@ -37,3 +49,21 @@ def run_recipe() -> RecipeRunner:
     from minions.testing.recipe_runner import RecipeRunner
 
     return RecipeRunner()
+
+
+@pytest.fixture
+def cassette(request: pytest.FixtureRequest) -> Iterator[CassetteModels]:
+    """Makes models that answer from the test's recording: `cassette("openai/gpt-5-mini")`.
+
+    With `--minions-record` they are asked, and recorded. A request that was not recorded fails the
+    test at its end, whatever the test made of it.
+    """
+    from minions.testing.cassettes import CassetteModels, cassette_path
+
+    name = request.node.nodeid.partition("::")[2].replace("::", ".")
+    path = cassette_path(request.path, name)
+    models = CassetteModels(path, is_recording=request.config.getoption("--minions-record"))
+    yield models
+    models.close()
+    if models.misses:
+        pytest.fail(models.misses[0], pytrace=False)

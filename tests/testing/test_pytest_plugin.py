@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from attrs import frozen
 
 import minions as m
+from chat_servers import served_models
 from minions.events import RunCompleted
-from minions.testing import Answer, FakeClock, MakeScriptedModel, RecipeRunner, tool_request
+from minions.testing import (
+    Answer,
+    CassetteModels,
+    FakeClock,
+    MakeScriptedModel,
+    RecipeRunner,
+    endpoint,
+    tool_request,
+)
+from minions.testing.cassettes import cassette_path
 
 RECIPE = """\
 id: greet
@@ -101,3 +113,81 @@ def test_the_plugin_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"minions.engine", "minions.contracts", "attrs", "aiohttp", "yaml"}
     assert heavy & set(done.stdout.split()) == set()
+
+
+# --- cassettes --------------------------------------------------------------------------------
+
+TESTS = """
+import minions as m
+
+RECIPE = '''
+id: ask
+steps:
+  - {id: a, goal: "QUESTION"}
+'''
+
+
+def model():
+    return m.OpenAIModel("tiny", base_url="URL")
+
+
+def test_answers(run_recipe, cassette):
+    assert run_recipe(RECIPE, model=cassette(model)).unwrap() == "Hi."
+
+
+class TestMore:
+    def test_again(self, run_recipe, cassette):
+        for _ in range(2):
+            run_recipe(RECIPE, model=cassette(model))  # whatever came, nothing is asserted
+"""
+
+
+def pytest_of(folder: Path, *arguments: str) -> str:
+    """What pytest prints for the tests in a folder."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    command += ["-p", "minions.testing.plugin", "-c", "/dev/null", "--rootdir", "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_recorded_test_needs_no_server_and_a_changed_prompt_fails_it(tmp_path: Path) -> None:
+    """A-137."""
+    file = tmp_path / "test_it.py"
+    with served_models(endpoint.answer("Hi.")) as server:
+        text = TESTS.replace("URL", server.base_url)
+        file.write_text(text.replace("QUESTION", "Who?"))
+        assert "2 failed" in pytest_of(tmp_path)
+        assert not server.requests
+        assert "2 passed" in pytest_of(tmp_path, "--minions-record")
+        asked = len(server.requests)
+    assert asked == 3
+    made = sorted(path.name for path in (tmp_path / "cassettes" / "test_it").iterdir())
+    assert made == ["TestMore.test_again.jsonl", "test_answers.jsonl"]
+    assert "2 passed" in pytest_of(tmp_path)
+    file.write_text(text.replace("QUESTION", "What?"))
+    changed = pytest_of(tmp_path)
+    assert "1 failed, 1 passed, 2 errors" in changed
+    assert "-Who?\n+What?" in changed
+
+
+def test_a_test_without_a_cassette_says_how_to_record_it(tmp_path: Path) -> None:
+    cassette = CassetteModels(tmp_path / "c.jsonl", is_recording=False)
+    with pytest.raises(m.UsageError, match="--minions-record"):
+        cassette("openai/gpt-5-mini")
+    cassette.close()
+
+
+def test_models_are_recorded_by_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = cassette_path(tmp_path / "test_x.py", "test_it[a/b]")
+    assert path.name.startswith("test_it-a-b--")
+    with served_models(endpoint.answer("Hi.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "key-of-nobody-1")
+        cassette = CassetteModels(path, is_recording=True)
+        recorded = RecipeRunner()("id: r\nsteps: [{id: a, goal: Hi}]", model=cassette("openai/x"))
+        cassette.close()
+    monkeypatch.delenv("OPENAI_API_KEY")
+    cassette = CassetteModels(path, is_recording=False)
+    replayed = RecipeRunner()("id: r\nsteps: [{id: a, goal: Hi}]", model=cassette("openai/x"))
+    cassette.close()
+    assert recorded.unwrap() == replayed.unwrap() == "Hi."
