@@ -192,6 +192,8 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     retry: RetryConfig = field(default_factory=RetryConfig)
     tests: tuple[RecipeTest, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()
+    output: JsonSchema = field(default_factory=dict)
+    """What is known of the run's output, as JSON Schema; {}: nothing."""
     paths: GraphPaths | None = None
     """Paths through `graph`, if all of it could be read."""
     prompt_templates: tuple[TemplateUse, ...] = ()

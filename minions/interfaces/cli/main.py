@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "eval": "Ask cases with known answers, and compare models and recipes.",
     "graph": "Draw a recipe's steps.",
     "explain": "Show what a recipe needs, may do and costs at most.",
+    "stubs": "Write a typed Python client of a recipe.",
     "schema": "Print a JSON Schema for editors.",
     "resume": "Resume a run that was killed, stopped or waits.",
     "retry": "Run failed steps again, also with an edited recipe.",

@@ -27,6 +27,7 @@ from minions.recipe.expressions.terms import (
     Path,
     Term,
 )
+from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place, ScalarNode
 from minions.recipe.text.schemas import shape_of_values
 
@@ -140,6 +141,34 @@ class Sources:
         return KnownShape(
             shape=Shape(spec.schema, spec.schema).at(path[2:]), place=entry.key_node.place
         )
+
+    def known_output(self) -> JsonSchema:
+        """What is known of the run's output, as JSON Schema; {}: nothing."""
+        node = self._draft.section.node("output")
+        uses = {id(use.node): use for use in self._draft.output_templates}
+        if node is None:
+            return self._last_output()
+        if isinstance(node, ScalarNode) and (whole := uses.get(id(node))) is not None:
+            shape = self.shape_of(whole)
+            return shape.root if shape.node is shape.root else self._movable(shape)
+
+        def schema_of(part: ScalarNode) -> JsonSchema:
+            use = uses.get(id(part))
+            return self._movable(self.shape_of(use)) if use is not None else {}
+
+        return shape_of_values(node, schema_of)
+
+    def _last_output(self) -> JsonSchema:
+        """That of the last completed step, where it is certain which one that is."""
+        steps = self._draft.steps
+        is_in_order = self._draft.mode is ExecutionMode.SEQUENTIAL and not self._draft.has_graph
+        if not steps or not (is_in_order or len(steps) == 1):
+            return {}
+        last = steps[-1]
+        may_be_another = last.condition is not None or any(
+            last.section.plain(key) not in (None, False, "fail") for key in ("optional", "on_error")
+        )
+        return {} if may_be_another else last.output
 
     # --- what `set` copies -------------------------------------------------------------------
 

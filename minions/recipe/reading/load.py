@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.caching import check_caching
 from minions.recipe.checks.dependencies import link_steps
@@ -67,6 +68,10 @@ class LoadedRecipe:
     """The recipe; None if there is a fault that is more than a warning."""
     faults: tuple[Fault, ...] = ()
     """Faults and warnings, in the order of the file."""
+    output: JsonSchema = field(factory=dict)
+    """What is known of the run's output, as JSON Schema; {}: nothing."""
+    step_outputs: Mapping[str, JsonSchema] = field(factory=dict)
+    """What is known of each step's output, by its id, in the order of the recipe."""
 
     @property
     def errors(self) -> tuple[Fault, ...]:
@@ -188,6 +193,8 @@ def _check(
 
     recipes = recipes or _sub_recipes(catalog, file, directory)
     recipe = None
+    output: JsonSchema = {}
+    step_outputs: Mapping[str, JsonSchema] = {}
     with contextlib.suppress(_EnoughError):
         home = Path(directory) if directory is not None else Path.cwd()
         node = with_example_files(node, home, catalog.recipe_folders, report)
@@ -195,8 +202,15 @@ def _check(
         if not errors:
             recipe = _build(draft, node, file, directory)
             check_untrusted_flows(draft, recipe, catalog, report)
+        output = draft.output
+        step_outputs = {step.id: step.output for step in draft.steps if step.is_named}
     ordered = sorted((*errors, *warnings), key=lambda fault: (fault.line, fault.column))
-    return LoadedRecipe(recipe=recipe if not errors else None, faults=tuple(ordered))
+    return LoadedRecipe(
+        recipe=recipe if not errors else None,
+        faults=tuple(ordered),
+        output=output,
+        step_outputs=step_outputs,
+    )
 
 
 class _EnoughError(Exception):
@@ -258,6 +272,7 @@ def _run_checks(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
         for part in reference.path[:1]
     }
     check_unused_names(draft, declared | read, report)
+    draft.output = sources.known_output()
 
 
 def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> AgentRecipe:

@@ -202,20 +202,18 @@ def _of_all_items(item: JsonSchema, *, aggregate: bool, has_gaps: bool) -> JsonS
     if aggregate:
         return results
     counts = {name: {"type": "integer"} for name in ("total", "successful", "failed")}
-    error: JsonSchema = {
-        "type": "object",
-        "properties": {
-            "index": {"type": "integer"},
-            "item": {},
-            "code": {"type": "string"},
-            "message": {"type": "string"},
-        },
-        "additionalProperties": False,
-    }
+    text: JsonSchema = {"type": "string"}
+    error = _object({"index": {"type": "integer"}, "item": {}, "code": text, "message": text})
     errors: JsonSchema = {"type": "array", "items": error}
+    return _object({"results": results, "errors": errors, **counts})
+
+
+def _object(properties: Mapping[str, JsonSchema]) -> JsonSchema:
+    """The schema of an object that has just these members."""
     return {
         "type": "object",
-        "properties": {"results": results, "errors": errors, **counts},
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
 

@@ -110,7 +110,12 @@ def shape_of_values(
         properties = {
             entry.key: shape_of_values(entry.value, of_template) for entry in node.entries
         }
-        return {"type": "object", "properties": properties, "additionalProperties": False}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
     if isinstance(node, SequenceNode):
         items = [shape_of_values(item, of_template) for item in node.items]
         return {"type": "array", "prefixItems": items, "items": False}
