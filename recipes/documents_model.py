@@ -18,13 +18,12 @@ def answer(prompt: Prompt) -> Answer:
     results = [each for each in prompt.messages if each.role == "tool"]
     words = sorted(set(re.findall(r"[a-z]{4,}", _question(prompt).lower())) - _TOO_COMMON)
     if not results:
-        pattern = "(?i)" + "|".join(words)
-        return tool_request("documents__search", {"pattern": pattern, "regex": True})
-    found = _best(json.loads(results[-1].content or "{}").get("matches", []), words)
+        return tool_request("documents__search", {"query": " ".join(words)})
+    found = _best(json.loads(results[-1].content or "{}").get("passages", []), words)
     if found is None:
         return {"is_answered": False, "answer": "The documents do not say.", "citations": []}
-    quote = str(found["text"]).strip()
-    citation = {"file": found["path"], "line": found["line"], "quote": quote}
+    file, line, quote = found
+    citation = {"file": file, "line": line, "quote": quote}
     return {"is_answered": True, "answer": quote, "citations": [citation]}
 
 
@@ -35,11 +34,18 @@ def _question(prompt: Prompt) -> str:
     return ""
 
 
-def _best(matches: list[dict[str, object]], words: list[str]) -> dict[str, object] | None:
-    def fit(match: dict[str, object]) -> int:
-        return sum(word in str(match["text"]).lower() for word in words)
+def _best(passages: list[dict[str, str]], words: list[str]) -> tuple[str, int, str] | None:
+    """File, number and text of the line with most words; None: no line has enough."""
 
-    ranked = sorted(matches, key=fit, reverse=True)
+    def fit(line: tuple[str, int, str]) -> int:
+        return sum(word in line[2].lower() for word in words)
+
+    lines = []
+    for passage in passages:
+        for row in passage["text"].splitlines():
+            number, _, text = row.partition(": ")
+            lines.append((passage["file"], int(number), text))
+    ranked = sorted(lines, key=fit, reverse=True)
     return ranked[0] if ranked and fit(ranked[0]) >= _ENOUGH else None
 
 

@@ -58,7 +58,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
         output-truncated response-too-large tool-result-too-large answer-too-large file-too-large
         too-large too-deep too-long message-too-long key-too-long body-too-large headers-too-large
-        while-exhausted disk-full quota-exhausted slow-pattern
+        while-exhausted disk-full quota-exhausted slow-pattern slow-search
     """,
     FailureCategory.TOOL: """
         sandbox-code-failed git-failed tool-error tool-failed tool-unsuccessful
@@ -90,6 +90,9 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         token-file bad-configuration bad-telemetry unknown-extension agent-execution run-failed
         run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck
         no-store no-output junit-file unwritable-file unreadable file-not-found no-file
+        token-file bad-configuration unknown-extension agent-execution run-failed run-rejected
+        run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store
+        no-full-text no-output junit-file unwritable-file unreadable file-not-found no-file
         recipe-unreadable database-gone undo-unavailable trust-store no-configuration
     """,
     FailureCategory.INTERNAL: """

@@ -26,12 +26,19 @@ class BuiltInToolsets(Mapping[str, Toolset]):
         if name not in self._made:
             if name not in _TOOLSETS:
                 raise KeyError(name)
-            self._made[name] = self._plans() if name == "plans" else self._adapter(name)
+            own = {"plans": self._plans, "documents": self._documents}.get(name)
+            self._made[name] = self._adapter(name) if own is None else own()
         return self._made[name]
 
     def _adapter(self, name: str) -> Toolset:
         module = import_module(f"minions.adapters.tools.{name}")
         return cast("Toolset", module.built_in(self._now))
+
+    def _documents(self) -> Toolset:
+        from minions.adapters.tools.documents import documents_toolset
+        from minions.interfaces.user_folders import user_cache_folder
+
+        return documents_toolset(self._now, user_cache_folder() / "documents")
 
     def _plans(self) -> Toolset:
         from minions.planning.plan_tools import plans_toolset
@@ -49,6 +56,7 @@ class BuiltInToolsets(Mapping[str, Toolset]):
         return len(_TOOLSETS)
 
 
-_TOOLSETS: Final = ("files", "time", "http", "data", "shell", "git", "plans", "agents")
+_TOOLSETS: Final = ("files", "documents", "time", "http", "data", "shell", "git", "plans", "agents")
 """A new toolset is one line here: the name of its module in `adapters/tools`, which has a function
-`built_in`. `plans` makes recipes, and so belongs to planning."""
+`built_in`. `plans` makes recipes, and so belongs to planning; `documents` is told where the user's
+cache is."""

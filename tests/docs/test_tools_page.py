@@ -27,7 +27,7 @@ def test_every_tool_stands_there_with_its_parameters_and_effect() -> None:
     text = PAGE.read_text("utf-8")
     rows = [row(tool.spec) for tool in built_in_tools()]
     toolsets = built_in_toolsets()
-    for name in ("http", "data", "shell", "git"):
+    for name in ("documents", "http", "data", "shell", "git"):
         rows += [row(spec, f"{name}__") for spec in toolsets[name].specs]
     assert [line for line in rows if line not in text] == []
 
@@ -36,12 +36,12 @@ def test_every_option_stands_there_with_its_default() -> None:
     text = PAGE.read_text("utf-8")
     rows = [
         f"| `{name}` | `{dumps(schema['default'])}` |"
-        for toolset in ("http", "shell", "git")
+        for toolset in ("documents", "http", "shell", "git")
         for name, schema in cast(
             "Mapping[str, Mapping[str, JsonValue]]",
             built_in_toolsets()[toolset].options["properties"],
         ).items()
         if "default" in schema
     ]
-    assert len(rows) == 4 + 7 + 7
+    assert len(rows) == 7 + 4 + 7 + 7
     assert [line for line in rows if line not in text] == []

@@ -100,7 +100,7 @@ LARGEST_PROMPTS: Final = {
     "classify_tickets": ("tickets_model.py", 803),
     "handbook_chat": ("handbook_model.py", 1104),
     "label_ticket": ("tickets_model.py", 762),
-    "questions_over_documents": ("documents_model.py", 1659),
+    "questions_over_documents": ("documents_model.py", 1409),
     "quickstart": ("quickstart_model.py", 1506),
     "read_reviews": ("reviews_model.py", 510),
     "repository_triage": ("triage_model.py", 2051),
@@ -380,7 +380,7 @@ def test_documents_are_searched_before_the_answer(here: Path, write: Write) -> N
 
     def model(prompt: Prompt) -> Answer:
         if prompt.messages[-1].role != "tool":
-            return tool_request("documents__search", {"pattern": "cat"})
+            return tool_request("documents__search", {"query": "cat"})
         assert quote in str(prompt.messages[-1].content)
         citation: JsonValue = {"file": "cat.txt", "line": 1, "quote": quote}
         return {"is_answered": True, "answer": "Until noon.", "citations": [citation]}
