@@ -14,6 +14,7 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.adapters.models.anthropic import AnthropicModel
     from minions.adapters.models.gemini import GeminiModel
+    from minions.adapters.models.litellm_model import LiteLLMModel
     from minions.adapters.models.recorded import (
         Cassette,
         CassetteRecorder,
@@ -32,6 +33,7 @@ __all__ = [
     "Cassette",
     "CassetteRecorder",
     "GeminiModel",
+    "LiteLLMModel",
     "ModelApi",
     "ProviderData",
     "RecordingModel",
@@ -43,6 +45,7 @@ __all__ = [
 _HOMES: Final = {
     "minions.adapters.models.anthropic": ("AnthropicModel",),
     "minions.adapters.models.gemini": ("GeminiModel",),
+    "minions.adapters.models.litellm_model": ("LiteLLMModel",),
     "minions.adapters.models.recorded": (
         "Cassette",
         "CassetteRecorder",

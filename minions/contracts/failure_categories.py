@@ -89,10 +89,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         not-a-journal no-wal bad-encoding io-error cannot-open not-a-database port-taken no-folder
         token-file bad-configuration bad-telemetry unknown-extension agent-execution run-failed
         run-rejected run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck
-        no-store no-output junit-file unwritable-file unreadable file-not-found no-file
-        token-file bad-configuration unknown-extension agent-execution run-failed run-rejected
-        run-ended run-over step-failed step-… agent-step-failed loop-failed while-stuck no-store
-        no-full-text no-output junit-file unwritable-file unreadable file-not-found no-file
+        no-store no-full-text no-output junit-file unwritable-file unreadable file-not-found no-file
         recipe-unreadable database-gone undo-unavailable trust-store no-configuration
     """,
     FailureCategory.INTERNAL: """

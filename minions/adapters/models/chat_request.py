@@ -137,10 +137,11 @@ _STREAM: Final[Members] = {b'"stream"': b"true", b'"stream_options"': b'{"includ
 
 
 def request_body(
-    prompt: Prompt, *, provider: str, model: str, stream: bool
+    prompt: Prompt, *, provider: str, model: str, stream: bool, takes_strict: bool = True
 ) -> dict[str, JsonValue]:
     """The body of one request as data."""
-    written = RequestWriter(provider=provider, model=model).write(prompt, stream=stream)
+    writer = RequestWriter(provider=provider, model=model, takes_strict=takes_strict)
+    written = writer.write(prompt, stream=stream)
     return cast("dict[str, JsonValue]", json.loads(written))
 
 

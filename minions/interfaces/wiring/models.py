@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # `explain` needs prices of models, and no engine
 __all__ = ["ModelChoice", "Models", "model_check", "operator_models"]
 
 SCRIPTED: Final = "scripted/"
+_LITELLM: Final = "litellm/"
 _MODEL_OF_KEY: Final = {
     "OPENAI_API_KEY": "openai/gpt-5-mini",
     "ANTHROPIC_API_KEY": "anthropic/claude-haiku-4-5",
@@ -195,7 +196,19 @@ class Models:
             return replayed_file(name, folder)
         if config.base_url is None and is_local(name, self._settings):
             return self._local.make(name, folder, self._local_client)
+        if _is_of_litellm(name, config, self._settings):
+            return self._litellm(name, config)
         return self._endpoint(name, config)
+
+    def _litellm(self, name: str, config: ModelConfig) -> ChatModel:
+        from minions.adapters.models.litellm_model import LiteLLMModel, secrets_of
+
+        return LiteLLMModel(
+            name.removeprefix(_LITELLM),
+            capabilities=_with_wishes(ModelCapabilities(), config),
+            secrets=secrets_of(self._environ),
+            max_requests=self._settings.max_model_requests,
+        )
 
     def _local_client(self, name: str, server: Server, slots: int) -> OpenAIModel:
         from minions.adapters.models.openai import OpenAIModel
@@ -299,6 +312,25 @@ def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelCon
     )
 
 
+def _is_of_litellm(name: str, config: ModelConfig, settings: Settings) -> bool:
+    """Whether LiteLLM's package is asked; a configured address is that of its proxy.
+
+    Raises:
+        UsageError: The recipe says which key to send: LiteLLM looks for its keys itself.
+    """
+    provider = settings.providers.get(_LITELLM.rstrip("/"))
+    is_proxy = config.base_url is not None or (provider is not None and provider.base_url)
+    if not name.startswith(_LITELLM) or is_proxy:
+        return False
+    if config.api_key_env is not None:
+        raise UsageError(
+            f"The model '{name}' has `api_key_env`, but LiteLLM looks for keys itself, under the "
+            "names that its providers have. Leave it out.",
+            code="key-not-allowed",
+        )
+    return True
+
+
 def _names_file(name: str) -> bool:
     """Whether the model is a file: a script or a cassette."""
     return name.startswith((SCRIPTED, REPLAY))
@@ -373,6 +405,11 @@ def model_check(
             return
         if config.base_url is None and is_local(name, settings):
             check_local_name(name, settings, folder_of, Path(file).parent)
+            return
+        if _is_of_litellm(name, config, settings):
+            from minions.adapters.models.litellm_model import check_litellm_name
+
+            check_litellm_name(name.removeprefix(_LITELLM))
             return
         from minions.adapters.models.endpoints import resolve_endpoint
 
