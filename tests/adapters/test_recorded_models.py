@@ -81,7 +81,7 @@ async def test_an_answer_is_replayed_whole_and_costs_nothing(tmp_path: Path) -> 
     model = Cassette.read(tmp_path / "c").model()
     got = (await model.complete(asked("Speak"))).unwrap()
     assert (got.message, got.finish_reason, got.model_name) == (
-        answer.message,
+        evolve(answer.message, content="Hi ?"),  # a file cannot hold half a character
         "tool_calls",
         "tiny-1",
     )

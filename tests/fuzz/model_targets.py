@@ -24,6 +24,7 @@ from minions.adapters.models.http_response import (
     BrokenBodyError,
     ResponseReader,
 )
+from minions.adapters.models.recorded import Cassette
 from minions.adapters.models.responses_wire import ResponsesWire
 from minions.adapters.models.script_file import read_script
 from minions.adapters.models.structured_output import InstructorParser
@@ -97,6 +98,13 @@ def model_targets(folder: Path) -> Sequence[Target]:
             seeds=lambda: _SCRIPTS,
             words=("answers:", "text: ", "json: ", "tool_calls: ", "fail: ", "match: ", "usage: "),
             few=180,
+        ),
+        Target(
+            name="cassette",
+            check=_CassetteTarget(folder / "cassette.jsonl").check,
+            seeds=lambda: _CASSETTES,
+            words=('"call":', '"model":', '"request":', '"response":', '"failure":', '"pieces":'),
+            few=300,
         ),
     )
 
@@ -414,3 +422,46 @@ class _ScriptTarget:
             read_script(self._path)
         except UsageError as error:
             assert error.error_code == "bad-script"
+
+
+# --- cassettes --------------------------------------------------------------------------------
+
+_HEAD_LINE: Final = b'{"cassette": 1, "recording": 1}\n'
+_MODEL_LINE: Final = b'{"model": "m", "base_url": null, "capabilities": {"takes_strict": true}}\n'
+_REQUEST: Final = b'"model": "m", "request": {"messages": [{"role": "user", "content": "Hi"}]}'
+_CASSETTES: Final = (
+    _HEAD_LINE + _MODEL_LINE,
+    _HEAD_LINE
+    + _MODEL_LINE
+    + b'{"call": 1, '
+    + _REQUEST
+    + b', "pieces": ["a", {"reasoning": "b"}, {"tool_call": {"index": 0}}], "response": {'
+    b'"message": {"role": "assistant", "content": "ab", "tool_calls": [{"id": "1", "name": "t", '
+    b'"arguments": "{}"}]}, "usage": {"input_tokens": 3, "cost_usd": 0.1}, '
+    b'"finish_reason": "stop"}}\n',
+    _HEAD_LINE
+    + b'{"call": 2, '
+    + _REQUEST
+    + b', "failure": {"code": "rate-limited", "message": "Wait.", "is_retryable": true, '
+    b'"usage": {}, "suggestions": ["later"], "status": 429}}\n{"call": 3, "mod',
+)
+
+
+class _CassetteTarget:
+    """Cassettes are read, or refused by a line; what was read answers its own requests."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def check(self, data: bytes) -> None:
+        """One file."""
+        self._path.write_bytes(data)
+        try:
+            cassette = Cassette.read(self._path)
+        except UsageError as error:
+            assert error.error_code == "bad-cassette"
+            return
+        left = cassette.calls_left
+        for name in cassette.models:
+            assert cassette.model(name).name == f"replay/{name}"
+        assert cassette.restarted().calls_left == left

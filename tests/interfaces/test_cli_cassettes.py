@@ -197,9 +197,14 @@ def test_a_killed_recording_keeps_the_calls_that_had_ended(
     [
         ("{", "greet.jsonl:2 cannot be used"),
         ('{"call": 1, "model": "m", "request": {}}', "no object with a list of `messages`"),
-        ('{"modle": "m"}', "there is no key `modle`"),
+        ('{"modle": "m"}', "unknown field `modle`"),
         ('{"cassette": 9}', "it is of form 9"),
-        ("[" * 100_000, "nested too deep"),
+        ('{"model": "m", "request": {"a":' + "[" * 100_000, "greet.jsonl:2 cannot be used"),
+        ('{"model": "m", "call": 1, "request": {"messages": []}}', "either `response` or"),
+        (
+            '{"model": "m", "call": 1, "response": {"message": {"role": "system"}}}',
+            "Invalid enum value 'system'",
+        ),
     ],
 )
 def test_a_damaged_line_is_refused_by_its_place(

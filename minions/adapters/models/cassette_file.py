@@ -13,9 +13,11 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal, cast
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
+from msgspec import Meta, MsgspecError, Struct, structs
+from msgspec.json import Decoder
 
 from minions.adapters.models.cassette_request import request_digest
 from minions.contracts.calls import (
@@ -27,8 +29,15 @@ from minions.contracts.calls import (
 )
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.contracts.messages import Message, TokenUsage, message_to_json
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.messages import (
+    Message,
+    MessageRole,
+    ProviderData,
+    TokenUsage,
+    ToolCallRequest,
+    message_to_json,
+)
 
 __all__ = ["CassetteCall", "CassetteContent", "CassetteModel", "CassetteWriter", "read_cassette"]
 
@@ -36,6 +45,7 @@ _FORM: Final = 1
 """The version of the form of cassettes."""
 MOST_BYTES: Final = 67_108_864
 """Bytes of a cassette that is read."""
+_MOST_TOKENS: Final = 10**9
 
 
 @frozen(kw_only=True)
@@ -136,143 +146,145 @@ class _Reader:
             UsageError: `bad-cassette`; names the line.
         """
         try:
-            self._take(_object(line))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-            raise _bad(self._path, number, " ".join(what.split())[:300]) from error
+            self._take(_LINES.decode(line))
+        except (MsgspecError, ValueError, RecursionError) as error:
+            what = " ".join(str(error).split()) or "it is nested too deep"
+            raise _bad(self._path, number, what[:300]) from error
 
-    def _take(self, item: Mapping[str, JsonValue]) -> None:
-        if "cassette" in item:
-            if item["cassette"] != _FORM:
-                raise ValueError(f"it is of form {item['cassette']}, and only {_FORM} is known")
+    def _take(self, line: _Line) -> None:
+        if line.cassette is not None:
+            if line.cassette != _FORM:
+                raise ValueError(f"it is of form {line.cassette}, and only {_FORM} is known")
             self.recordings += 1
         elif not self.recordings:
             raise ValueError('its first line is not {"cassette": 1, "recording": 1}')
-        elif "call" in item:
-            self.calls.append(_call(item, self.recordings))
+        elif line.model is None:
+            raise ValueError("it names no `model`")
+        elif line.call is None:
+            self.models[line.model] = CassetteModel(
+                name=line.model,
+                base_url=line.base_url,
+                capabilities=decode(cast("JsonValue", line.capabilities), ModelCapabilities),
+            )
         else:
-            model = _model(item)
-            self.models[model.name] = model
+            self.calls.append(_call(line, line.model, line.call, self.recordings))
 
 
-def _object(line: bytes) -> Mapping[str, JsonValue]:
-    value = parse_json(line.decode())
-    if not isinstance(value, Mapping):
-        raise ValueError("it is no JSON object")
-    return value
+class _Usage(Struct, forbid_unknown_fields=True, frozen=True):
+    """Tokens of a call, as a line holds them."""
 
+    input_tokens: Annotated[int, Meta(ge=0, le=_MOST_TOKENS)] = 0
+    output_tokens: Annotated[int, Meta(ge=0, le=_MOST_TOKENS)] = 0
+    cached_tokens: Annotated[int, Meta(ge=0, le=_MOST_TOKENS)] = 0
+    cost_usd: float | None = None
+    """What the call cost when it was recorded; a replay costs nothing."""
 
-def _model(item: Mapping[str, JsonValue]) -> CassetteModel:
-    _check_keys(item, ("model", "base_url", "capabilities"))
-    return CassetteModel(
-        name=_text(item, "model"),
-        base_url=None if item.get("base_url") is None else _text(item, "base_url"),
-        capabilities=decode(item["capabilities"], ModelCapabilities),
-    )
-
-
-def _call(item: Mapping[str, JsonValue], recording: int) -> CassetteCall:
-    _check_keys(item, ("call", "model", "request", "response", "failure", "pieces"))
-    number, request = item["call"], item["request"]
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise ValueError("`call` is no number")
-    if not isinstance(request, Mapping) or not isinstance(request.get("messages"), list):
-        raise ValueError("`request` is no object with a list of `messages`")
-    if ("response" in item) == ("failure" in item):
-        raise ValueError("a call has either `response` or `failure`")
-    answer = decode(item["response"], _Answer).response() if "response" in item else None
-    failure = decode(item["failure"], _Failure).failure() if "failure" in item else None
-    model = _text(item, "model")
-    outcome = answer or failure
-    assert outcome is not None  # noqa: S101  # one of them is there
-    return CassetteCall(
-        recording=recording,
-        number=number,
-        model=model,
-        request=request,
-        outcome=outcome,
-        pieces=tuple(_piece(each) for each in _listed(item.get("pieces", []))),
-        digest=request_digest(model, request),
-    )
-
-
-def _check_keys(item: Mapping[str, JsonValue], known: Sequence[str]) -> None:
-    if others := [key for key in item if key not in known]:
-        raise ValueError(f"there is no key `{others[0]:.40}`; known are {', '.join(known)}")
-
-
-def _text(item: Mapping[str, JsonValue], key: str) -> str:
-    text = item[key]
-    if not isinstance(text, str):
-        raise ValueError(f"`{key}` is no text")
-    return text
-
-
-def _listed(value: JsonValue) -> Sequence[JsonValue]:
-    if not isinstance(value, list):
-        raise ValueError("`pieces` is no list")
-    return value
-
-
-def _piece(value: JsonValue) -> ModelDelta:
-    """A text stands for itself; else an object with one of `reasoning` and `tool_call`."""
-    if isinstance(value, str):
-        return ModelDelta(content=value)
-    if isinstance(value, Mapping) and len(value) == 1:
-        reasoning, call = value.get("reasoning"), value.get("tool_call")
-        if isinstance(reasoning, str):
-            return ModelDelta(reasoning=reasoning)
-        if isinstance(call, Mapping):
-            return ModelDelta(tool_call=call)
-    raise ValueError("a piece is a text, or an object with `reasoning` or `tool_call`")
-
-
-@frozen(kw_only=True)
-class _Answer:
-    """An answer as a line holds it."""
-
-    message: Message
-    usage: TokenUsage = field(factory=TokenUsage)
-    finish_reason: str | None = None
-    model_name: str | None = None
-    completion_instruction: StepCompletionInstruction | None = None
-
-    def response(self) -> ModelCallResponse:
-        """The answer as the engine takes it; it costs nothing."""
-        _check_usage(self.usage)
-        return ModelCallResponse(
-            message=self.message,
-            usage=evolve(self.usage, cost_usd=0.0),
-            finish_reason=self.finish_reason,
-            model_name=self.model_name,
-            provider="replay",
-            completion_instruction=self.completion_instruction,
+    def value(self) -> TokenUsage:
+        """The tokens, at no cost."""
+        return TokenUsage(
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cached_tokens=self.cached_tokens,
+            cost_usd=0.0,
         )
 
 
-@frozen(kw_only=True)
-class _Failure:
-    """A failure as a line holds it."""
+class _ToolCall(Struct, forbid_unknown_fields=True, frozen=True):
+    """A tool call, as a line holds it."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+class _ProviderData(Struct, forbid_unknown_fields=True, frozen=True):
+    """What goes back to a provider, as a line holds it."""
+
+    source: str
+    content: str
+
+
+class _Message(Struct, forbid_unknown_fields=True, frozen=True):
+    """An answer of a model, as a line holds it: no other role can be replayed."""
+
+    role: Literal["assistant"]
+    content: str | None = None
+    tool_calls: list[_ToolCall] = []
+    name: str | None = None
+    reasoning: str | None = None
+    provider_data: _ProviderData | None = None
+
+    def value(self) -> Message:
+        """The message."""
+        kept = self.provider_data
+        return Message(
+            role=MessageRole.ASSISTANT,
+            content=self.content,
+            tool_calls=tuple(
+                ToolCallRequest(id=call.id, name=call.name, arguments=call.arguments)
+                for call in self.tool_calls
+            ),
+            name=self.name,
+            reasoning=self.reasoning,
+            provider_data=ProviderData(source=kept.source, content=kept.content) if kept else None,
+        )
+
+
+class _Instruction(Struct, forbid_unknown_fields=True, frozen=True):
+    """What a model said of completion, as a line holds it."""
+
+    is_complete: bool = False
+    is_more_calls_needed: bool = False
+    next_step_id: str | None = None
+    failure_reason: str | None = None
+    is_non_recoverable: bool = False
+
+    def value(self) -> StepCompletionInstruction:
+        """The instruction."""
+        return StepCompletionInstruction(**structs.asdict(self))
+
+
+class _Response(Struct, forbid_unknown_fields=True, frozen=True):
+    """An answer, as a line holds it."""
+
+    message: _Message
+    usage: _Usage = _Usage()
+    finish_reason: str | None = None
+    model_name: str | None = None
+    completion_instruction: _Instruction | None = None
+
+    def value(self) -> ModelCallResponse:
+        """The answer as the engine takes it."""
+        said = self.completion_instruction
+        return ModelCallResponse(
+            message=self.message.value(),
+            usage=self.usage.value(),
+            finish_reason=self.finish_reason,
+            model_name=self.model_name,
+            provider="replay",
+            completion_instruction=said.value() if said is not None else None,
+        )
+
+
+class _Failure(Struct, forbid_unknown_fields=True, frozen=True):
+    """A failure, as a line holds it."""
 
     code: str
     message: str
     is_retryable: bool = False
-    usage: TokenUsage = field(factory=TokenUsage)
+    usage: _Usage = _Usage()
     suggestions: tuple[str, ...] = ()
     text: str | None = None
     has_begun_call: bool = False
     status: int | None = None
 
-    def failure(self) -> ModelFailure:
-        """The failure as the engine takes it: no server has to be waited for, and it costs
-        nothing.
-        """
-        _check_usage(self.usage)
+    def value(self) -> ModelFailure:
+        """The failure as the engine takes it: no server has to be waited for."""
         return ModelFailure(
             code=self.code,
             message=self.message,
             is_retryable=self.is_retryable,
-            usage=evolve(self.usage, cost_usd=0.0),
+            usage=self.usage.value(),
             suggestions=self.suggestions,
             text=self.text,
             has_begun_call=self.has_begun_call,
@@ -280,13 +292,54 @@ class _Failure:
         )
 
 
-def _check_usage(usage: TokenUsage) -> None:
-    counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens)
-    if not all(0 <= count < _MOST_TOKENS for count in counts):
-        raise ValueError("`usage` has a number of tokens that no call has")
+class _Piece(Struct, forbid_unknown_fields=True, frozen=True):
+    """A fragment of a streamed answer that is no text, as a line holds it."""
+
+    reasoning: str | None = None
+    tool_call: dict[str, object] | None = None
 
 
-_MOST_TOKENS: Final = 10**9
+class _Line(Struct, forbid_unknown_fields=True, frozen=True):
+    """Any line of a cassette."""
+
+    cassette: int | None = None
+    recording: int | None = None
+    call: int | None = None
+    model: str | None = None
+    base_url: str | None = None
+    capabilities: dict[str, object] = {}
+    request: dict[str, object] = {}
+    pieces: list[str | _Piece] = []
+    response: _Response | None = None
+    failure: _Failure | None = None
+
+
+_LINES: Final = Decoder(_Line)
+
+
+def _call(line: _Line, model: str, number: int, recording: int) -> CassetteCall:
+    request = cast("Mapping[str, JsonValue]", line.request)
+    if not isinstance(request.get("messages"), list):
+        raise ValueError("`request` is no object with a list of `messages`")
+    outcome = line.response or line.failure
+    if outcome is None or (line.response is not None and line.failure is not None):
+        raise ValueError("a call has either `response` or `failure`")
+    return CassetteCall(
+        recording=recording,
+        number=number,
+        model=model,
+        request=request,
+        outcome=outcome.value(),
+        pieces=tuple(_piece(each) for each in line.pieces),
+        digest=request_digest(model, request),
+    )
+
+
+def _piece(piece: str | _Piece) -> ModelDelta:
+    if isinstance(piece, str):
+        return ModelDelta(content=piece)
+    call = cast("Mapping[str, JsonValue] | None", piece.tool_call)
+    return ModelDelta(reasoning=piece.reasoning, tool_call=call)
 
 
 # --- writing ------------------------------------------------------------------------------------
@@ -347,7 +400,7 @@ class CassetteWriter:
         self._write(_call_line(call))
 
     def _write(self, line: Mapping[str, JsonValue]) -> None:
-        data = dumps(line).encode("utf-8", "backslashreplace") + b"\n"
+        data = dumps(line).encode("utf-8", "replace") + b"\n"
         while data:
             data = data[os.write(self._file, data) :]
 

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from msgspec.json import encode as encode_json
+
 from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import Prompt
 from minions.contracts.codec import encode
@@ -57,8 +59,12 @@ def _options(prompt: Prompt) -> dict[str, JsonValue]:
 
 def request_digest(model: str, request: Mapping[str, JsonValue]) -> str:
     """The same for equal requests to one model, in whatever order their members stand."""
-    text = json.dumps([model, request], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    try:
+        text = encode_json([model, request], order="deterministic")
+    except UnicodeEncodeError:  # half a character, which a file cannot hold
+        held = json.dumps([model, request], ensure_ascii=False).encode("utf-8", "replace")
+        text = encode_json(json.loads(held), order="deterministic")
+    return hashlib.sha256(text).hexdigest()
 
 
 def request_lines(model: str, request: Mapping[str, JsonValue]) -> Iterator[str]:
