@@ -50,6 +50,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/models/block_answers.py::_take": "JSON, one event of a stream",
     "adapters/models/block_answers.py::result": "JSON, the body of one answer",
     "adapters/models/cassette_miss.py::difference": "in a thread; _MOST_COMPARED lines",
+    "adapters/models/cassette_request.py::request_digest": "JSON, what we wrote of one prompt",
     "adapters/models/chat_failures.py::_error_of": "JSON, the body of one answer",
     "adapters/models/profile_files.py::_read": "JSON, 64 KiB of one file",
     "adapters/models/server_facts.py::_fetched": "JSON, 256 KiB of one answer",

@@ -13,31 +13,23 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Final, cast
 
 from attrs import field, frozen
-from msgspec import Meta, MsgspecError, Struct, structs
-from msgspec.json import Decoder
+from msgspec import MsgspecError
 
+from minions.adapters.models.cassette_lines import CassetteLine, decode_line
 from minions.adapters.models.cassette_request import request_digest
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelDelta,
     ModelFailure,
-    StepCompletionInstruction,
 )
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import (
-    Message,
-    MessageRole,
-    ProviderData,
-    TokenUsage,
-    ToolCallRequest,
-    message_to_json,
-)
+from minions.contracts.messages import TokenUsage, message_to_json
 
 __all__ = ["CassetteCall", "CassetteContent", "CassetteModel", "CassetteWriter", "read_cassette"]
 
@@ -45,7 +37,6 @@ _FORM: Final = 1
 """The version of the form of cassettes."""
 MOST_BYTES: Final = 67_108_864
 """Bytes of a cassette that is read."""
-_MOST_TOKENS: Final = 10**9
 
 
 @frozen(kw_only=True)
@@ -146,12 +137,12 @@ class _Reader:
             UsageError: `bad-cassette`; names the line.
         """
         try:
-            self._take(_LINES.decode(line))
+            self._take(decode_line(line))
         except (MsgspecError, ValueError, RecursionError) as error:
             what = " ".join(str(error).split()) or "it is nested too deep"
             raise _bad(self._path, number, what[:300]) from error
 
-    def _take(self, line: _Line) -> None:
+    def _take(self, line: CassetteLine) -> None:
         if line.cassette is not None:
             if line.cassette != _FORM:
                 raise ValueError(f"it is of form {line.cassette}, and only {_FORM} is known")
@@ -170,176 +161,19 @@ class _Reader:
             self.calls.append(_call(line, line.model, line.call, self.recordings))
 
 
-class _Usage(Struct, forbid_unknown_fields=True, frozen=True):
-    """Tokens of a call, as a line holds them."""
-
-    input_tokens: Annotated[int, Meta(ge=0, le=_MOST_TOKENS)] = 0
-    output_tokens: Annotated[int, Meta(ge=0, le=_MOST_TOKENS)] = 0
-    cached_tokens: Annotated[int, Meta(ge=0, le=_MOST_TOKENS)] = 0
-    cost_usd: float | None = None
-    """What the call cost when it was recorded; a replay costs nothing."""
-
-    def value(self) -> TokenUsage:
-        """The tokens, at no cost."""
-        return TokenUsage(
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            cached_tokens=self.cached_tokens,
-            cost_usd=0.0,
-        )
-
-
-class _ToolCall(Struct, forbid_unknown_fields=True, frozen=True):
-    """A tool call, as a line holds it."""
-
-    id: str
-    name: str
-    arguments: str = "{}"
-
-
-class _ProviderData(Struct, forbid_unknown_fields=True, frozen=True):
-    """What goes back to a provider, as a line holds it."""
-
-    source: str
-    content: str
-
-
-class _Message(Struct, forbid_unknown_fields=True, frozen=True):
-    """An answer of a model, as a line holds it: no other role can be replayed."""
-
-    role: Literal["assistant"]
-    content: str | None = None
-    tool_calls: list[_ToolCall] = []
-    name: str | None = None
-    reasoning: str | None = None
-    provider_data: _ProviderData | None = None
-
-    def value(self) -> Message:
-        """The message."""
-        kept = self.provider_data
-        return Message(
-            role=MessageRole.ASSISTANT,
-            content=self.content,
-            tool_calls=tuple(
-                ToolCallRequest(id=call.id, name=call.name, arguments=call.arguments)
-                for call in self.tool_calls
-            ),
-            name=self.name,
-            reasoning=self.reasoning,
-            provider_data=ProviderData(source=kept.source, content=kept.content) if kept else None,
-        )
-
-
-class _Instruction(Struct, forbid_unknown_fields=True, frozen=True):
-    """What a model said of completion, as a line holds it."""
-
-    is_complete: bool = False
-    is_more_calls_needed: bool = False
-    next_step_id: str | None = None
-    failure_reason: str | None = None
-    is_non_recoverable: bool = False
-
-    def value(self) -> StepCompletionInstruction:
-        """The instruction."""
-        return StepCompletionInstruction(**structs.asdict(self))
-
-
-class _Response(Struct, forbid_unknown_fields=True, frozen=True):
-    """An answer, as a line holds it."""
-
-    message: _Message
-    usage: _Usage = _Usage()
-    finish_reason: str | None = None
-    model_name: str | None = None
-    completion_instruction: _Instruction | None = None
-
-    def value(self) -> ModelCallResponse:
-        """The answer as the engine takes it."""
-        said = self.completion_instruction
-        return ModelCallResponse(
-            message=self.message.value(),
-            usage=self.usage.value(),
-            finish_reason=self.finish_reason,
-            model_name=self.model_name,
-            provider="replay",
-            completion_instruction=said.value() if said is not None else None,
-        )
-
-
-class _Failure(Struct, forbid_unknown_fields=True, frozen=True):
-    """A failure, as a line holds it."""
-
-    code: str
-    message: str
-    is_retryable: bool = False
-    usage: _Usage = _Usage()
-    suggestions: tuple[str, ...] = ()
-    text: str | None = None
-    has_begun_call: bool = False
-    status: int | None = None
-
-    def value(self) -> ModelFailure:
-        """The failure as the engine takes it: no server has to be waited for."""
-        return ModelFailure(
-            code=self.code,
-            message=self.message,
-            is_retryable=self.is_retryable,
-            usage=self.usage.value(),
-            suggestions=self.suggestions,
-            text=self.text,
-            has_begun_call=self.has_begun_call,
-            status=self.status,
-        )
-
-
-class _Piece(Struct, forbid_unknown_fields=True, frozen=True):
-    """A fragment of a streamed answer that is no text, as a line holds it."""
-
-    reasoning: str | None = None
-    tool_call: dict[str, object] | None = None
-
-
-class _Line(Struct, forbid_unknown_fields=True, frozen=True):
-    """Any line of a cassette."""
-
-    cassette: int | None = None
-    recording: int | None = None
-    call: int | None = None
-    model: str | None = None
-    base_url: str | None = None
-    capabilities: dict[str, object] = {}
-    request: dict[str, object] = {}
-    pieces: list[str | _Piece] = []
-    response: _Response | None = None
-    failure: _Failure | None = None
-
-
-_LINES: Final = Decoder(_Line)
-
-
-def _call(line: _Line, model: str, number: int, recording: int) -> CassetteCall:
+def _call(line: CassetteLine, model: str, number: int, recording: int) -> CassetteCall:
     request = cast("Mapping[str, JsonValue]", line.request)
     if not isinstance(request.get("messages"), list):
         raise ValueError("`request` is no object with a list of `messages`")
-    outcome = line.response or line.failure
-    if outcome is None or (line.response is not None and line.failure is not None):
-        raise ValueError("a call has either `response` or `failure`")
     return CassetteCall(
         recording=recording,
         number=number,
         model=model,
         request=request,
-        outcome=outcome.value(),
-        pieces=tuple(_piece(each) for each in line.pieces),
+        outcome=line.outcome(),
+        pieces=line.deltas(),
         digest=request_digest(model, request),
     )
-
-
-def _piece(piece: str | _Piece) -> ModelDelta:
-    if isinstance(piece, str):
-        return ModelDelta(content=piece)
-    call = cast("Mapping[str, JsonValue] | None", piece.tool_call)
-    return ModelDelta(reasoning=piece.reasoning, tool_call=call)
 
 
 # --- writing ------------------------------------------------------------------------------------

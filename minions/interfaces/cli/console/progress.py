@@ -61,7 +61,7 @@ def model_line(recipe: str, model_name: str | None) -> str:
     """A line on the recipe and its model; a scripted or replayed model is marked as such."""
     if model_name is None:
         return f"recipe {recipe} · no model needed"
-    kind = next((word for word in ("scripted", "replay") if f"{word}/" in model_name), None)
+    kind = next((word for word in ("replay", "scripted") if f"{word}/" in model_name), None)
     note = f" ({_UNREAL[kind]}: no real model is asked)" if kind is not None else ""
     return f"recipe {recipe} · model {model_name}{note}"
 
