@@ -65,6 +65,20 @@ def _copied(value: object) -> JsonValue:
 
 def _plain(value: object) -> JsonValue:
     """The converter's result with tuples as lists; raises TypeError for what is not JSON."""
+    kind = type(value)  # most values are of just these classes: the order of these lines is speed
+    if kind in _ATOMS:
+        return cast("JsonValue", value)
+    if kind is dict:
+        items = cast("dict[object, object]", value)
+        return {
+            key if type(key) is str else _key(key): _plain(item) for key, item in items.items()
+        }
+    if kind is list:
+        return [_plain(item) for item in cast("list[object]", value)]
+    return _plain_of_subclass(value)
+
+
+def _plain_of_subclass(value: object) -> JsonValue:
     if isinstance(value, enum.Enum):  # a StrEnum or IntEnum counts as plain for the converter
         return _plain(value.value)
     if value is None or isinstance(value, bool | int | str):

@@ -69,6 +69,9 @@ class _Compiler:
         checks += [self._word(word, item, depth) for word, item in words.items()]
         if len(checks) == 1:
             return checks[0]
+        if len(checks) == 2:
+            first, second = checks
+            return lambda value: first(value) and second(value)
         return lambda value: all(fits(value) for fits in checks)
 
     def _object(self, named: JsonValue, required: JsonValue, others: JsonValue, depth: int) -> Fits:
@@ -77,10 +80,10 @@ class _Compiler:
         if not isinstance(others, bool):
             raise _UnknownWordError
         checks = {name: self.check(item, depth + 1) for name, item in named.items()}
-        needed = tuple(required)
+        needed = frozenset(required)
 
         def fits(value: object) -> bool:
-            if type(value) is not dict or any(name not in value for name in needed):
+            if type(value) is not dict or not needed <= value.keys():
                 return False
             for name, item in value.items():
                 check = checks.get(name)

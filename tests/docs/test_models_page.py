@@ -23,7 +23,9 @@ from minions.recipe.reading.load import load_recipe_text
 
 TRUSTED = FolderTrust(is_given=True)
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "models.md"
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGE: Final = DOCS / "models.md"
+PAGES: Final = (PAGE, *sorted((DOCS / "providers").glob("*.md")))
 BUILT_IN: Final = {
     "openai": "https://api.openai.com/v1",
     "ollama": "http://127.0.0.1:11434/v1",
@@ -34,7 +36,8 @@ RECIPE: Final = "id: r\n{}steps: [{{id: a, goal: Go.}}]\n"
 
 
 def _blocks(language: str) -> list[Block]:
-    return [block for block in blocks_of(PAGE) if block.language == language]
+    blocks = [block for page in PAGES for block in blocks_of(page)]
+    return [block for block in blocks if block.language == language]
 
 
 def _line(block: Block) -> str:
@@ -83,7 +86,7 @@ def test_each_model_of_a_recipe_on_the_page_is_taken(block: Block) -> None:
 def test_the_variable_for_another_server_leads_there(tmp_path: Path) -> None:
     url = "https://gateway.example/v1"
     environ = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "a-key"}
-    assert url in PAGE.read_text("utf-8")
+    assert url in (DOCS / "providers" / "openai.md").read_text("utf-8")
     settings = _settings('model = "openai/gpt-5-mini"\n', tmp_path)
     assert _server_of(settings, environ, tmp_path) == ("openai/gpt-5-mini", url)
 

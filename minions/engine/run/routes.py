@@ -201,7 +201,8 @@ class Routes:
 
     def _output(self, execution: StepExecution[object]) -> JsonValue:
         values = cast("Mapping[str, Mapping[str, JsonValue]]", self._context.values["steps"])
-        return values.get(execution.step_id, {}).get("output", encode(execution.output))
+        known = values.get(execution.step_id, {})
+        return known["output"] if "output" in known else encode(execution.output)
 
     def _messages(self, choice: _Choice, question: str, output: JsonValue) -> tuple[Message, ...]:
         listed = choice.listed

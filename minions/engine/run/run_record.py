@@ -152,7 +152,7 @@ class RunRecord:
         conversation, has_failed = progress.live_conversation, end.status is RunStatus.FAILED
         finished = RunFinished(
             status=end.status.value,
-            output=encode(output),
+            output=self._as_json(output),
             usage=usage_document(progress.budget.usage, progress.budget.discarded),
             error=error.to_json() if error is not None else None,
             # The messages that a failed regeneration replaced are there again.
@@ -161,6 +161,16 @@ class RunRecord:
         )
         await self._recorder.record("run", finished)
         self._log("run_finished", status=end.status.value)
+
+    def _as_json(self, output: object) -> JsonValue:
+        """The run's output; that of its last step is there as JSON already."""
+        executions = self._context.step_manager.step_executions
+        if executions and executions[-1].output is output:
+            steps = self._context.values["steps"]
+            known = steps.get(executions[-1].step_id) if isinstance(steps, Mapping) else None
+            if isinstance(known, Mapping) and "output" in known:
+                return known["output"]
+        return encode(output)
 
     async def pending(self) -> tuple[PendingDecision, ...]:
         """The decisions that the run waits for, as they are recorded.
