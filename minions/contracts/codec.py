@@ -70,9 +70,7 @@ def _plain(value: object) -> JsonValue:
         return cast("JsonValue", value)
     if kind is dict:
         items = cast("dict[object, object]", value)
-        return {
-            key if type(key) is str else _key(key): _plain(item) for key, item in items.items()
-        }
+        return {key if type(key) is str else _key(key): _plain(item) for key, item in items.items()}
     if kind is list:
         return [_plain(item) for item in cast("list[object]", value)]
     return _plain_of_subclass(value)

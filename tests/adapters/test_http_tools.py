@@ -334,6 +334,7 @@ async def test_odd_headers_are_refused(server: Server, name: str, value: str) ->
     "url",
     ["", "/x", "ftp://a.b/", "file:///etc/passwd", "http://", "http://u:p@a.b/", "http://[::1/",
      "http://a.b:99999/", "http://127.1/", "http://2130706433/", "http://0.0.0.0.0/", "a\0b",
+     "http://2.0.0.1%\udcda2", "http://2.0.0.1%eth0/", "http://[fe80::1%\udcda]/",
      "http://[]@", "http://[:]:8", "http://[:\x7f:1]:80/x"],
 )  # fmt: skip
 async def test_what_is_no_web_address_is_refused(url: str) -> None:

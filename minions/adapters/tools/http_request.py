@@ -67,7 +67,7 @@ def parse_url(text: str) -> URL:
 
     try:
         url = URL(text.strip()).with_fragment(None)
-        is_complete = bool(url.raw_host) and url.port is not None
+        is_complete = _is_host(url.raw_host or "") and url.port is not None
         str(url.with_query(None))  # parsed once more: what is taken can be shown
     except (ValueError, IndexError):  # yarl raises both
         raise ToolError(
@@ -83,6 +83,11 @@ def parse_url(text: str) -> URL:
             code="bad-url",
         )
     return url
+
+
+def _is_host(host: str) -> bool:
+    """Whether it is the name of a host or an address; only one of IPv6 may have a zone."""
+    return bool(host) and host.isascii() and ("%" not in host or ":" in host)
 
 
 def _is_odd_number(host: str) -> bool:
