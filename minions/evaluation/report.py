@@ -84,6 +84,14 @@ class SampleOutcome:
             return 0.0
         return sum(each.value for each in self.scores) / len(self.scores) if self.scores else 1.0
 
+    @property
+    def reason(self) -> str | None:
+        """Why it did not pass; None: it did."""
+        if not self.has_output:
+            return self.problem or self.status
+        missed = next((each for each in self.scores if not each.is_passed), None)
+        return None if missed is None else f"{missed.scorer}: {missed.reason or 'it did not pass'}"
+
     def to_json(self) -> dict[str, JsonValue]:
         """The outcome as JSON."""
         return {
@@ -117,6 +125,12 @@ class CaseOutcome:
         """The share of the samples that passed; None: none counts."""
         ended = self.ended
         return sum(each.is_passed for each in ended) / len(ended) if ended else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the first answer that did not pass did not; None: all passed, or none counts."""
+        missed = next((each for each in self.ended if not each.is_passed), None)
+        return None if missed is None else missed.reason
 
     def to_json(self) -> dict[str, JsonValue]:
         """The case as JSON."""

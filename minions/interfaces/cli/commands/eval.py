@@ -360,14 +360,13 @@ def _suite_of(outcome: VariantOutcome) -> JUnitSuite:
         ProblemKind,
     )
 
-    reasons = dict(line.split(": ", 1) for line in case_lines(outcome, len(outcome.cases)))
     cases = []
     for each in outcome.cases:
         problem = None
         if each.share is None:
             problem = JUnitProblem(kind=ProblemKind.ERROR, message="it did not end")
         elif each.share < 1:
-            why = reasons.get(f"✗ {each.case.name}", "it did not pass")
+            why = each.reason or "it did not pass"
             problem = JUnitProblem(kind=ProblemKind.FAILURE, message=why)
         took = sum(sample.duration_ms or 0 for sample in each.samples)
         cases.append(JUnitCase(name=each.case.name, duration_ms=took, problem=problem))

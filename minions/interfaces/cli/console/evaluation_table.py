@@ -8,7 +8,6 @@ from typing import Final
 from minions.contracts.durations import spoken
 from minions.contracts.hidden_characters import shown_text
 from minions.evaluation.report import (
-    CaseOutcome,
     Comparison,
     EvaluationReport,
     VariantOutcome,
@@ -18,6 +17,8 @@ from minions.interfaces.cli.console.money import dollars
 __all__ = ["case_lines", "cost_words", "report_lines"]
 
 _MOST_NAMED: Final = 5
+_LONGEST: Final = 200
+"""Characters of a reason."""
 _HEAD: Final = (
     "variant",
     "passed",
@@ -55,7 +56,7 @@ def case_lines(outcome: VariantOutcome, most: int) -> Iterator[str]:
     """The cases that did not pass, with the reasons, at most so many."""
     missed = [each for each in outcome.cases if each.share is not None and each.share < 1]
     for each in missed[:most]:
-        yield f"✗ {shown_text(each.case.name)}: {_reason(each)}"
+        yield f"✗ {shown_text(each.case.name)}: {shown_text((each.reason or '')[:_LONGEST])}"
     if len(missed) > most:
         yield f"… and {len(missed) - most} more (--json and --page have all)"
 
@@ -63,16 +64,6 @@ def case_lines(outcome: VariantOutcome, most: int) -> Iterator[str]:
 def cost_words(cost_usd: float | None) -> str:
     """`$0.002`, or that the cost is not known."""
     return "unknown" if cost_usd is None else dollars(cost_usd)
-
-
-def _reason(outcome: CaseOutcome) -> str:
-    for sample in outcome.ended:
-        if not sample.has_output:
-            return shown_text((sample.problem or sample.status)[:200])
-        for score in sample.scores:
-            if not score.is_passed:
-                return shown_text(f"{score.scorer}: {score.reason or 'it did not pass'}"[:200])
-    return "it did not pass"
 
 
 def _cells(outcome: VariantOutcome) -> tuple[str, ...]:
