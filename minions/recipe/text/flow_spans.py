@@ -16,8 +16,18 @@ def whole_span(text: str, node: Node) -> Span:
     """The lines and columns of a node in that text, its closing bracket included.
 
     Args:
-        text: What the node was read from.
+        text: What the node was read from. Where the library does not read all of it, such as half
+            a character, it is the span that the node has.
     """
+    import yaml
+
+    try:
+        return _whole_span(text, node)
+    except yaml.YAMLError:  # the recipe reader takes more than the library
+        return node.span
+
+
+def _whole_span(text: str, node: Node) -> Span:
     import yaml
 
     start, depth = node.span[:2], 0
