@@ -13,7 +13,7 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = ["Interval", "difference", "percentile", "rate_interval", "sign_test"]
+__all__ = ["Interval", "difference", "mean_interval", "percentile", "rate_interval", "sign_test"]
 
 _Z: Final = 1.959963984540054
 """Standard deviations of a normal distribution between which 95 % lie."""
@@ -49,9 +49,19 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval | Non
     pairs = [after - before for before, after in zip(ours, theirs, strict=True)]
     if not pairs:
         return None
-    mean = sum(pairs) / len(pairs)
-    spread = _Z * _standard_error(pairs, mean) if len(pairs) > 1 else 1.0
-    return Interval(mean, max(-1.0, mean - spread), min(1.0, mean + spread))
+    found = mean_interval(pairs)
+    if found is None:
+        return Interval(pairs[0], max(-1.0, pairs[0] - 1), min(1.0, pairs[0] + 1))
+    return Interval(found.value, max(-1.0, found.low), min(1.0, found.high))
+
+
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """The mean with its interval at 95 %, by the normal approximation; None: fewer than two."""
+    if len(values) < 2:
+        return None
+    mean = sum(values) / len(values)
+    spread = _Z * _standard_error(values, mean)
+    return Interval(mean, mean - spread, mean + spread)
 
 
 def sign_test(better: int, worse: int) -> float:

@@ -1,0 +1,249 @@
+"""What a tuner chooses among: settings of steps, configurations, and what was measured of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.json_values import JsonValue
+from minions.evaluation.report import VariantOutcome
+from minions.evaluation.statistics import Interval, mean_interval, percentile, rate_interval
+
+__all__ = ["Configuration", "Dimension", "Measurement", "Setting", "StepSpace", "is_dearer"]
+
+
+class Dimension(StrEnum):
+    """What is chosen for a step, in the order in which it is tried."""
+
+    MODEL = "model"
+    FORM = "form"
+    """The prompt's words, of another version of the recipe."""
+    OUTPUT = "output"
+    """How the output is asked for."""
+    EXAMPLES = "examples"
+
+
+@frozen(kw_only=True, order=True)
+class Setting:
+    """One choice for one step."""
+
+    step: str
+    dimension: Dimension
+    value: str
+    """Unique in its dimension, for people: a model's name, a mode, a number of examples."""
+
+    def __str__(self) -> str:
+        noun = {Dimension.EXAMPLES: "examples", Dimension.OUTPUT: "output"}.get(self.dimension)
+        return f"{noun} {self.value}" if noun is not None else self.value
+
+
+@frozen
+class Configuration:
+    """What differs from the recipe as it is: at most one setting of each dimension of a step."""
+
+    settings: frozenset[Setting] = frozenset()
+
+    def plus(self, setting: Setting) -> Configuration:
+        """The configuration with that setting, in place of another of its dimension and step."""
+        place = (setting.step, setting.dimension)
+        kept = (each for each in self.settings if (each.step, each.dimension) != place)
+        return Configuration(frozenset((*kept, setting)))
+
+    def without(self, step: str, dimension: Dimension) -> Configuration:
+        """The configuration in which the recipe says that dimension of the step."""
+        place = (step, dimension)
+        kept = (each for each in self.settings if (each.step, each.dimension) != place)
+        return Configuration(frozenset(kept))
+
+    def of_step(self, step: str) -> Mapping[Dimension, Setting]:
+        """What it says of one step."""
+        return {each.dimension: each for each in self.settings if each.step == step}
+
+    @property
+    def label(self) -> str:
+        """The configuration for people: `label: openai/gpt-5-nano, examples 2`."""
+        order = list(Dimension)
+        by_step: dict[str, list[Setting]] = {}
+        for each in sorted(
+            self.settings, key=lambda each: (each.step, order.index(each.dimension))
+        ):
+            by_step.setdefault(each.step, []).append(each)
+        told = [f"{step}: {', '.join(map(str, own))}" for step, own in by_step.items()]
+        return "; ".join(told) or "as it is"
+
+    def to_json(self) -> list[JsonValue]:
+        """Its settings, `{step, dimension, value}` each."""
+        return [
+            {"step": each.step, "dimension": each.dimension.value, "value": each.value}
+            for each in sorted(self.settings)
+        ]
+
+
+@frozen(kw_only=True)
+class StepSpace:
+    """What can be chosen for one step."""
+
+    step: str
+    options: Mapping[Dimension, tuple[Setting, ...]] = field(factory=dict)
+    """What is tried, beside what the recipe says, in this order."""
+    closed: Mapping[Dimension, str] = field(factory=dict)
+    """Why there is nothing to choose."""
+
+    def of(self, dimension: Dimension) -> tuple[Setting, ...]:
+        """The settings of a dimension; empty: there is nothing to choose."""
+        return self.options.get(dimension, ())
+
+    @property
+    def most(self) -> int:
+        """Configurations that one pass over the step measures at most, the present one included."""
+        others = sum(len(self.of(each)) for each in Dimension if each is not Dimension.MODEL)
+        return (1 + len(self.of(Dimension.MODEL))) * (1 + others)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The choices as JSON."""
+        return {
+            "step": self.step,
+            "options": {
+                each.value: [setting.value for setting in self.of(each)]
+                for each in Dimension
+                if self.of(each)
+            },
+            "closed": {each.value: why for each, why in self.closed.items()},
+        }
+
+
+@frozen(kw_only=True)
+class Measurement:
+    """What is known of one configuration over the first cases of a part."""
+
+    shares: tuple[float | None, ...] = ()
+    """By case, the share of its answers that passed; None: none counts, or it was not asked."""
+    costs: tuple[float | None, ...] = ()
+    """By case, the US dollars of one run; None: not known."""
+    tokens: tuple[float, ...] = ()
+    """By case, those of one run."""
+    duration_ms: float | None = None
+    """Median of one run."""
+    problem: str | None = None
+    """Why not all cases were asked; None: all were."""
+    is_stopped: bool = False
+    """Whether nothing more may be asked of any configuration: the budget, or a person."""
+
+    @classmethod
+    def of_outcome(
+        cls, outcome: VariantOutcome, *, problem: str | None = None, is_stopped: bool = False
+    ) -> Measurement:
+        """The measurement of an evaluated variant."""
+        return cls(
+            shares=tuple(each.share for each in outcome.cases),
+            costs=tuple(
+                _mean([sample.usage.cost_usd for sample in each.ended]) for each in outcome.cases
+            ),
+            tokens=tuple(
+                _mean([float(sample.usage.total_tokens) for sample in each.ended]) or 0.0
+                for each in outcome.cases
+            ),
+            duration_ms=percentile(_durations(outcome), 0.5),
+            problem=problem,
+            is_stopped=is_stopped,
+        )
+
+    @property
+    def count(self) -> int:
+        """Cases that it is about."""
+        return len(self.shares)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each of these cases counts."""
+        return bool(self.shares) and None not in self.shares
+
+    @property
+    def rate(self) -> Interval | None:
+        """The pass rate with its interval at 95 %; None: nothing counts."""
+        return rate_interval([share for share in self.shares if share is not None])
+
+    @property
+    def cost_usd(self) -> float | None:
+        """US dollars of one run, the mean of the cases; None: not known of each."""
+        return _mean(self.costs)
+
+    @property
+    def tokens_each(self) -> float:
+        """Tokens of one run, the mean of the cases."""
+        return sum(self.tokens) / len(self.tokens) if self.tokens else 0.0
+
+    def reaches(self, bar: float) -> bool:
+        """Whether all cases count and the pass rate is at least that, from 0 to 1."""
+        rate = self.rate
+        return self.is_whole and rate is not None and rate.value >= bar - _ROUNDING
+
+    def can_reach(self, bar: float, cases: int) -> bool:
+        """Whether the rate over so many cases may still be that: neither what is left nor the
+        interval at 95 % rules it out.
+        """
+        rate = self.rate
+        if rate is None:
+            return True
+        passed = sum(share for share in self.shares if share is not None)
+        most = (passed + cases - self.count) / cases
+        return most >= bar - _ROUNDING and rate.high >= bar - _ROUNDING
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The figures as JSON."""
+        rate = self.rate
+        return {
+            "cases": self.count,
+            "pass_rate": None if rate is None else rate.value,
+            "low": None if rate is None else rate.low,
+            "high": None if rate is None else rate.high,
+            "cost_usd": self.cost_usd,
+            "tokens": self.tokens_each,
+            "duration_ms": self.duration_ms,
+            "problem": self.problem,
+        }
+
+
+_ROUNDING: Final = 1e-9
+_FEWEST_PAIRS: Final = 5
+"""Cases from which a difference in cost is believed before all were asked."""
+
+
+def is_dearer(one: Measurement, other: Measurement, *, by_cost: bool) -> bool:
+    """Whether the first will certainly use more than the second over the same cases.
+
+    It does where it has already used more than the second in all, or where the mean difference by
+    case is above 0 at 95 %.
+
+    Args:
+        one: Over the first of the cases of the other.
+        by_cost: Whether US dollars are compared; else tokens.
+    """
+    ours, theirs = _used(one, by_cost=by_cost), _used(other, by_cost=by_cost)
+    if ours is None or theirs is None:
+        return False
+    if sum(ours) > sum(theirs) + _ROUNDING:
+        return True
+    pairs = [mine - yours for mine, yours in zip(ours, theirs, strict=False)]
+    found = mean_interval(pairs) if len(pairs) >= _FEWEST_PAIRS else None
+    return found is not None and found.low > _ROUNDING
+
+
+def _used(measured: Measurement, *, by_cost: bool) -> Sequence[float] | None:
+    if not by_cost:
+        return measured.tokens
+    known = [each for each in measured.costs if each is not None]
+    return known if len(known) == len(measured.costs) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _durations(outcome: VariantOutcome) -> list[float]:
+    return [each.duration_ms for each in outcome.samples if each.duration_ms is not None]

@@ -1,0 +1,367 @@
+"""Searches for the cheapest configuration that passes a bar. It asks nobody: who measures is handed
+in.
+
+Step by step, each model is tried with the recipe's other settings, then each other dimension with
+that model. A configuration is measured over more and more cases, and is dropped as soon as it
+cannot reach the bar or is dearer than the best one that does. What was found is then confirmed on
+cases that no part of the search has seen.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from minions.evaluation.case_parts import Part
+from minions.evaluation.tuning import (
+    Configuration,
+    Dimension,
+    Measurement,
+    StepSpace,
+    is_dearer,
+)
+
+__all__ = ["Measures", "Search", "SearchResult", "Tried", "Verdict"]
+
+_FEWEST_FIRST: Final = 4
+"""Cases that each configuration is asked at first, where there are so many."""
+_MOST_SWEEPS: Final = 3
+_MOST_CONFIRMED: Final = 3
+"""Configurations that are asked the cases held out: each further one says less."""
+_AS_IT_IS: Final = Configuration()
+_NO_BAR: Final = "the recipe as it is passes no case: say which pass rate is wanted, at least 0.9"
+
+
+class Verdict(StrEnum):
+    """What the search made of a configuration."""
+
+    PASSED = "passed"
+    """All cases were asked, and it reaches the bar."""
+    MISSED = "missed"
+    """All cases were asked, and it does not."""
+    OUT_OF_REACH = "cannot reach the bar"
+    """It was dropped before all were asked: it cannot reach the bar."""
+    DEARER = "dearer"
+    """It was dropped before all were asked: another one passes for less."""
+    REJECTED = "not confirmed"
+    """It reaches the bar on the cases of the search, and not for less on those held out."""
+    NOT_MEASURED = "not measured"
+    """Its cases could not all be asked."""
+
+
+@frozen(kw_only=True)
+class Tried:
+    """One configuration with what was measured of it in the search."""
+
+    configuration: Configuration
+    measured: Measurement
+    verdict: Verdict
+
+
+class Measures(ABC):
+    """Asks a configuration the cases of a part."""
+
+    @abstractmethod
+    async def measure(
+        self,
+        configuration: Configuration,
+        part: Part,
+        count: int,
+        *,
+        runs_kept: Mapping[Configuration, int],
+    ) -> Measurement:
+        """The measurement over the first `count` cases of the part. What was asked is not asked
+        again.
+
+        Args:
+            runs_kept: Runs of configurations that were measured for which budget is to be left.
+        """
+
+
+@frozen(kw_only=True)
+class SearchResult:
+    """What was found."""
+
+    bar: float
+    """The pass rate that was wanted, from 0 to 1."""
+    tried: tuple[Tried, ...]
+    """In the order in which they were measured; the first is the recipe as it is."""
+    chosen: Configuration
+    """The cheapest configuration that passes; where none does, the one with the highest rate."""
+    is_passed: bool
+    """Whether it passes: on the cases held out where it was asked them, else in the search."""
+    confirmed: Mapping[Configuration, Measurement] = field(factory=dict)
+    """On the cases held out; the recipe as it is among them, where the budget was enough."""
+    confirmation_bar: float | None = None
+    """The bar on the cases held out; None: it is not known."""
+    by_cost: bool = True
+    """Whether configurations were ranked by US dollars; else by tokens."""
+    is_cut: bool = False
+    """Whether not all could be asked."""
+    problem: str | None = None
+    """Why not."""
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the chosen configuration passes on the cases held out."""
+        measured = self.confirmed.get(self.chosen)
+        if measured is None or self.confirmation_bar is None:
+            return False
+        return measured.reaches(self.confirmation_bar)
+
+
+class Search:
+    """One search; deterministic in what it measures."""
+
+    def __init__(
+        self,
+        steps: Sequence[StepSpace],
+        measures: Measures,
+        *,
+        cases: int,
+        confirming: int,
+        at_least: float | None = None,
+    ) -> None:
+        """Nothing is measured yet.
+
+        Args:
+            cases: How many the search has.
+            confirming: How many are held out to confirm it.
+            at_least: The bar, from 0 to 1; None: the pass rate of the recipe as it is, on each
+                part.
+        """
+        self._steps = steps
+        self._measures = measures
+        self._cases = cases
+        self._confirming = confirming
+        self._at_least = at_least
+        self._bar = at_least or 0.0
+        self._measured: dict[Configuration, Measurement] = {}
+        self._dropped: dict[Configuration, Verdict] = {}
+        self._rejected: set[Configuration] = set()
+        """What passed in the search, and not on the cases held out."""
+        self._asked: dict[Configuration, Measurement] = {}
+        """What was measured on the cases held out."""
+        self._held_out_bar = self._bar
+        self._stopped: Measurement | None = None
+
+    async def result(self) -> SearchResult:
+        """Search, and confirm what was found."""
+        base = await self._ask(_AS_IT_IS, self._cases)
+        if self._at_least is None:
+            self._bar = 0.0 if base.rate is None else base.rate.value
+            if base.problem is not None or not self._bar:
+                self._stopped = evolve(base, problem=base.problem or _NO_BAR)
+                return evolve(self._found(), is_passed=False)
+        for _ in range(_MOST_CONFIRMED):
+            await self._sweep()
+            found = await self._confirmed(self._best)
+            if found is not None:
+                return found
+            self._reject(self._best)
+        return await self._confirmed(_AS_IT_IS) or self._none_confirmed()
+
+    async def _sweep(self) -> None:
+        """Try all choices of all steps, until a pass over them changes nothing."""
+        current = self._best
+        for _ in range(_MOST_SWEEPS):
+            before = current
+            for space in self._steps:
+                current = await self._tuned(space, current)
+            if current == before or self._stopped is not None:
+                return
+
+    def _reject(self, configuration: Configuration) -> None:
+        """Pass over a configuration that does not do on the cases held out, and try again what was
+        dropped because of it.
+        """
+        self._rejected.add(configuration)
+        for each, verdict in list(self._dropped.items()):
+            if verdict is Verdict.DEARER:
+                del self._dropped[each], self._measured[each]
+
+    def _found(self) -> SearchResult:
+        problem = None if self._stopped is None else self._stopped.problem
+        return SearchResult(
+            bar=self._bar,
+            tried=tuple(self._tried()),
+            chosen=self._best,
+            is_passed=self._passes(self._best),
+            by_cost=self._by_cost,
+            is_cut=problem is not None,
+            problem=problem,
+        )
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    async def _tuned(self, space: StepSpace, current: Configuration) -> Configuration:
+        """The best configuration after all choices of one step were tried from the current one."""
+        for start in self._with_models(space, current):
+            await self._race(start)
+            if self._is_given_up(start):
+                continue
+            here = start
+            for dimension in Dimension:
+                if dimension is Dimension.MODEL:
+                    continue
+                others = [here.plus(each) for each in space.of(dimension)]
+                for each in (here.without(space.step, dimension), *others):
+                    await self._race(each)
+                here = self._best_of([here, here.without(space.step, dimension), *others])
+        return self._best
+
+    def _is_given_up(self, start: Configuration) -> bool:
+        """Whether other settings with that model are not tried: it is dearer, or not reached."""
+        measured = self._measured.get(start)
+        is_missing = measured is None or measured.problem is not None
+        return is_missing or self._dropped.get(start) is Verdict.DEARER
+
+    def _with_models(self, space: StepSpace, current: Configuration) -> Iterator[Configuration]:
+        """The current configuration with each model of the step, the present one first."""
+        own = current.without(space.step, Dimension.MODEL)
+        others = [own.plus(each) for each in space.of(Dimension.MODEL)]
+        yield from dict.fromkeys((current, own, *others))
+
+    # --- measuring --------------------------------------------------------------------------------
+
+    async def _race(self, configuration: Configuration) -> None:
+        """Measure the configuration over more and more cases, until it is dropped or all count."""
+        if configuration in self._measured or self._stopped is not None:
+            return
+        for count in self._rungs():
+            measured = await self._ask(configuration, count)
+            if measured.problem is not None or count == self._cases:
+                return
+            if not measured.can_reach(self._bar, self._cases):
+                self._dropped[configuration] = Verdict.OUT_OF_REACH
+                return
+            best = self._best
+            if self._passes(best) and is_dearer(
+                measured, self._measured[best], by_cost=self._by_cost
+            ):
+                self._dropped[configuration] = Verdict.DEARER
+                return
+
+    async def _ask(self, configuration: Configuration, count: int) -> Measurement:
+        kept = dict.fromkeys((_AS_IT_IS, self._best), self._confirming) if self._measured else {}
+        measured = await self._measures.measure(configuration, Part.SEARCH, count, runs_kept=kept)
+        self._measured[configuration] = measured
+        if measured.is_stopped:
+            self._stopped = measured
+        return measured
+
+    def _rungs(self) -> Iterator[int]:
+        first = max(_FEWEST_FIRST, math.ceil(self._cases / 4))
+        for count in (first, 2 * first):
+            if count < self._cases:
+                yield count
+        yield self._cases
+
+    # --- ranking ----------------------------------------------------------------------------------
+
+    @property
+    def _by_cost(self) -> bool:
+        """Whether the cost of all that was measured is known; what nothing was asked of aside."""
+        asked = [each for each in self._measured.values() if any(each.tokens)]
+        return all(each.cost_usd is not None for each in asked)
+
+    @property
+    def _best(self) -> Configuration:
+        return self._best_of(list(self._measured))
+
+    def _best_of(self, configurations: Sequence[Configuration]) -> Configuration:
+        known = [each for each in configurations if each in self._measured]
+        return min(known, key=self._rank, default=configurations[0])
+
+    def _rank(self, configuration: Configuration) -> tuple[bool, float, float, float, int, str]:
+        """Less is better: what passes first, by its cost; then what has the highest rate."""
+        measured = self._measured[configuration]
+        is_passed = self._passes(configuration)
+        rate = 0.0 if measured.rate is None else measured.rate.value
+        cost = measured.cost_usd if self._by_cost else None
+        return (
+            not is_passed,
+            0.0 if is_passed else -rate,
+            cost or 0.0,
+            measured.tokens_each,
+            len(configuration.settings),
+            configuration.label,
+        )
+
+    def _passes(self, configuration: Configuration) -> bool:
+        measured = self._measured[configuration]
+        is_all = measured.count == self._cases and configuration not in self._dropped
+        return is_all and configuration not in self._rejected and measured.reaches(self._bar)
+
+    def _tried(self) -> Iterator[Tried]:
+        for configuration, measured in self._measured.items():
+            yield Tried(
+                configuration=configuration,
+                measured=measured,
+                verdict=self._verdict(configuration, measured),
+            )
+
+    def _verdict(self, configuration: Configuration, measured: Measurement) -> Verdict:
+        if measured.problem is not None or not measured.is_whole:
+            return Verdict.NOT_MEASURED
+        dropped = self._dropped.get(configuration)
+        if dropped is not None or configuration in self._rejected:
+            return dropped or Verdict.REJECTED
+        return Verdict.PASSED if self._passes(configuration) else Verdict.MISSED
+
+    # --- confirmation -----------------------------------------------------------------------------
+
+    async def _confirmed(self, chosen: Configuration) -> SearchResult | None:
+        """The result with that configuration; None: it does not do on the cases held out."""
+        found = evolve(self._found(), chosen=chosen, is_passed=self._passes(chosen))
+        if not found.is_passed:
+            return found if not self._rejected else self._none_confirmed()
+        base = await self._held_out(_AS_IT_IS) if self._at_least is None else None
+        measured = await self._held_out(chosen)
+        last = next((each for each in (base, measured) if each and each.problem), None)
+        if last is not None:
+            return evolve(found, confirmed=self._whole(), is_cut=True, problem=last.problem)
+        bar = self._at_least
+        if bar is None:
+            bar = 0.0 if base is None or base.rate is None else base.rate.value
+        self._held_out_bar = bar
+        if not measured.reaches(bar) or self._is_dearer_than_base(measured, bar):
+            return None
+        await self._held_out(_AS_IT_IS)  # it shows what is saved
+        return evolve(found, confirmed=self._whole(), confirmation_bar=bar)
+
+    def _none_confirmed(self) -> SearchResult:
+        """What has the highest rate on the cases held out, where nothing passes."""
+        best = max(self._asked, key=lambda each: _value(self._asked[each]))
+        found = evolve(self._found(), chosen=best, is_passed=False, confirmed=self._whole())
+        return evolve(found, confirmation_bar=self._held_out_bar)
+
+    def _whole(self) -> Mapping[Configuration, Measurement]:
+        asked = self._asked.items()
+        return {each: measured for each, measured in asked if measured.problem is None}
+
+    async def _held_out(self, configuration: Configuration) -> Measurement:
+        if configuration not in self._asked:
+            self._asked[configuration] = await self._measures.measure(
+                configuration, Part.CONFIRMATION, self._confirming, runs_kept={}
+            )
+        return self._asked[configuration]
+
+    def _is_dearer_than_base(self, measured: Measurement, bar: float) -> bool:
+        """Whether what the recipe has already passes for less on the cases held out."""
+        base = self._asked.get(_AS_IT_IS)
+        if base is None or base is measured or not base.reaches(bar):
+            return False
+        ours, theirs = measured.tokens_each, base.tokens_each
+        if self._by_cost and measured.cost_usd is not None and base.cost_usd is not None:
+            ours, theirs = measured.cost_usd, base.cost_usd
+        return ours > theirs
+
+
+def _value(measured: Measurement) -> float:
+    return -1.0 if measured.rate is None else measured.rate.value

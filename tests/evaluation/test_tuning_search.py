@@ -1,0 +1,252 @@
+"""The search for the cheapest configuration: what it finds, and what it does not ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from attrs import field, frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.evaluation.case_parts import Part
+from minions.evaluation.tuning import Configuration, Dimension, Measurement, Setting, StepSpace
+from minions.evaluation.tuning_search import Measures, Search, SearchResult, Verdict
+
+CASES: Final = 20
+HELD_OUT: Final = 10
+AS_IT_IS: Final = Configuration()
+World: TypeAlias = Callable[[Configuration, Part], tuple[float, float | None]]
+"""From a configuration to its pass rate and the US dollars of one run; None: not known."""
+
+
+@frozen
+class FakeMeasures(Measures):
+    """Answers from a world; counts the runs of each configuration and part."""
+
+    world: World
+    most_runs: int = 10**9
+    """Runs after which it is stopped."""
+    runs: dict[tuple[str, Part], int] = field(factory=dict)
+    kept: list[Mapping[Configuration, int]] = field(factory=list)
+
+    async def measure(
+        self,
+        configuration: Configuration,
+        part: Part,
+        count: int,
+        *,
+        runs_kept: Mapping[Configuration, int],
+    ) -> Measurement:
+        self.kept.append(runs_kept)
+        key = (configuration.label, part)
+        others = sum(runs for each, runs in self.runs.items() if each != key)
+        if others + count > self.most_runs:
+            return Measurement(problem="the budget is spent", is_stopped=True)
+        self.runs[key] = max(count, self.runs.get(key, 0))
+        rate, cost = self.world(configuration, part)
+        failing = 1 - rate
+        return Measurement(
+            shares=tuple(1.0 - _steps(failing, index) for index in range(count)),
+            costs=(cost,) * count,
+            tokens=(100.0 * (1 + len(configuration.settings)),) * count,
+        )
+
+
+def _steps(failing: float, index: int) -> float:
+    """1 for so large a share of the indexes, evenly spread."""
+    return float(round((index + 1) * failing, 6) // 1 - round(index * failing, 6) // 1)
+
+
+def setting(value: str, dimension: Dimension = Dimension.MODEL, step: str = "label") -> Setting:
+    return Setting(step=step, dimension=dimension, value=value)
+
+
+def space(step: str = "label", **values: tuple[str, ...]) -> StepSpace:
+    options = {
+        Dimension(name): tuple(setting(value, Dimension(name), step) for value in given)
+        for name, given in values.items()
+    }
+    return StepSpace(step=step, options=options)
+
+
+async def found(
+    measures: FakeMeasures, *steps: StepSpace, at_least: float | None = None
+) -> SearchResult:
+    search = Search(steps, measures, cases=CASES, confirming=HELD_OUT, at_least=at_least)
+    return await search.result()
+
+
+def says(table: Mapping[str, tuple[float, float | None]]) -> World:
+    return lambda configuration, _part: table[configuration.label]
+
+
+async def test_the_cheapest_model_that_passes_is_chosen_and_confirmed() -> None:
+    """A-142."""
+    world = says(
+        {
+            "as it is": (0.95, 0.10),
+            "label: small": (0.5, 0.01),
+            "label: middle": (0.95, 0.03),
+            "label: large": (1.0, 0.30),
+        }
+    )
+    measures = FakeMeasures(world)
+    result = await found(measures, space(model=("small", "middle", "large")))
+    assert result.chosen.label == "label: middle"
+    assert (result.is_passed, result.is_confirmed, result.is_cut) == (True, True, False)
+    verdicts = {each.configuration.label: each.verdict for each in result.tried}
+    assert verdicts == {
+        "as it is": Verdict.PASSED,
+        "label: small": Verdict.OUT_OF_REACH,
+        "label: middle": Verdict.PASSED,
+        "label: large": Verdict.DEARER,
+    }
+    assert measures.runs["label: small", Part.SEARCH] == 5
+    assert measures.runs["label: large", Part.SEARCH] == 5
+    assert measures.runs["as it is", Part.CONFIRMATION] == HELD_OUT
+
+
+async def test_a_small_model_that_passes_only_with_examples_is_found() -> None:
+    """A-142."""
+
+    def world(configuration: Configuration, _part: Part) -> tuple[float, float]:
+        own = configuration.of_step("label")
+        count = int(own[Dimension.EXAMPLES].value) if Dimension.EXAMPLES in own else 0
+        if Dimension.MODEL not in own:
+            return 1.0, 0.1 + count / 100
+        return min(1.0, 0.6 + count / 10), 0.01 + count / 1000
+
+    result = await found(FakeMeasures(world), space(model=("small",), examples=("1", "2", "4")))
+    assert result.chosen.label == "label: small, examples 4"
+
+
+async def test_each_step_has_settings_of_its_own() -> None:
+    def world(configuration: Configuration, _part: Part) -> tuple[float, float]:
+        small = {each.step for each in configuration.settings}
+        return (0.4 if "write" in small else 1.0), 0.2 - 0.05 * len(small)
+
+    steps = (space("read", model=("small",)), space("write", model=("small",)))
+    result = await found(FakeMeasures(world), *steps)
+    assert result.chosen.label == "read: small"
+
+
+async def test_without_a_wish_nothing_worse_than_the_recipe_is_chosen() -> None:
+    world = says({"as it is": (0.8, 0.10), "label: small": (0.75, 0.01)})
+    result = await found(FakeMeasures(world), space(model=("small",)))
+    assert (result.chosen, result.bar) == (AS_IT_IS, 0.8)
+    assert result.is_confirmed
+
+
+async def test_a_recipe_that_misses_the_bar_is_improved() -> None:
+    world = says({"as it is": (0.5, 0.01), "label: large": (0.95, 0.10)})
+    result = await found(FakeMeasures(world), space(model=("large",)), at_least=0.9)
+    assert result.chosen.label == "label: large"
+    assert result.is_confirmed
+
+
+async def test_where_nothing_passes_the_best_is_told_and_nothing_confirmed() -> None:
+    world = says({"as it is": (0.5, 0.01), "label: large": (0.8, 0.10)})
+    measures = FakeMeasures(world)
+    result = await found(measures, space(model=("large",)), at_least=0.9)
+    assert (result.chosen.label, result.is_passed) == ("label: large", False)
+    assert all(part is Part.SEARCH for _, part in measures.runs)
+
+
+async def test_what_passes_in_the_search_and_not_on_unseen_cases_is_not_chosen() -> None:
+    """A-142."""
+
+    def world(configuration: Configuration, part: Part) -> tuple[float, float]:
+        if configuration.label == "label: lucky":
+            return (1.0 if part is Part.SEARCH else 0.5), 0.01
+        return {"as it is": (1.0, 0.10), "label: solid": (1.0, 0.02)}[configuration.label]
+
+    result = await found(FakeMeasures(world), space(model=("lucky", "solid")))
+    assert result.chosen.label == "label: solid"
+    assert [each.label for each in result.confirmed] == ["as it is", "label: lucky", "label: solid"]
+
+
+async def test_where_none_passes_on_unseen_cases_it_says_so() -> None:
+    def world(_: Configuration, part: Part) -> tuple[float, float]:
+        return (1.0 if part is Part.SEARCH else 0.5), 0.01
+
+    result = await found(FakeMeasures(world), at_least=0.9)
+    assert (result.is_passed, result.is_confirmed) == (False, False)
+
+
+async def test_what_is_dearer_on_unseen_cases_than_the_recipe_is_not_chosen() -> None:
+    def world(configuration: Configuration, part: Part) -> tuple[float, float]:
+        if configuration == AS_IT_IS:
+            return 1.0, 0.05
+        return 1.0, 0.01 if part is Part.SEARCH else 0.20
+
+    result = await found(FakeMeasures(world), space(model=("other",)))
+    assert result.chosen == AS_IT_IS
+
+
+async def test_without_prices_tokens_count() -> None:
+    world = says({"as it is": (1.0, 0.1), "label: local": (1.0, None)})
+    result = await found(FakeMeasures(world), space(model=("local",)))
+    assert not result.by_cost
+    assert result.chosen == AS_IT_IS  # it has the fewest tokens
+
+
+async def test_a_search_that_is_cut_tells_the_best_so_far() -> None:
+    world = says({"as it is": (1.0, 0.1), "label: a": (1.0, 0.05), "label: b": (1.0, 0.01)})
+    result = await found(FakeMeasures(world, most_runs=50), space(model=("a", "b")))
+    assert (result.is_cut, result.is_passed, result.is_confirmed) == (True, True, False)
+    assert result.chosen.label == "label: a"
+    assert result.problem == "the budget is spent"
+
+
+async def test_budget_for_the_confirmation_is_kept_from_the_first_variant_on() -> None:
+    world = says({"as it is": (1.0, 0.1), "label: a": (1.0, 0.05), "label: b": (1.0, 0.01)})
+    measures = FakeMeasures(world)
+    await found(measures, space(model=("a", "b")))
+    first, *others = measures.kept[:7]
+    assert first == {}
+    assert others[0] == {AS_IT_IS: HELD_OUT}
+    assert others[-1] == {AS_IT_IS: HELD_OUT, Configuration().plus(setting("a")): HELD_OUT}
+
+
+async def test_a_recipe_that_passes_nothing_is_no_bar() -> None:
+    measures = FakeMeasures(says({"as it is": (0.0, 0.1)}))
+    result = await found(measures, space(model=("a",)))
+    assert (result.is_passed, result.is_cut) == (False, True)
+    assert "passes no case" in (result.problem or "")
+
+
+_VALUES: Final = st.tuples(st.integers(0, CASES), st.integers(1, 50))
+
+
+@given(
+    table=st.fixed_dictionaries(
+        {(model, count): _VALUES for model in ("", "a", "b") for count in ("", "1", "2")}
+    ),
+    at_least=st.none() | st.sampled_from([0.3, 0.6, 0.9]),
+)
+async def test_what_is_chosen_passes_and_nothing_cheaper_that_was_measured_does(
+    table: dict[tuple[str, str], tuple[int, int]], at_least: float | None
+) -> None:
+    """A-142."""
+
+    def world(configuration: Configuration, _part: Part) -> tuple[float, float]:
+        own = {key: each.value for key, each in configuration.of_step("label").items()}
+        passed, cents = table[own.get(Dimension.MODEL, ""), own.get(Dimension.EXAMPLES, "")]
+        return passed / CASES, cents / 100
+
+    steps = space(model=("a", "b"), examples=("1", "2"))
+    measures = FakeMeasures(world)
+    result = await found(measures, steps, at_least=at_least)
+    again = await found(FakeMeasures(world), steps, at_least=at_least)
+    assert again == result
+    if not result.is_passed:
+        return
+    rate, cost = world(result.chosen, Part.SEARCH)
+    assert rate >= result.bar - 1e-9
+    assert result.is_confirmed
+    for each in result.tried:
+        other_rate, other_cost = world(each.configuration, Part.SEARCH)
+        if each.verdict is Verdict.PASSED:
+            assert other_cost >= cost - 1e-9 or other_rate < result.bar
+    assert len(result.tried) <= steps.most * 2
