@@ -100,7 +100,7 @@ class StepSpace:
     @property
     def most(self) -> int:
         """Configurations that one pass over the step measures at most, the present one included."""
-        others = sum(len(self.of(each)) for each in Dimension if each is not Dimension.MODEL)
+        others = sum(1 + len(self.of(each)) for each in Dimension if each is not Dimension.MODEL)
         return (1 + len(self.of(Dimension.MODEL))) * (1 + others)
 
     def to_json(self) -> dict[str, JsonValue]:

@@ -26,18 +26,43 @@ from minions.evaluation.tuning import (
     is_dearer,
 )
 
-__all__ = ["Measures", "Search", "SearchResult", "Tried", "Verdict"]
+__all__ = [
+    "Measures",
+    "Search",
+    "SearchResult",
+    "Trial",
+    "TrialVerdict",
+    "most_configurations",
+    "most_confirmed",
+]
 
 _FEWEST_FIRST: Final = 4
 """Cases that each configuration is asked at first, where there are so many."""
-_MOST_SWEEPS: Final = 3
+_MOST_SWEEPS: Final = 2
+"""Passes over several steps: what one of them needs may depend on a later one."""
 _MOST_CONFIRMED: Final = 3
 """Configurations that are asked the cases held out: each further one says less."""
 _AS_IT_IS: Final = Configuration()
 _NO_BAR: Final = "the recipe as it is passes no case: say which pass rate is wanted, at least 0.9"
 
 
-class Verdict(StrEnum):
+def most_configurations(steps: Sequence[StepSpace]) -> int:
+    """How many configurations a search measures at most, as a rule far fewer."""
+    all_ = math.prod(1 + len(each.of(dimension)) for each in steps for dimension in Dimension)
+    passes = _sweeps(steps) * (1 + _MOST_CONFIRMED)
+    return min(all_, 1 + passes * sum(each.most for each in steps))
+
+
+def most_confirmed() -> int:
+    """How many configurations are asked the cases held out at most."""
+    return 1 + _MOST_CONFIRMED
+
+
+def _sweeps(steps: Sequence[StepSpace]) -> int:
+    return _MOST_SWEEPS if len(steps) > 1 else 1
+
+
+class TrialVerdict(StrEnum):
     """What the search made of a configuration."""
 
     PASSED = "passed"
@@ -55,12 +80,12 @@ class Verdict(StrEnum):
 
 
 @frozen(kw_only=True)
-class Tried:
+class Trial:
     """One configuration with what was measured of it in the search."""
 
     configuration: Configuration
     measured: Measurement
-    verdict: Verdict
+    verdict: TrialVerdict
 
 
 class Measures(ABC):
@@ -89,13 +114,13 @@ class SearchResult:
 
     bar: float
     """The pass rate that was wanted, from 0 to 1."""
-    tried: tuple[Tried, ...]
+    trials: tuple[Trial, ...]
     """In the order in which they were measured; the first is the recipe as it is."""
     chosen: Configuration
     """The cheapest configuration that passes; where none does, the one with the highest rate."""
     is_passed: bool
     """Whether it passes: on the cases held out where it was asked them, else in the search."""
-    confirmed: Mapping[Configuration, Measurement] = field(factory=dict)
+    confirmation: Mapping[Configuration, Measurement] = field(factory=dict)
     """On the cases held out; the recipe as it is among them, where the budget was enough."""
     confirmation_bar: float | None = None
     """The bar on the cases held out; None: it is not known."""
@@ -109,7 +134,7 @@ class SearchResult:
     @property
     def is_confirmed(self) -> bool:
         """Whether the chosen configuration passes on the cases held out."""
-        measured = self.confirmed.get(self.chosen)
+        measured = self.confirmation.get(self.chosen)
         if measured is None or self.confirmation_bar is None:
             return False
         return measured.reaches(self.confirmation_bar)
@@ -142,7 +167,7 @@ class Search:
         self._at_least = at_least
         self._bar = at_least or 0.0
         self._measured: dict[Configuration, Measurement] = {}
-        self._dropped: dict[Configuration, Verdict] = {}
+        self._dropped: dict[Configuration, TrialVerdict] = {}
         self._rejected: set[Configuration] = set()
         """What passed in the search, and not on the cases held out."""
         self._asked: dict[Configuration, Measurement] = {}
@@ -169,7 +194,7 @@ class Search:
     async def _sweep(self) -> None:
         """Try all choices of all steps, until a pass over them changes nothing."""
         current = self._best
-        for _ in range(_MOST_SWEEPS):
+        for _ in range(_sweeps(self._steps)):
             before = current
             for space in self._steps:
                 current = await self._tuned(space, current)
@@ -182,14 +207,14 @@ class Search:
         """
         self._rejected.add(configuration)
         for each, verdict in list(self._dropped.items()):
-            if verdict is Verdict.DEARER:
+            if verdict is TrialVerdict.DEARER:
                 del self._dropped[each], self._measured[each]
 
     def _found(self) -> SearchResult:
         problem = None if self._stopped is None else self._stopped.problem
         return SearchResult(
             bar=self._bar,
-            tried=tuple(self._tried()),
+            trials=tuple(self._trials()),
             chosen=self._best,
             is_passed=self._passes(self._best),
             by_cost=self._by_cost,
@@ -219,7 +244,7 @@ class Search:
         """Whether other settings with that model are not tried: it is dearer, or not reached."""
         measured = self._measured.get(start)
         is_missing = measured is None or measured.problem is not None
-        return is_missing or self._dropped.get(start) is Verdict.DEARER
+        return is_missing or self._dropped.get(start) is TrialVerdict.DEARER
 
     def _with_models(self, space: StepSpace, current: Configuration) -> Iterator[Configuration]:
         """The current configuration with each model of the step, the present one first."""
@@ -238,13 +263,13 @@ class Search:
             if measured.problem is not None or count == self._cases:
                 return
             if not measured.can_reach(self._bar, self._cases):
-                self._dropped[configuration] = Verdict.OUT_OF_REACH
+                self._dropped[configuration] = TrialVerdict.OUT_OF_REACH
                 return
             best = self._best
             if self._passes(best) and is_dearer(
                 measured, self._measured[best], by_cost=self._by_cost
             ):
-                self._dropped[configuration] = Verdict.DEARER
+                self._dropped[configuration] = TrialVerdict.DEARER
                 return
 
     async def _ask(self, configuration: Configuration, count: int) -> Measurement:
@@ -298,21 +323,21 @@ class Search:
         is_all = measured.count == self._cases and configuration not in self._dropped
         return is_all and configuration not in self._rejected and measured.reaches(self._bar)
 
-    def _tried(self) -> Iterator[Tried]:
+    def _trials(self) -> Iterator[Trial]:
         for configuration, measured in self._measured.items():
-            yield Tried(
+            yield Trial(
                 configuration=configuration,
                 measured=measured,
                 verdict=self._verdict(configuration, measured),
             )
 
-    def _verdict(self, configuration: Configuration, measured: Measurement) -> Verdict:
+    def _verdict(self, configuration: Configuration, measured: Measurement) -> TrialVerdict:
         if measured.problem is not None or not measured.is_whole:
-            return Verdict.NOT_MEASURED
+            return TrialVerdict.NOT_MEASURED
         dropped = self._dropped.get(configuration)
         if dropped is not None or configuration in self._rejected:
-            return dropped or Verdict.REJECTED
-        return Verdict.PASSED if self._passes(configuration) else Verdict.MISSED
+            return dropped or TrialVerdict.REJECTED
+        return TrialVerdict.PASSED if self._passes(configuration) else TrialVerdict.MISSED
 
     # --- confirmation -----------------------------------------------------------------------------
 
@@ -325,7 +350,7 @@ class Search:
         measured = await self._held_out(chosen)
         last = next((each for each in (base, measured) if each and each.problem), None)
         if last is not None:
-            return evolve(found, confirmed=self._whole(), is_cut=True, problem=last.problem)
+            return evolve(found, confirmation=self._whole(), is_cut=True, problem=last.problem)
         bar = self._at_least
         if bar is None:
             bar = 0.0 if base is None or base.rate is None else base.rate.value
@@ -333,12 +358,12 @@ class Search:
         if not measured.reaches(bar) or self._is_dearer_than_base(measured, bar):
             return None
         await self._held_out(_AS_IT_IS)  # it shows what is saved
-        return evolve(found, confirmed=self._whole(), confirmation_bar=bar)
+        return evolve(found, confirmation=self._whole(), confirmation_bar=bar)
 
     def _none_confirmed(self) -> SearchResult:
         """What has the highest rate on the cases held out, where nothing passes."""
         best = max(self._asked, key=lambda each: _value(self._asked[each]))
-        found = evolve(self._found(), chosen=best, is_passed=False, confirmed=self._whole())
+        found = evolve(self._found(), chosen=best, is_passed=False, confirmation=self._whole())
         return evolve(found, confirmation_bar=self._held_out_bar)
 
     def _whole(self) -> Mapping[Configuration, Measurement]:

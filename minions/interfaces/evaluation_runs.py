@@ -44,7 +44,7 @@ from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.tested_examples import without_cases
 
-__all__ = ["EvaluatedRecipe", "Evaluation", "EvaluationPlan", "checked_scorers"]
+__all__ = ["EvaluatedRecipe", "Evaluation", "EvaluationPlan", "case_inputs", "checked_scorers"]
 
 OnSample: TypeAlias = Callable[[Variant, BatchResult], None]
 """Called with each answer as soon as it is there."""
@@ -142,6 +142,27 @@ def _tool_of(scorer: ToolScorer, runtime: Runtime) -> Tool:
     return tool
 
 
+def case_inputs(
+    recipe: AgentRecipe, cases: Sequence[Case], common: Mapping[str, InputValue]
+) -> Mapping[int, Mapping[str, JsonValue]]:
+    """The inputs of each case as the recipe takes them, with defaults, by the case's number;
+    markers stand in the place of secrets.
+
+    Args:
+        common: Inputs of every case that does not give them itself; checked.
+    Raises:
+        UsageError: `bad-items`; a case does not fit the recipe.
+    """
+    items = _CaseItems(cases)
+    count_lines(recipe, items, common, Path.cwd())
+    lines = lines_of(recipe, items, common, Path.cwd())
+    defaults = {name: each.default for name, each in recipe.inputs.items() if each.has_default}
+    return {
+        case.index: {**defaults, **_plain(line.inputs)}
+        for case, line in zip(cases, lines, strict=True)
+    }
+
+
 class Evaluation:
     """One execution of an evaluation."""
 
@@ -169,6 +190,11 @@ class Evaluation:
         self._items = _CaseItems(plan.cases)
         for recipe in self._recipes.values():
             count_lines(recipe, self._items, plan.inputs, Path.cwd())
+
+    @property
+    def stopped(self) -> FailureInfo | None:
+        """Why not all was asked; None: all was, or nothing has begun."""
+        return self._stopped
 
     @property
     def total(self) -> int:

@@ -34,7 +34,9 @@ __all__ = [
     "LearntStep",
     "TestComparison",
     "compare_tests",
+    "examples_problem",
     "learn_recipe",
+    "shows_key",
     "used_by",
 ]
 
@@ -186,12 +188,12 @@ async def _learnt(
     most: int,
     max_tokens: int,
 ) -> LearntStep:
-    problem = _problem(step, examples_in(text, file, step.id))
+    problem = examples_problem(step, examples_in(text, file, step.id))
     if problem is not None:
         return LearntStep(step_id=step.id, problem=problem)
     found = await examples_of_runs(journal, runs, recipe, step, reasons=_REASONS)
     left_out = Counter(found.left_out)
-    candidates = [each for each in found.candidates if not _shows_key(each)]
+    candidates = [each for each in found.candidates if not shows_key(each)]
     if hidden := len(found.candidates) - len(candidates):
         left_out["holds what looks like a key"] += hidden
     chosen = choose_examples(
@@ -206,7 +208,12 @@ async def _learnt(
     )
 
 
-def _problem(step: GoalSpec, written: JsonValue) -> str | None:
+def examples_problem(step: GoalSpec, written: JsonValue) -> str | None:
+    """Why no examples can be written into a step; None: they can.
+
+    Args:
+        written: What stands under its `examples`; None: nothing.
+    """
     if step.shares_conversation:
         return "it shares a conversation, and takes no examples"
     if isinstance(written, Mapping):
@@ -216,7 +223,7 @@ def _problem(step: GoalSpec, written: JsonValue) -> str | None:
     return None
 
 
-def _shows_key(candidate: ExampleCandidate) -> bool:
+def shows_key(candidate: ExampleCandidate) -> bool:
     """Whether a key would be written into a file: what looks like one is shown nowhere else."""
     text = dumps([candidate.input, candidate.example.answer])
     return masked(text) != text
@@ -227,7 +234,7 @@ def _shows_key(candidate: ExampleCandidate) -> bool:
 
 @frozen(kw_only=True)
 class TestComparison:
-    """The outcomes of a recipe's tests with a model, without the new examples and with them."""
+    """The outcomes of a recipe's tests with a model, before a change of it and after."""
 
     __test__ = False  # no class of tests
 
@@ -260,9 +267,14 @@ def used_by(outcomes: Sequence[TestOutcome]) -> TokenUsage:
 
 
 async def compare_tests(
-    learnt: LearntRecipe, runtime: Runtime, choice: ModelChoice, *, max_cost_usd: float | None
+    original: AgentRecipe,
+    changed: AgentRecipe,
+    runtime: Runtime,
+    choice: ModelChoice,
+    *,
+    max_cost_usd: float | None,
 ) -> TestComparison:
-    """Run each test of the recipe with a model, as it was and with the examples.
+    """Run each test of the recipe with a model, as it was and as it was changed.
 
     No test is shown its own answer, wherever that stands.
 
@@ -273,8 +285,8 @@ async def compare_tests(
     """
     before: list[TestOutcome] = []
     after: list[TestOutcome] = []
-    for test in learnt.recipe.tests:
-        for recipe, outcomes in ((learnt.recipe, before), (learnt.learnt, after)):
+    for test in original.tests:
+        for recipe, outcomes in ((original, before), (changed, after)):
             left = _left(max_cost_usd, [*before, *after])
             if left is not None and left <= 0:
                 return TestComparison(before=tuple(before), after=tuple(after), is_cut=True)

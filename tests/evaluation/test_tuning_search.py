@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minions.evaluation.case_parts import Part
 from minions.evaluation.tuning import Configuration, Dimension, Measurement, Setting, StepSpace
-from minions.evaluation.tuning_search import Measures, Search, SearchResult, Verdict
+from minions.evaluation.tuning_search import Measures, Search, SearchResult, TrialVerdict
 
 CASES: Final = 20
 HELD_OUT: Final = 10
@@ -95,12 +95,12 @@ async def test_the_cheapest_model_that_passes_is_chosen_and_confirmed() -> None:
     result = await found(measures, space(model=("small", "middle", "large")))
     assert result.chosen.label == "label: middle"
     assert (result.is_passed, result.is_confirmed, result.is_cut) == (True, True, False)
-    verdicts = {each.configuration.label: each.verdict for each in result.tried}
+    verdicts = {each.configuration.label: each.verdict for each in result.trials}
     assert verdicts == {
-        "as it is": Verdict.PASSED,
-        "label: small": Verdict.OUT_OF_REACH,
-        "label: middle": Verdict.PASSED,
-        "label: large": Verdict.DEARER,
+        "as it is": TrialVerdict.PASSED,
+        "label: small": TrialVerdict.OUT_OF_REACH,
+        "label: middle": TrialVerdict.PASSED,
+        "label: large": TrialVerdict.DEARER,
     }
     assert measures.runs["label: small", Part.SEARCH] == 5
     assert measures.runs["label: large", Part.SEARCH] == 5
@@ -163,7 +163,7 @@ async def test_what_passes_in_the_search_and_not_on_unseen_cases_is_not_chosen()
 
     result = await found(FakeMeasures(world), space(model=("lucky", "solid")))
     assert result.chosen.label == "label: solid"
-    assert [each.label for each in result.confirmed] == ["as it is", "label: lucky", "label: solid"]
+    assert [each.label for each in result.confirmation] == ["as it is", "label: lucky", "label: solid"]
 
 
 async def test_where_none_passes_on_unseen_cases_it_says_so() -> None:
@@ -245,8 +245,8 @@ async def test_what_is_chosen_passes_and_nothing_cheaper_that_was_measured_does(
     rate, cost = world(result.chosen, Part.SEARCH)
     assert rate >= result.bar - 1e-9
     assert result.is_confirmed
-    for each in result.tried:
+    for each in result.trials:
         other_rate, other_cost = world(each.configuration, Part.SEARCH)
-        if each.verdict is Verdict.PASSED:
+        if each.verdict is TrialVerdict.PASSED:
             assert other_cost >= cost - 1e-9 or other_rate < result.bar
-    assert len(result.tried) <= steps.most * 2
+    assert len(result.trials) <= steps.most * 2

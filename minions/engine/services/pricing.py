@@ -10,7 +10,14 @@ from minions.contracts.messages import TokenUsage
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services
 
-__all__ = ["check_price", "context_tokens_of", "expect_price", "own_context_tokens", "with_cost"]
+__all__ = [
+    "check_price",
+    "context_tokens_of",
+    "expect_price",
+    "own_context_tokens",
+    "refuse_unknown_price",
+    "with_cost",
+]
 
 _ONE_OF_EACH = TokenUsage(input_tokens=1, output_tokens=1)
 
@@ -32,7 +39,19 @@ def check_price(model: ChatModel, budget: RunBudget, services: Services) -> None
     limit = budget.cost_limit
     if limit is None and services.budgets is not None:
         limit = services.budgets.cost_limit
-    if limit is None or _cost(_ONE_OF_EACH, model, services) is not None:
+    if limit is not None:
+        refuse_unknown_price(model, limit, services)
+
+
+def refuse_unknown_price(model: ChatModel, limit: tuple[float, str], services: Services) -> None:
+    """Refuse a model without a price.
+
+    Args:
+        limit: US dollars that a run may cost, and what says so.
+    Raises:
+        EnvironmentRefusedError: Code `unknown-price`.
+    """
+    if _cost(_ONE_OF_EACH, model, services) is not None:
         return
     most, name = limit
     raise EnvironmentRefusedError(

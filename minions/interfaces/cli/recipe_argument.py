@@ -5,16 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from minions.contracts.errors import UsageError
 from minions.interfaces.cli.options import CommandContext
 from minions.recipe.library import find_recipe, is_file
 from minions.recipe.reading.load import LoadedRecipe, check_recipe, check_recipe_text
+from minions.recipe.text.yaml_reader import read_source
 
 if TYPE_CHECKING:
     from minions.interfaces.wiring.runtime import Runtime
     from minions.recipe.catalog import Catalog
     from minions.recipe.model import AgentRecipe
 
-__all__ = ["STANDARD_INPUT", "checked_recipe", "named_recipe", "recipe_path", "registered_recipe"]
+__all__ = [
+    "STANDARD_INPUT",
+    "checked_recipe",
+    "editable_path",
+    "named_recipe",
+    "recipe_path",
+    "recipe_text",
+    "registered_recipe",
+]
 
 STANDARD_INPUT: Final = "-"
 """The argument that means a recipe on standard input."""
@@ -29,6 +39,36 @@ def recipe_path(name: str) -> Path | None:
         NotFoundError: There is none.
     """
     return None if name == STANDARD_INPUT else find_recipe(name, [Path("recipes")])
+
+
+def editable_path(name: str) -> Path:
+    """The file of that path or id, whose text a command may change.
+
+    Raises:
+        NotFoundError: There is none.
+        UsageError: `no-file`; standard input is meant.
+    """
+    path = recipe_path(name)
+    if path is None:
+        raise UsageError(
+            f"A recipe on standard input ({STANDARD_INPUT}) has no file whose runs and text could "
+            "be found again: name its file.",
+            code="no-file",
+        )
+    return path
+
+
+def recipe_text(path: Path) -> str:
+    """The text of a recipe file.
+
+    Raises:
+        NotFoundError: There is no such file.
+        UsageError: It cannot be read.
+    """
+    try:
+        return read_source(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} cannot be read: {error}.", code="unreadable") from error
 
 
 def registered_recipe(name: str, runtime: Runtime) -> AgentRecipe | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
-from attrs import evolve
+from attrs import evolve, frozen
 from msgspec import structs
 
 from minions.contracts.executions import RunStatus
@@ -26,7 +26,13 @@ from minions.recipe.model import AgentRecipe, InputSpec, RecipeTest
 from minions.recipe.text.nodes import MappingNode, Place
 from minions.recipe.text.sections import Report
 
-__all__ = ["link_tested_examples", "without_cases"]
+__all__ = [
+    "CaseExamples",
+    "asked_questions",
+    "case_examples",
+    "link_tested_examples",
+    "without_cases",
+]
 
 _MOST_NAMED: Final = 5
 """Tests that a message names."""
@@ -113,20 +119,20 @@ def _problem_of_step(draft: RecipeDraft, step: StepDraft, goal: Template) -> tup
             )
     output = draft.section.plain("output")
     is_last = draft.steps[-1] is step and not draft.has_graph
-    if is_last if output is None else _is_output_of(output, step):
+    if is_last if output is None else _is_output_of(output, step.id, step.save_as):
         return None
     return f"a test gives the recipe's output, which is not that of {step.title}", (
         f"write output: '{{{{ {step.id} }}}}', or {elsewhere}"
     )
 
 
-def _is_output_of(output: JsonValue, step: StepDraft) -> bool:
+def _is_output_of(output: JsonValue, step_id: str, save_as: str | None) -> bool:
     """Whether the recipe's output is the whole output of that step."""
     template = _goal_of(output) if isinstance(output, str) else None
     term = template.term if template is not None else None
     if not isinstance(term, Path):
         return False
-    return term.reference.path in ((step.id,), (step.save_as,), ("steps", step.id, "output"))
+    return term.reference.path in ((step_id,), (save_as,), ("steps", step_id, "output"))
 
 
 def _goal_of(text: str) -> Template | None:
@@ -181,6 +187,76 @@ def _with_defaults(
 ) -> dict[str, JsonValue]:
     defaults = {name: spec.default for name, spec in inputs.items() if spec.has_default}
     return {name: {**defaults, **given}[name] for name in sorted({**defaults, **given})}
+
+
+# --- cases as examples ----------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class CaseExamples:
+    """What cases with known answers give as examples of a step."""
+
+    candidates: tuple[ExampleCandidate, ...] = ()
+    problem: str | None = None
+    """Why they give none; None: they may."""
+
+
+def case_examples(
+    recipe: AgentRecipe,
+    step: GoalSpec,
+    cases: Sequence[RecipeTest],
+    *,
+    asked: Iterable[Mapping[str, JsonValue]],
+) -> CaseExamples:
+    """The examples that these cases give, as tests: inputs, and the whole output.
+
+    An answer that does not fit the step's output gives none, and neither does a question that is
+    asked in a case under evaluation.
+
+    Args:
+        asked: The inputs of each case under evaluation, with defaults.
+    """
+    goal = compile_template(step.goal)
+    problem = _problem_of_spec(recipe, step, goal)
+    if problem is not None:
+        return CaseExamples(problem=problem)
+    found, _ = _candidates(goal, recipe.inputs, cases)
+    questions = asked_questions(step, asked)
+    validator = SchemaValidator(step.output) if step.output is not None else None
+    fitting = tuple(
+        each
+        for each in found
+        if each.example.question not in questions and _fits(each.example.answer, validator)
+    )
+    return CaseExamples(candidates=fitting)
+
+
+def asked_questions(step: GoalSpec, asked: Iterable[Mapping[str, JsonValue]]) -> frozenset[str]:
+    """The questions of cases to a step, as far as their inputs say them.
+
+    Args:
+        asked: The inputs of each case, with defaults.
+    """
+    return frozenset(_questions(compile_template(step.goal), asked))
+
+
+def _problem_of_spec(recipe: AgentRecipe, step: GoalSpec, goal: Template) -> str | None:
+    if step.loop is not None or step.repeat is not None:
+        return "it is repeated, and a case says one output"
+    for reference in goal.references:
+        if reference.path[0] != "inputs" or len(reference.path) < 2:
+            return f"its goal reads '{reference.text}', which no case says"
+    is_last = recipe.steps[-1] is step and recipe.graph is None
+    is_own = _is_output_of(recipe.output, step.id, step.save_as)
+    if is_last if recipe.output is None else is_own:
+        return None
+    return "a case says the output of the recipe, which is not that of the step"
+
+
+def _fits(answer: JsonValue, validator: SchemaValidator | None) -> bool:
+    if validator is None:
+        return isinstance(answer, str)
+    return not list(validator.errors(answer))
 
 
 # --- data under evaluation ------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -16,10 +15,10 @@ from attrs import frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.flow import Priority
-from minions.evaluation.cases import CaseRow, cases_of
 from minions.evaluation.report import EvaluationReport, VariantOutcome
-from minions.evaluation.suite_file import SCORERS, read_suite, scorer_named
+from minions.evaluation.suite_file import read_suite
 from minions.evaluation.suites import AnyScorer, Suite
+from minions.interfaces.cli.case_source import CaseSource, read_cases, scorer_of_word
 from minions.interfaces.cli.console.batch_progress import batch_progress
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.evaluation_table import case_lines, report_lines
@@ -30,10 +29,9 @@ from minions.interfaces.cli.options import (
     common_options,
 )
 from minions.interfaces.cli.params import common_inputs
-from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
+from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of
 from minions.interfaces.deciders import POLICIES, decider_for
-from minions.interfaces.evaluation_cases import file_rows, recorded_rows
 from minions.interfaces.evaluation_runs import (
     EvaluatedRecipe,
     Evaluation,
@@ -50,7 +48,6 @@ __all__ = ["command"]
 
 _SUITE: Final = (".eval.yaml", ".eval.yml")
 _MOST_MISSED: Final = 10
-_MANY_UNREADABLE: Final = "runs cannot be read and are no cases"
 """Cases that did not pass, named for each variant on a terminal."""
 
 
@@ -178,7 +175,7 @@ def _options(recipe: str, data: str | None, flags: dict[str, object]) -> _EvalOp
         models=cast("tuple[str, ...]", taken["models"]),
         against=cast("tuple[str, ...]", taken["against"]),
         recorded=cast("int | None", taken["recorded"]),
-        scorers=tuple(map(_scorer, cast("tuple[str, ...]", taken["words"]))),
+        scorers=tuple(map(scorer_of_word, cast("tuple[str, ...]", taken["words"]))),
         samples=cast("int | None", taken["samples"]),
         at_least=cast("float | None", taken["at_least"]),
         jobs=cast("int", taken["jobs"]),
@@ -189,16 +186,6 @@ def _options(recipe: str, data: str | None, flags: dict[str, object]) -> _EvalOp
         junit=None if junit is None else Path(str(junit)),
         page=None if page is None else Path(str(page)),
     )
-
-
-def _scorer(word: str) -> AnyScorer:
-    found = scorer_named(word)
-    if found is None:
-        raise UsageError(
-            f"--score takes exact or fields, not '{word:.40}'. Others "
-            f"({', '.join(SCORERS[2:])}) need more words: write them in a file NAME.eval.yaml."
-        )
-    return found
 
 
 def _check_files(options: _EvalOptions) -> None:
@@ -265,15 +252,8 @@ async def _plan(
     recipes: Sequence[EvaluatedRecipe],
 ) -> EvaluationPlan:
     suite, first = options.suite, recipes[0]
-    rows, source = await _rows(context, options, runtime, first)
-    cases = tuple(cases_of(rows, first.recipe.inputs))
-    if not cases and options.recorded is not None:
-        raise UsageError(
-            f"No completed run of '{first.recipe.id}' is recorded that could be a case.",
-            code="bad-items",
-        )
-    if not cases:
-        raise UsageError(f"{source} has no cases: nothing was asked.", code="bad-items")
+    wanted = CaseSource(data=options.data, suite=suite, recorded=options.recorded)
+    cases, source = await read_cases(wanted, context, runtime, first.recipe)
     scorers = options.scorers or (suite.scorers if suite is not None else ())
     models = options.models or (suite.models if suite is not None else ())
     inputs = {**(suite.inputs if suite is not None else {})}
@@ -299,45 +279,6 @@ async def _plan(
             if word is not None
         ),
     )
-
-
-async def _rows(
-    context: CommandContext, options: _EvalOptions, runtime: Runtime, first: EvaluatedRecipe
-) -> tuple[list[CaseRow], str]:
-    """The rows of the cases, and what they are called."""
-    suite = options.suite
-    if options.recorded is not None:
-        return await _recorded_rows(runtime, first, options.recorded), "recorded runs"
-    if options.data == STANDARD_INPUT:
-        return _standard_input(context), "stdin"
-    if options.data is not None:
-        return file_rows(Path(options.data), options.data), options.data
-    if suite is not None and suite.data is not None:
-        return file_rows(suite.folder / suite.data, suite.data), suite.data
-    if suite is not None and suite.rows:
-        return list(suite.rows), suite.file
-    where = "" if suite is None else f"{suite.file}: "
-    raise UsageError(
-        f"{where}Name a file of cases (CASES.jsonl or CASES.csv), write `data:` or `cases:` in a "
-        "file NAME.eval.yaml, or take recorded runs by --recorded N.",
-        code="bad-items",
-    )
-
-
-async def _recorded_rows(runtime: Runtime, first: EvaluatedRecipe, most: int) -> list[CaseRow]:
-    found = await recorded_rows(runtime.services.journal, first.recipe, most)
-    if found.unreadable:
-        count, named = len(found.unreadable), ", ".join(found.unreadable[:3])
-        words = "run cannot be read and is no case" if count == 1 else _MANY_UNREADABLE
-        tell(f"warning: {count} {words}: {named}")
-    return found.rows
-
-
-def _standard_input(context: CommandContext) -> list[CaseRow]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cases.jsonl"
-        path.write_bytes(context.stdin.read("the cases -"))
-        return file_rows(path, "stdin")
 
 
 # --- the report ----------------------------------------------------------------------------------

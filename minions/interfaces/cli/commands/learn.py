@@ -17,7 +17,7 @@ from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.whole_file import check_writable, write_whole
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
-from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, recipe_path
+from minions.interfaces.cli.recipe_argument import editable_path, recipe_text
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 from minions.interfaces.learning import (
     LearntRecipe,
@@ -30,7 +30,6 @@ from minions.interfaces.learning import (
 from minions.interfaces.recipe_tests import TestOutcome
 from minions.interfaces.wiring.models import ModelChoice
 from minions.recipe.examples import MOST_EXAMPLE_TOKENS, MOST_EXAMPLES
-from minions.recipe.text.yaml_reader import read_source
 
 __all__ = ["command"]
 
@@ -82,7 +81,7 @@ def command(
     recipe's tests is run twice with the model in use, without the new examples and with them.
     """
     context = command_context(flags)
-    path = _path(recipe)
+    path = editable_path(recipe)
     goal = Path(target) if target is not None else None
     if is_written and goal is not None:
         raise UsageError("--write and -o name two files to write to: leave one out.", code="usage")
@@ -103,17 +102,6 @@ def command(
     return 0
 
 
-def _path(recipe: str) -> Path:
-    path = recipe_path(recipe)
-    if path is None:
-        raise UsageError(
-            f"A recipe on standard input ({STANDARD_INPUT}) has no file whose runs and text could "
-            "be found again: name its file.",
-            code="no-file",
-        )
-    return path
-
-
 async def _learn(
     context: CommandContext, path: Path, step_id: str | None, *, most: int, max_tokens: int
 ) -> tuple[LearntRecipe, TestComparison | None]:
@@ -121,7 +109,7 @@ async def _learn(
     async with context.runtime() as runtime:
         learnt = await learn_recipe(
             runtime.services.journal,
-            _text_of(path),
+            recipe_text(path),
             str(path),
             runtime.catalog,
             step_id=step_id,
@@ -133,15 +121,10 @@ async def _learn(
         choice = ModelChoice(override=settings.model, asked_as=str(path), command="learn")
         count = len(learnt.recipe.tests)
         tell(f"runs {count} test{'s' * (count != 1)} twice (--dry-run: no model is asked) …")
-        compared = await compare_tests(learnt, runtime, choice, max_cost_usd=settings.max_cost_usd)
+        compared = await compare_tests(
+            learnt.recipe, learnt.learnt, runtime, choice, max_cost_usd=settings.max_cost_usd
+        )
         return learnt, compared
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return read_source(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} cannot be read: {error}.", code="unreadable") from error
 
 
 def _write(learnt: LearntRecipe, path: Path | None, target: Path | None) -> Path | None:

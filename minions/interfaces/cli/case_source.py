@@ -1,0 +1,108 @@
+"""The cases of a command: from a file, standard input, a suite, or recorded runs."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.errors import UsageError
+from minions.evaluation.cases import Case, CaseRow, cases_of
+from minions.evaluation.suite_file import SCORERS, scorer_named
+from minions.evaluation.suites import AnyScorer, Suite
+from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.options import CommandContext
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT
+from minions.interfaces.evaluation_cases import file_rows, recorded_rows
+from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["CaseSource", "read_cases", "scorer_of_word"]
+
+_MANY_UNREADABLE: Final = "runs cannot be read and are no cases"
+
+
+@frozen(kw_only=True)
+class CaseSource:
+    """Where the cases come from, as the arguments say."""
+
+    data: str | None
+    """A file, or `-`; None: not given."""
+    suite: Suite | None
+    recorded: int | None
+    """How many of the newest runs are cases; None: none is."""
+
+
+def scorer_of_word(word: str) -> AnyScorer:
+    """The scorer of one word on the command line.
+
+    Raises:
+        UsageError: There is none.
+    """
+    found = scorer_named(word)
+    if found is None:
+        raise UsageError(
+            f"--score takes exact or fields, not '{word:.40}'. Others "
+            f"({', '.join(SCORERS[2:])}) need more words: write them in a file NAME.eval.yaml."
+        )
+    return found
+
+
+async def read_cases(
+    wanted: CaseSource, context: CommandContext, runtime: Runtime, recipe: AgentRecipe
+) -> tuple[tuple[Case, ...], str]:
+    """The cases, and what they are called.
+
+    Raises:
+        UsageError: `bad-items`; there is none, or one cannot be read.
+    """
+    rows, source = await _rows(wanted, context, runtime, recipe)
+    cases = tuple(cases_of(rows, recipe.inputs))
+    if not cases and wanted.recorded is not None:
+        raise UsageError(
+            f"No completed run of '{recipe.id}' is recorded that could be a case.",
+            code="bad-items",
+        )
+    if not cases:
+        raise UsageError(f"{source} has no cases: nothing was asked.", code="bad-items")
+    return cases, source
+
+
+async def _rows(
+    wanted: CaseSource, context: CommandContext, runtime: Runtime, recipe: AgentRecipe
+) -> tuple[list[CaseRow], str]:
+    suite = wanted.suite
+    if wanted.recorded is not None:
+        return await _recorded_rows(runtime, recipe, wanted.recorded), "recorded runs"
+    if wanted.data == STANDARD_INPUT:
+        return _standard_input(context), "stdin"
+    if wanted.data is not None:
+        return file_rows(Path(wanted.data), wanted.data), wanted.data
+    if suite is not None and suite.data is not None:
+        return file_rows(suite.folder / suite.data, suite.data), suite.data
+    if suite is not None and suite.rows:
+        return list(suite.rows), suite.file
+    where = "" if suite is None else f"{suite.file}: "
+    raise UsageError(
+        f"{where}Name a file of cases (CASES.jsonl or CASES.csv), write `data:` or `cases:` in a "
+        "file NAME.eval.yaml, or take recorded runs by --recorded N.",
+        code="bad-items",
+    )
+
+
+async def _recorded_rows(runtime: Runtime, recipe: AgentRecipe, most: int) -> list[CaseRow]:
+    found = await recorded_rows(runtime.services.journal, recipe, most)
+    if found.unreadable:
+        count, named = len(found.unreadable), ", ".join(found.unreadable[:3])
+        words = "run cannot be read and is no case" if count == 1 else _MANY_UNREADABLE
+        tell(f"warning: {count} {words}: {named}")
+    return found.rows
+
+
+def _standard_input(context: CommandContext) -> list[CaseRow]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cases.jsonl"
+        path.write_bytes(context.stdin.read("the cases -"))
+        return file_rows(path, "stdin")

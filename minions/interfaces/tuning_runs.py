@@ -1,0 +1,304 @@
+"""Tunes a recipe: each configuration is evaluated as a batch, and what is recorded is not asked a
+second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from attrs import evolve, field, frozen
+
+from minions.contracts.calls import ChatModel
+from minions.contracts.errors import (
+    CIRCUIT_OPEN,
+    UNREACHABLE,
+    FailureInfo,
+    RecipeError,
+)
+from minions.contracts.json_values import JsonValue
+from minions.contracts.secrets import InputValue
+from minions.engine.services.pricing import refuse_unknown_price
+from minions.evaluation.case_parts import CaseParts, Part, parts_of
+from minions.evaluation.cases import Case
+from minions.evaluation.report import EvaluationReport
+from minions.evaluation.suites import AnyScorer
+from minions.evaluation.tuning import Configuration, Dimension, Measurement
+from minions.evaluation.tuning_report import TuningReport
+from minions.evaluation.tuning_search import Measures, Search
+from minions.interfaces.evaluation_runs import (
+    EvaluatedRecipe,
+    Evaluation,
+    EvaluationPlan,
+    case_inputs,
+)
+from minions.interfaces.operator_limits import bounded
+from minions.interfaces.settings import Settings
+from minions.interfaces.tuning_examples import HeldOut
+from minions.interfaces.tuning_space import SpaceOptions, TuningSpace, takes_cases, tuning_space
+from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import load_recipe_text
+from minions.recipe.reading.tested_examples import without_cases
+
+__all__ = ["Tuning", "TuningPlan"]
+
+OnTrial: TypeAlias = Callable[[Configuration, Part, int], None]
+"""Called with a configuration before it is asked so many cases of a part."""
+_VARIANT_ONLY: Final = (UNREACHABLE, CIRCUIT_OPEN)
+"""Codes that stop the evaluation of one configuration: its server does not answer."""
+
+
+@frozen(kw_only=True)
+class TuningPlan:
+    """What is tuned, on which cases and within which bounds."""
+
+    name: str
+    """Tunings of one name, recipe and cases are one: what is recorded is not asked again."""
+    title: str
+    """For people: `triage.yaml on tickets.jsonl`."""
+    file: str
+    """Where the recipe stands; relative paths start from its folder."""
+    text: str
+    """The recipe as it is."""
+    cases: tuple[Case, ...]
+    scorers: tuple[AnyScorer, ...]
+    """Checked."""
+    options: SpaceOptions = field(factory=SpaceOptions)
+    answering: Mapping[str, ChatModel] = field(factory=dict)
+    """Models by name that are objects of an application; a scorer may name one."""
+    limits: Settings = field(factory=Settings)
+    """The operator's limits of each run."""
+    seed: int = 0
+    samples: int = 1
+    concurrency: int = 8
+    inputs: Mapping[str, InputValue] = field(factory=dict)
+    """Of every case that does not give them itself; checked."""
+    max_cost_usd: float | None = None
+    """US dollars of the whole, earlier executions included; None: unlimited."""
+    at_least: float | None = None
+    """The pass rate that is wanted; None: that of the recipe as it is."""
+    note: Mapping[str, JsonValue] = field(factory=dict)
+    """Stored with the start of each run."""
+    asked_as: str | None = None
+    """As `EvaluationPlan.asked_as`."""
+
+
+class Tuning(Measures):
+    """One execution of a tuning."""
+
+    def __init__(self, runtime: Runtime, plan: TuningPlan) -> None:
+        """Check the recipe, all cases and all models; nothing has begun.
+
+        Raises:
+            RecipeError: The recipe has faults, also with a model or prompt that is to be tried.
+            NotFoundError: `unknown-step`.
+            UsageError: `bad-items`; the cases are too few, or one does not fit the recipe.
+            EnvironmentRefusedError: A model has no key, or no price where the cost is limited.
+        """
+        self._runtime = runtime.evolve(cache=None)  # what is taken from a cache costs nothing
+        self._plan = plan
+        recipe = self._recipe_of(plan.text)
+        has_shown = takes_cases(recipe, plan.text, plan.file, plan.options)
+        inputs = case_inputs(recipe, plan.cases, plan.inputs)
+        self.parts: CaseParts = parts_of(plan.cases, seed=plan.seed, has_shown=has_shown)
+        self._asked = [inputs[each.index] for each in self.parts.asked]
+        held_out = HeldOut(
+            cases=[(each, inputs[each.index]) for each in self.parts.shown], asked=self._asked
+        )
+        self.space: TuningSpace = tuning_space(recipe, plan.text, plan.file, plan.options, held_out)
+        self._spent: dict[tuple[Configuration, Part], float] = {}
+        self._each: dict[Configuration, float] = {}
+        self._listeners: list[OnTrial] = []
+        self._evaluation: Evaluation | None = None
+        self._stopped: FailureInfo | None = None
+        self._check_models()
+
+    def listen(self, on_trial: OnTrial) -> None:
+        """Call `on_trial` before each evaluation of a configuration."""
+        self._listeners.append(on_trial)
+
+    def cancel(self) -> None:
+        """Start nothing more and cancel the runs under way; the report then comes soon."""
+        self._stopped = FailureInfo(code="cancelled", message="The tuning was cancelled.")
+        if self._evaluation is not None:
+            self._evaluation.cancel()
+
+    async def report(self) -> TuningReport:
+        """Search, and confirm what was found.
+
+        Raises:
+            EnvironmentRefusedError: A secret is missing, or the journal refuses.
+        """
+        plan, parts = self._plan, self.parts
+        search = Search(
+            self.space.steps,
+            self,
+            cases=len(parts.search),
+            confirming=len(parts.confirmation),
+            at_least=plan.at_least,
+        )
+        result = await search.result()
+        chosen = result.chosen if result.is_passed else Configuration()
+        return TuningReport(
+            name=plan.title,
+            steps=self.space.steps,
+            cases=len(plan.cases),
+            shown=len(parts.shown),
+            searched=len(parts.search),
+            confirming=len(parts.confirmation),
+            seed=plan.seed,
+            samples=plan.samples,
+            result=result,
+            text=self.space.text_of(chosen),
+            diff=self.space.diff(chosen),
+            spent_usd=sum(self._spent.values()),
+        )
+
+    def recipe_of(self, configuration: Configuration) -> AgentRecipe:
+        """The recipe with that configuration.
+
+        Raises:
+            RecipeError: It has faults.
+        """
+        return self._recipe_of(self.space.text_of(configuration))
+
+    # --- measuring --------------------------------------------------------------------------------
+
+    async def measure(
+        self,
+        configuration: Configuration,
+        part: Part,
+        count: int,
+        *,
+        runs_kept: Mapping[Configuration, int],
+    ) -> Measurement:
+        """See `Measures.measure`."""
+        if self._stopped is not None:
+            return Measurement(problem=self._stopped.message, is_stopped=True)
+        left = self._left(configuration, part, runs_kept)
+        if left is not None and left <= 0:
+            return Measurement(problem=self._spent_words(left, runs_kept), is_stopped=True)
+        try:
+            recipe = self.recipe_of(configuration)
+        except RecipeError as error:  # two settings that do not go together
+            return Measurement(problem=error.message)
+        return await self._evaluated(configuration, recipe, part, count, left)
+
+    async def _evaluated(
+        self,
+        configuration: Configuration,
+        recipe: AgentRecipe,
+        part: Part,
+        count: int,
+        left: float | None,
+    ) -> Measurement:
+        evaluation = self._evaluation = Evaluation(
+            self._runtime,
+            (EvaluatedRecipe(name=configuration.label, recipe=self._limited(recipe)),),
+            self._evaluation_plan(part, count, left),
+        )
+        for listener in self._listeners:
+            listener(configuration, part, count)
+        report = await evaluation.report()
+        self._count(configuration, part, report)
+        problem, is_stopped = self._problem(evaluation.stopped, report)
+        return Measurement.of_outcome(report.variants[0], problem=problem, is_stopped=is_stopped)
+
+    def _evaluation_plan(self, part: Part, count: int, left: float | None) -> EvaluationPlan:
+        plan = self._plan
+        cases = [evolve(each, index=at) for at, each in enumerate(self.parts.of(part)[:count])]
+        return EvaluationPlan(
+            name=f"tune {plan.name} {part} {plan.seed}",
+            title=plan.title,
+            cases=tuple(cases),
+            scorers=plan.scorers,
+            answering=plan.answering,
+            samples=plan.samples,
+            concurrency=plan.concurrency,
+            inputs=plan.inputs,
+            max_cost_usd=left,
+            note=plan.note,
+            asked_as=plan.asked_as,
+        )
+
+    def _count(self, configuration: Configuration, part: Part, report: EvaluationReport) -> None:
+        outcome = report.variants[0]
+        cost = (outcome.usage.cost_usd or 0.0) + (outcome.grading.cost_usd or 0.0)
+        self._spent[configuration, part] = cost
+        if outcome.samples:
+            self._each[configuration] = cost / len(outcome.samples)
+
+    def _left(
+        self, configuration: Configuration, part: Part, runs_kept: Mapping[Configuration, int]
+    ) -> float | None:
+        """US dollars that this evaluation may cost, with what it cost already; None: unlimited."""
+        if self._plan.max_cost_usd is None:
+            return None
+        own = (configuration, part)
+        others = sum(cost for key, cost in self._spent.items() if key != own)
+        return self._plan.max_cost_usd - others - self._kept(runs_kept)
+
+    def _kept(self, runs_kept: Mapping[Configuration, int]) -> float:
+        each = self._each
+        return sum(
+            runs * self._plan.samples * each.get(configuration, 0.0)
+            for configuration, runs in runs_kept.items()
+        )
+
+    def _spent_words(self, left: float, runs_kept: Mapping[Configuration, int]) -> str:
+        spent, most = sum(self._spent.values()), self._plan.max_cost_usd or 0.0
+        kept = self._kept(runs_kept)
+        words = f", and ${kept:.2g} are kept to confirm what was found" if kept else ""
+        return f"${spent:.6g} of ${most:g} are spent{words}."
+
+    def _problem(
+        self, stopped: FailureInfo | None, report: EvaluationReport
+    ) -> tuple[str | None, bool]:
+        """Why not all cases count, and whether that holds for all configurations."""
+        if stopped is not None:
+            if self._stopped is None and stopped.code not in _VARIANT_ONLY:
+                return stopped.message, True
+            return stopped.message, self._stopped is not None
+        missing = [each for each in report.variants[0].cases if each.share is None]
+        if not missing:
+            return None, False
+        status = missing[0].samples[0].status
+        return f"{len(missing)} cases did not end, such as {missing[0].case.name} ({status})", False
+
+    # --- recipes ----------------------------------------------------------------------------------
+
+    def _recipe_of(self, text: str) -> AgentRecipe:
+        return load_recipe_text(text, self._plan.file, self._runtime.catalog)
+
+    def _limited(self, recipe: AgentRecipe) -> AgentRecipe:
+        """The recipe as it is measured: within the operator's limits, and shown no case."""
+        return without_cases(bounded(recipe, self._plan.limits), self._asked)
+
+    def _check_models(self) -> None:
+        """Refuse a model that cannot be asked before anything was paid for.
+
+        Raises:
+            RecipeError: There is no such model.
+            EnvironmentRefusedError: It has no key, or no price where the cost is limited.
+        """
+        alone = [
+            Configuration(frozenset((each,)))
+            for space in self.space.steps
+            for dimension in (Dimension.MODEL, Dimension.FORM)
+            for each in space.of(dimension)
+        ]
+        for configuration in (Configuration(), *alone):
+            self._check(self.recipe_of(configuration))
+
+    def _check(self, recipe: AgentRecipe) -> None:
+        for step in recipe.steps:
+            if not isinstance(step, GoalSpec | AnalyzeSpec):
+                continue
+            config = recipe.model if step.model is None else recipe.model.overlaid(step.model)
+            model = self._runtime.named_model(recipe, config)
+            most = self._plan.max_cost_usd
+            if most is not None:
+                refuse_unknown_price(model, (most, "all of the tuning"), self._runtime.services)
