@@ -1,4 +1,4 @@
-"""Evaluations: what `Minions.evaluate` takes and gives, and the scorers.
+"""Evaluations: what `Minions.evaluate` and `Minions.tune` take and give, and the scorers.
 
 Each name is imported when it is first used.
 """
@@ -22,23 +22,35 @@ if TYPE_CHECKING:
     from minions.evaluation.scorers import Exact, Fields, Matches, Near, Score, Scorer
     from minions.evaluation.statistics import Interval
     from minions.evaluation.suites import GradedBy, ToolScorer
+    from minions.evaluation.tuning import Configuration, Dimension, Measurement, Setting, StepSpace
+    from minions.evaluation.tuning_report import TuningReport
+    from minions.evaluation.tuning_search import SearchResult, Trial, TrialVerdict
 
 
 __all__ = [
     "Case",
     "CaseOutcome",
     "Comparison",
+    "Configuration",
+    "Dimension",
     "EvaluationReport",
     "Exact",
     "Fields",
     "GradedBy",
     "Interval",
     "Matches",
+    "Measurement",
     "Near",
     "SampleOutcome",
     "Score",
     "Scorer",
+    "SearchResult",
+    "Setting",
+    "StepSpace",
     "ToolScorer",
+    "Trial",
+    "TrialVerdict",
+    "TuningReport",
     "Variant",
     "VariantOutcome",
 ]
@@ -56,6 +68,15 @@ _HOMES: Final = {
     "minions.evaluation.scorers": ("Exact", "Fields", "Matches", "Near", "Score", "Scorer"),
     "minions.evaluation.statistics": ("Interval",),
     "minions.evaluation.suites": ("GradedBy", "ToolScorer"),
+    "minions.evaluation.tuning": (
+        "Configuration",
+        "Dimension",
+        "Measurement",
+        "Setting",
+        "StepSpace",
+    ),
+    "minions.evaluation.tuning_report": ("TuningReport",),
+    "minions.evaluation.tuning_search": ("SearchResult", "Trial", "TrialVerdict"),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

@@ -91,7 +91,7 @@ class StepSpace:
     options: Mapping[Dimension, tuple[Setting, ...]] = field(factory=dict)
     """What is tried, beside what the recipe says, in this order."""
     closed: Mapping[Dimension, str] = field(factory=dict)
-    """Why there is nothing to choose."""
+    """Why there is nothing to choose, or not all."""
 
     def of(self, dimension: Dimension) -> tuple[Setting, ...]:
         """The settings of a dimension; empty: there is nothing to choose."""

@@ -31,6 +31,8 @@ class TuningReport:
     """What the parts were divided by."""
     samples: int
     """How often each case was asked."""
+    at_least: float | None
+    """The pass rate that was asked for; None: that of the recipe as it is."""
     result: SearchResult
     text: str
     """The recipe with the chosen configuration; where nothing passes, as it was."""
@@ -61,6 +63,7 @@ class TuningReport:
             "name": self.name,
             "passed": self.is_passed,
             "stopped": result.problem,
+            "at_least": self.at_least,
             "bar": result.bar,
             "confirmation_bar": result.confirmation_bar,
             "ranked_by": "cost" if result.by_cost else "tokens",

@@ -23,6 +23,7 @@ from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
 from minions.interfaces.application_evaluations import ApplicationEvaluations
 from minions.interfaces.application_runs import RecipeLike
+from minions.interfaces.application_tuning import ApplicationTuning
 from minions.interfaces.batch_runs import BatchRuns
 from minions.interfaces.deciders import named_policy
 from minions.interfaces.environment_models import EnvironmentModels
@@ -46,7 +47,7 @@ _VERDICTS: Final[Mapping[str, Verdict]] = {
 }
 
 
-class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations):
+class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, ApplicationTuning):
     """Runs recipes, and keeps connections and compiled recipes for the next run.
 
     Use it with `async with`, or call `aclose` at the end. It belongs to one event loop at a time.

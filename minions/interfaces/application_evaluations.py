@@ -20,7 +20,7 @@ from minions.interfaces.evaluation_runs import (
     checked_scorers,
 )
 
-__all__ = ["ApplicationEvaluations", "CasesLike"]
+__all__ = ["ApplicationEvaluations", "CasesLike", "case_rows"]
 
 CasesLike: TypeAlias = Sequence[Mapping[str, object]] | str | PathLike[str]
 """Cases, `{inputs, expected, name}` each or inputs beside `expected` and `name`; or the path of a
@@ -60,7 +60,7 @@ class ApplicationEvaluations(ApplicationRuns):
             EnvironmentRefusedError: There is no model.
         """
         recipes = tuple(self._named(each) for each in (recipe, *against))
-        asked = tuple(cases_of(_rows(cases), recipes[0].recipe.inputs))
+        asked = tuple(cases_of(case_rows(cases), recipes[0].recipe.inputs))
         answering = {each.name: each for each in models if isinstance(each, ChatModel)}
         names: tuple[str | None, ...] = tuple(
             each.name if isinstance(each, ChatModel) else each for each in models
@@ -89,7 +89,12 @@ class ApplicationEvaluations(ApplicationRuns):
         return EvaluatedRecipe(name=name or found.id, recipe=found)
 
 
-def _rows(cases: CasesLike) -> Sequence[CaseRow]:
+def case_rows(cases: CasesLike) -> Sequence[CaseRow]:
+    """The rows of cases that an application gives.
+
+    Raises:
+        UsageError: `bad-items`; one cannot be read.
+    """
     if isinstance(cases, str | PathLike):
         return file_rows(Path(cases), str(cases))
     return listed_rows(cases)

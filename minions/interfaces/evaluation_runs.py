@@ -197,6 +197,11 @@ class Evaluation:
         return self._stopped
 
     @property
+    def spent_usd(self) -> float:
+        """US dollars of all that was asked so far, grading and earlier executions included."""
+        return self._spent
+
+    @property
     def total(self) -> int:
         """How many answers there will be, without those of models that grade."""
         return len(self.variants) * self._plan.samples * len(self._plan.cases)

@@ -12,6 +12,7 @@ from attrs import evolve, field, frozen
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import (
     CIRCUIT_OPEN,
+    LIMIT_REACHED,
     UNREACHABLE,
     FailureInfo,
     RecipeError,
@@ -80,6 +81,8 @@ class TuningPlan:
     """US dollars of the whole, earlier executions included; None: unlimited."""
     at_least: float | None = None
     """The pass rate that is wanted; None: that of the recipe as it is."""
+    retry_failed: bool = False
+    """Whether runs that failed are retried."""
     note: Mapping[str, JsonValue] = field(factory=dict)
     """Stored with the start of each run."""
     asked_as: str | None = None
@@ -151,6 +154,7 @@ class Tuning(Measures):
             confirming=len(parts.confirmation),
             seed=plan.seed,
             samples=plan.samples,
+            at_least=plan.at_least,
             result=result,
             text=self.space.text_of(chosen),
             diff=self.space.diff(chosen),
@@ -180,12 +184,19 @@ class Tuning(Measures):
             return Measurement(problem=self._stopped.message, is_stopped=True)
         left = self._left(configuration, part, runs_kept)
         if left is not None and left <= 0:
-            return Measurement(problem=self._spent_words(left, runs_kept), is_stopped=True)
+            return Measurement(problem=self._spent_words(runs_kept), is_stopped=True)
         try:
             recipe = self.recipe_of(configuration)
         except RecipeError as error:  # two settings that do not go together
             return Measurement(problem=error.message)
-        return await self._evaluated(configuration, recipe, part, count, left)
+        stopped, report = await self._evaluated(configuration, recipe, part, count, left)
+        problem = stopped.message if stopped is not None else _unended(report)
+        if stopped is not None and stopped.code == LIMIT_REACHED and left is not None:
+            problem = self._spent_words(runs_kept)
+        is_of_all = stopped is not None and stopped.code not in _VARIANT_ONLY
+        return Measurement.of_outcome(
+            report.variants[0], problem=problem, is_stopped=is_of_all or self._stopped is not None
+        )
 
     async def _evaluated(
         self,
@@ -194,7 +205,8 @@ class Tuning(Measures):
         part: Part,
         count: int,
         left: float | None,
-    ) -> Measurement:
+    ) -> tuple[FailureInfo | None, EvaluationReport]:
+        """The report of the first cases of a part, and why not all were asked."""
         evaluation = self._evaluation = Evaluation(
             self._runtime,
             (EvaluatedRecipe(name=configuration.label, recipe=self._limited(recipe)),),
@@ -203,9 +215,10 @@ class Tuning(Measures):
         for listener in self._listeners:
             listener(configuration, part, count)
         report = await evaluation.report()
-        self._count(configuration, part, report)
-        problem, is_stopped = self._problem(evaluation.stopped, report)
-        return Measurement.of_outcome(report.variants[0], problem=problem, is_stopped=is_stopped)
+        self._spent[configuration, part] = evaluation.spent_usd
+        if samples := len(report.variants[0].samples):
+            self._each[configuration] = evaluation.spent_usd / samples
+        return evaluation.stopped, report
 
     def _evaluation_plan(self, part: Part, count: int, left: float | None) -> EvaluationPlan:
         plan = self._plan
@@ -220,16 +233,10 @@ class Tuning(Measures):
             concurrency=plan.concurrency,
             inputs=plan.inputs,
             max_cost_usd=left,
+            retry_failed=plan.retry_failed,
             note=plan.note,
             asked_as=plan.asked_as,
         )
-
-    def _count(self, configuration: Configuration, part: Part, report: EvaluationReport) -> None:
-        outcome = report.variants[0]
-        cost = (outcome.usage.cost_usd or 0.0) + (outcome.grading.cost_usd or 0.0)
-        self._spent[configuration, part] = cost
-        if outcome.samples:
-            self._each[configuration] = cost / len(outcome.samples)
 
     def _left(
         self, configuration: Configuration, part: Part, runs_kept: Mapping[Configuration, int]
@@ -248,25 +255,11 @@ class Tuning(Measures):
             for configuration, runs in runs_kept.items()
         )
 
-    def _spent_words(self, left: float, runs_kept: Mapping[Configuration, int]) -> str:
+    def _spent_words(self, runs_kept: Mapping[Configuration, int]) -> str:
         spent, most = sum(self._spent.values()), self._plan.max_cost_usd or 0.0
         kept = self._kept(runs_kept)
         words = f", and ${kept:.2g} are kept to confirm what was found" if kept else ""
         return f"${spent:.6g} of ${most:g} are spent{words}."
-
-    def _problem(
-        self, stopped: FailureInfo | None, report: EvaluationReport
-    ) -> tuple[str | None, bool]:
-        """Why not all cases count, and whether that holds for all configurations."""
-        if stopped is not None:
-            if self._stopped is None and stopped.code not in _VARIANT_ONLY:
-                return stopped.message, True
-            return stopped.message, self._stopped is not None
-        missing = [each for each in report.variants[0].cases if each.share is None]
-        if not missing:
-            return None, False
-        status = missing[0].samples[0].status
-        return f"{len(missing)} cases did not end, such as {missing[0].case.name} ({status})", False
 
     # --- recipes ----------------------------------------------------------------------------------
 
@@ -302,3 +295,14 @@ class Tuning(Measures):
             most = self._plan.max_cost_usd
             if most is not None:
                 refuse_unknown_price(model, (most, "all of the tuning"), self._runtime.services)
+
+
+def _unended(report: EvaluationReport) -> str | None:
+    """Which cases do not count although they were asked; None: all do."""
+    missing = [each for each in report.variants[0].cases if each.share is None]
+    if not missing:
+        return None
+    first = missing[0]
+    return (
+        f"{len(missing)} cases did not end, such as {first.case.name} ({first.samples[0].status})"
+    )

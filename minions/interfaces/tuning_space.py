@@ -194,8 +194,12 @@ class _Builder:
             self.edits.update(writable)
             if writable:
                 options[dimension] = tuple(writable)
-            else:
-                closed[dimension] = problem or "the step's text cannot be changed alone"
+            if left_out := [each.value for each in made if each not in writable]:
+                closed[dimension] = (
+                    f"the step's text cannot be changed alone (for {', '.join(left_out)})"
+                )
+            elif not made:
+                closed[dimension] = problem or "there is one way"
         return StepSpace(step=step.id, options=options, closed=closed)
 
     def _is_writable(self, setting: Setting, edit: _Edit) -> bool:

@@ -26,6 +26,8 @@ __all__ = ["step_keys", "with_step_keys"]
 _AFTER: Final = ("output", "goal", "analyze")
 """Keys of a step behind which new ones are written."""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z0-9_./:-]*[A-Za-z0-9_]")
+"""`provider/name`, which needs no quotes anywhere."""
 
 
 def step_keys(text: str, file: str, step_id: str) -> Mapping[str, JsonValue]:
@@ -209,6 +211,8 @@ def _flow(value: JsonValue) -> str:
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return value
     return json.dumps(value, ensure_ascii=not str(value).isprintable())
 
 

@@ -163,7 +163,11 @@ async def test_what_passes_in_the_search_and_not_on_unseen_cases_is_not_chosen()
 
     result = await found(FakeMeasures(world), space(model=("lucky", "solid")))
     assert result.chosen.label == "label: solid"
-    assert [each.label for each in result.confirmation] == ["as it is", "label: lucky", "label: solid"]
+    assert [each.label for each in result.confirmation] == [
+        "as it is",
+        "label: lucky",
+        "label: solid",
+    ]
 
 
 async def test_where_none_passes_on_unseen_cases_it_says_so() -> None:

@@ -46,7 +46,7 @@ def test_a_value_on_the_line_of_its_key_is_replaced_and_its_comment_stays() -> N
     changed = with_step_keys(BLOCK, "r.yaml", "sort", {"model": "lab/small"})
     assert changed_lines(BLOCK, changed) == [
         "-    model: lab/large  # dear",
-        '+    model: "lab/small"  # dear',
+        "+    model: lab/small  # dear",
     ]
 
 
@@ -56,7 +56,7 @@ def test_several_keys_are_changed_added_and_removed_at_once() -> None:
     changed = with_step_keys(BLOCK, "r.yaml", "sort", changes)
     assert changed_lines(BLOCK, changed) == [
         "-    model: lab/large  # dear",
-        '+    model: {name: "lab/small", output_mode: "tools"}  # dear',
+        '+    model: {name: lab/small, output_mode: "tools"}  # dear',
         "-    examples:",
         "-      - {input: a, output: {category: bill}}",
         "+    system_prompt: |-",
@@ -69,7 +69,7 @@ def test_a_step_in_braces_stays_in_braces() -> None:
     changed = with_step_keys(
         BLOCK, "r.yaml", "next", {"model": "lab/small", "cache": None, "goal": "Two\nlines"}
     )
-    assert '  - {id: next, goal: "Two\\nlines", model: "lab/small"}' in changed.splitlines()
+    assert '  - {id: next, goal: "Two\\nlines", model: lab/small}' in changed.splitlines()
     without = with_step_keys(BLOCK, "r.yaml", "next", {"model": None})
     assert '{{ sort.category }}", cache: true}' in without
 
@@ -84,7 +84,7 @@ def test_values_of_several_lines_are_replaced_as_a_whole() -> None:
         "-      name: lab/large",
         "-      stop: [x]",
         '+    goal: "Once."',
-        '+    model: "lab/small"',
+        "+    model: lab/small",
     ]
 
 

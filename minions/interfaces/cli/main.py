@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "validate": "Check recipes without running anything.",
     "test": "Run the tests of recipes.",
     "eval": "Ask cases with known answers, and compare models and recipes.",
+    "tune": "Find the cheapest models, examples and output modes that pass cases.",
     "learn": "Add examples to a recipe, from recorded runs that were good.",
     "graph": "Draw a recipe's steps.",
     "explain": "Show what a recipe needs, may do and costs at most.",

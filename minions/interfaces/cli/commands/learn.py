@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,7 +14,7 @@ import click
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
-from minions.interfaces.cli.console.money import dollars
+from minions.interfaces.cli.console.test_comparison import comparison_lines
 from minions.interfaces.cli.console.whole_file import check_writable, write_whole
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.cli.recipe_argument import editable_path, recipe_text
@@ -25,9 +25,7 @@ from minions.interfaces.learning import (
     TestComparison,
     compare_tests,
     learn_recipe,
-    used_by,
 )
-from minions.interfaces.recipe_tests import TestOutcome
 from minions.interfaces.wiring.models import ModelChoice
 from minions.recipe.examples import MOST_EXAMPLE_TOKENS, MOST_EXAMPLES
 
@@ -191,25 +189,7 @@ def _test_lines(
         why = "dry run" if is_dry else "not run"
         yield f"what they change is not known ({why}): no model was asked in {count} tests"
         return
-    yield f"tests without them: {_side(compared.before)}"
-    yield f"tests with them:    {_side(compared.after)}"
-    before = {each.test.name for each in compared.before if each.faults}
-    after = {each.test.name for each in compared.after if each.faults}
-    if better := before - after:
-        yield f"  pass now: {', '.join(sorted(better))}"
-    if worse := after - before:
-        yield f"  fail now: {', '.join(sorted(worse))}"
-    if compared.is_cut:
-        yield "  not all tests were run: --max-cost is spent"
-
-
-def _side(outcomes: Sequence[TestOutcome]) -> str:
-    used, passed = used_by(outcomes), sum(not each.faults for each in outcomes)
-    cost = dollars(used.cost_usd) if used.cost_usd is not None else "cost unknown"
-    return (
-        f"{passed} of {len(outcomes)} passed · {used.total_tokens:,} tokens "
-        f"({used.input_tokens:,} in) · {cost}"
-    )
+    yield from comparison_lines(compared, ("without them", "with them"))
 
 
 def _to_json(

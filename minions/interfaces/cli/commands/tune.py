@@ -1,0 +1,370 @@
+"""`minions tune`: searches for the cheapest configuration of a recipe that passes a bar."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+from attrs import evolve, frozen
+
+from minions.contracts.errors import UsageError, did_you_mean
+from minions.contracts.flow import Priority
+from minions.contracts.messages import TokenUsage
+from minions.evaluation.case_parts import Part
+from minions.evaluation.suite_file import read_suite
+from minions.evaluation.suites import AnyScorer, Suite
+from minions.evaluation.tuning import Configuration, Dimension
+from minions.interfaces.cli.case_source import CaseSource, read_cases, scorer_of_word
+from minions.interfaces.cli.commands.tune_outcome import TuneOutcome, refusal_of
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.tuning_table import closed_lines
+from minions.interfaces.cli.console.whole_file import check_writable, write_whole
+from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.cli.params import common_inputs
+from minions.interfaces.cli.recipe_argument import editable_path, named_recipe, recipe_text
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.deciders import POLICIES, decider_for
+from minions.interfaces.evaluation_runs import checked_scorers
+from minions.interfaces.learning import compare_tests
+from minions.interfaces.tuning_runs import Tuning, TuningPlan
+from minions.interfaces.tuning_space import RecipeVersion, SpaceOptions
+from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.prices import knowledge_of_models
+from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.reading.load import load_recipe_text
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+_SUITE: Final = (".eval.yaml", ".eval.yml")
+_TYPICAL: Final = TokenUsage(input_tokens=1_000, output_tokens=200)
+"""Models are tried in the order of what this costs."""
+
+
+def _dimensions(
+    _context: click.Context, _option: click.Parameter, said: str | None
+) -> frozenset[Dimension]:
+    """The dimensions that `--over` names."""
+    known = [each.value for each in Dimension]
+    names = [name.strip() for name in said.split(",")] if said is not None else known
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(
+                f"'{name}' is nothing to choose.{did_you_mean(name, known)} "
+                f"Expected some of {', '.join(known)}."
+            )
+    return frozenset(map(Dimension, names))
+
+
+@click.command("tune")
+@click.argument("recipe", metavar="RECIPE|NAME.eval.yaml")
+@click.argument("data", required=False, metavar="[CASES.jsonl|CASES.csv|-]")
+@click.option("-m", "--model", "models", multiple=True, metavar="MODEL", help="Tried; repeatable.")
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="RECIPE",
+    help="Another version of RECIPE, whose prompts of steps are tried.",
+)
+@click.option(
+    "--over",
+    "dimensions",
+    metavar="WHAT,…",
+    callback=_dimensions,
+    help=f"What is chosen: {', '.join(Dimension)}; default: all.",
+)
+@click.option("--step", "steps", multiple=True, metavar="STEP", help="Only this step; repeatable.")
+@click.option(
+    "--at-least",
+    type=click.FloatRange(0, 1),
+    metavar="RATE",
+    help="The pass rate that is wanted: 0.9; default: that of RECIPE as it is.",
+)
+@click.option(
+    "--max-cost",
+    "--budget",
+    "max_cost_usd",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="Most that all of it may cost.",
+)
+@click.option(
+    "--recorded",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The newest N runs of RECIPE that completed are the cases, and their outputs expected.",
+)
+@click.option(
+    "--score",
+    "words",
+    multiple=True,
+    metavar="SCORER",
+    help="exact or fields; the default is fields.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 1_000),
+    metavar="N",
+    help="How often each case is asked; default 1.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Divides the cases into parts."
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Runs at a time."
+)
+@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="For each case.")
+@click.option("--params", metavar="FILE", help="Inputs for each case, YAML or JSON; -p wins.")
+@click.option("--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m.")
+@click.option("--retry-failed", is_flag=True, help="Retry the runs that failed.")
+@click.option(
+    "--name", metavar="NAME", help="Another name is another tuning, in which all is asked again."
+)
+@click.option(
+    "--write",
+    "is_written",
+    is_flag=True,
+    help="Change the recipe's own file, after its tests were run before and after.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what is tried, and what it costs at most.")
+@click.option(
+    "--approve",
+    type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
+    help="Who approves calls that need approval; default: the case waits.",
+)
+@common_options
+def command(recipe: str, data: str | None, **flags: object) -> int:
+    """Find the cheapest model, prompt, output mode and examples of each step of RECIPE that pass
+    the cases of a file with known answers, and show them as a diff.
+
+    Cases are as for `minions eval`; NAME.eval.yaml names recipe, cases, models and scorers. Some
+    cases are held out: what was found is confirmed by them. Started again with the same arguments,
+    recorded answers are not asked again.
+    """
+    options = _options(recipe, data, flags)
+    context = command_context(flags)
+    path = _path(options)
+    if options.is_written:
+        check_writable(path, "--write", code="unwritable-file")
+    with contextlib.redirect_stdout(sys.stderr):
+        outcome = asyncio.run(_tune(context, options, path))
+    if context.settings.json:
+        say(json_text(outcome.to_json()))
+    else:
+        outcome.print(named=recipe)
+    if outcome.caught is not None:
+        return 128 + outcome.caught
+    return 0 if outcome.is_passed else 1
+
+
+@frozen(kw_only=True)
+class _TuneOptions:
+    """The arguments of the command."""
+
+    recipe: str | None
+    data: str | None
+    suite: Suite | None
+    models: tuple[str, ...]
+    against: tuple[str, ...]
+    dimensions: frozenset[Dimension]
+    steps: tuple[str, ...]
+    recorded: int | None
+    scorers: tuple[AnyScorer, ...]
+    samples: int
+    at_least: float | None
+    seed: int
+    jobs: int
+    pairs: tuple[str, ...]
+    max_cost_usd: float | None
+    retry_failed: bool
+    name: str | None
+    is_written: bool
+
+
+def _options(recipe: str, data: str | None, flags: dict[str, object]) -> _TuneOptions:
+    """The arguments; those that are no settings are taken out of the flags."""
+    suite = read_suite(Path(recipe)) if recipe.endswith(_SUITE) else None
+
+    def taken(name: str, kind: type[T]) -> T | None:
+        value = flags.pop(name)
+        return value if isinstance(value, kind) else None
+
+    def texts(name: str) -> tuple[str, ...]:
+        return tuple(map(str, taken(name, tuple) or ()))
+
+    samples, at_least = taken("samples", int), taken("at_least", float)
+    return _TuneOptions(
+        recipe=recipe if suite is None else None,
+        data=data,
+        suite=suite,
+        models=texts("models") or (suite.models if suite is not None else ()),
+        against=texts("against") or (suite.against if suite is not None else ()),
+        dimensions=frozenset(taken("dimensions", frozenset) or Dimension),
+        steps=texts("steps"),
+        recorded=taken("recorded", int),
+        scorers=tuple(map(scorer_of_word, texts("words")))
+        or (suite.scorers if suite is not None else ()),
+        samples=samples or (suite.samples if suite is not None else 1),
+        at_least=at_least if at_least is not None or suite is None else suite.at_least,
+        seed=taken("seed", int) or 0,
+        jobs=taken("jobs", int) or 1,
+        pairs=texts("pairs"),
+        max_cost_usd=taken("max_cost_usd", float),
+        retry_failed=bool(taken("retry_failed", bool)),
+        name=taken("name", str),
+        is_written=bool(taken("is_written", bool)),
+    )
+
+
+def _path(options: _TuneOptions) -> Path:
+    suite = options.suite
+    named = options.recipe or (suite.recipe if suite is not None else None)
+    if named is None:
+        file = suite.file if suite is not None else ""
+        raise UsageError(f"{file}: it names no `recipe`.", code="no-recipe")
+    near = None if suite is None else suite.folder / named
+    return near if near is not None and near.is_file() else editable_path(named)
+
+
+# --- the tuning -----------------------------------------------------------------------------------
+
+
+async def _tune(context: CommandContext, options: _TuneOptions, path: Path) -> TuneOutcome:
+    with Signals() as signals:
+        async with context.runtime() as opened:
+            decider = decider_for(context.settings.approve or "wait", tell)
+            runtime = opened.evolve(decider=decider, priority=Priority.BACKGROUND)
+            plan = await _plan(context, runtime, options, path)
+            tuning = Tuning(runtime, plan)
+            if context.settings.dry_run:
+                return _dry_run(context, runtime, options, tuning)
+            for line in closed_lines(tuning.space.steps):
+                tell(hanging(line))
+            tuning.listen(_tell_trial)
+            signals.stop(tuning, last_words="start it again to continue")
+            report = await tuning.report()
+            outcome = TuneOutcome(tuning=tuning, report=report, caught=signals.caught)
+            if options.is_written and report.is_passed and report.diff and signals.caught is None:
+                return await _written(context, runtime, options, outcome, path)
+            return outcome
+
+
+def _dry_run(
+    context: CommandContext, runtime: Runtime, options: _TuneOptions, tuning: Tuning
+) -> TuneOutcome:
+    from minions.interfaces.tuning_bound import tuning_bound
+
+    bound = tuning_bound(
+        tuning,
+        runtime,
+        knowledge_of_models(context.settings, context.environ),
+        samples=options.samples,
+        max_cost_usd=options.max_cost_usd,
+    )
+    return TuneOutcome(tuning=tuning, bound=bound)
+
+
+def _tell_trial(configuration: Configuration, part: Part, count: int) -> None:
+    held_out = " held out" if part is Part.CONFIRMATION else ""
+    tell(f"{configuration.label}: {count} cases{held_out} …")
+
+
+async def _plan(
+    context: CommandContext, runtime: Runtime, options: _TuneOptions, path: Path
+) -> TuningPlan:
+    text = recipe_text(path)
+    recipe = load_recipe_text(text, str(path), runtime.catalog)
+    wanted = CaseSource(data=options.data, suite=options.suite, recorded=options.recorded)
+    cases, source = await read_cases(wanted, context, runtime, recipe)
+    suite = options.suite
+    inputs = {**(suite.inputs if suite is not None else {})}
+    inputs.update(common_inputs(recipe, options.pairs, context))
+    return TuningPlan(
+        name=options.name or source,
+        title=f"{path} on {source}",
+        file=str(path),
+        text=text,
+        cases=cases,
+        scorers=checked_scorers(options.scorers, cases, runtime),
+        options=_space_options(context, runtime, options),
+        limits=context.settings,
+        seed=options.seed,
+        samples=options.samples,
+        concurrency=options.jobs,
+        inputs=inputs,
+        max_cost_usd=options.max_cost_usd,
+        at_least=options.at_least,
+        retry_failed=options.retry_failed,
+        note=note_of(context, None),
+        asked_as=" ".join(
+            word
+            for word in (suite.file if suite is not None else str(path), options.data)
+            if word is not None
+        ),
+    )
+
+
+def _space_options(
+    context: CommandContext, runtime: Runtime, options: _TuneOptions
+) -> SpaceOptions:
+    know = knowledge_of_models(context.settings, context.environ)
+
+    def price(name: str) -> float:
+        cost = know(ModelConfig(name=name)).cost_usd(_TYPICAL)
+        return float("inf") if cost is None else cost
+
+    return SpaceOptions(
+        models=tuple(sorted(dict.fromkeys(options.models), key=price)),
+        configured=context.settings.model,
+        versions=tuple(
+            RecipeVersion(name=name, recipe=_version(name, options.suite, context, runtime))
+            for name in dict.fromkeys(options.against)
+        ),
+        dimensions=options.dimensions,
+        steps=options.steps,
+    )
+
+
+def _version(
+    name: str, suite: Suite | None, context: CommandContext, runtime: Runtime
+) -> AgentRecipe:
+    near = None if suite is None else suite.folder / name
+    found = str(near) if near is not None and near.is_file() else name
+    return named_recipe(found, context, runtime)
+
+
+async def _written(
+    context: CommandContext,
+    runtime: Runtime,
+    options: _TuneOptions,
+    outcome: TuneOutcome,
+    path: Path,
+) -> TuneOutcome:
+    """Write the recipe, unless one of its tests passes before and not after, or it was edited
+    meanwhile.
+    """
+    report, tests = outcome.report, None
+    assert report is not None  # noqa: S101  # it is no dry run
+    before = outcome.tuning.recipe_of(Configuration())
+    if before.tests:
+        count = len(before.tests)
+        tell(f"runs {count} test{'s' * (count != 1)} twice …")
+        most = options.max_cost_usd
+        tests = await compare_tests(
+            bounded(before, context.settings),
+            bounded(outcome.tuning.recipe_of(report.result.chosen), context.settings),
+            runtime,
+            ModelChoice(asked_as=str(path), command="tune"),
+            max_cost_usd=None if most is None else max(0.0, most - report.spent_usd),
+        )
+    refusal = refusal_of(tests)
+    if refusal is None and recipe_text(path) != outcome.tuning.space.text:
+        refusal = f"{path} was edited meanwhile"
+    if refusal is None:
+        write_whole(path, report.text.encode())
+    return evolve(outcome, tests=tests, refusal=refusal, written=path if refusal is None else None)

@@ -1,0 +1,167 @@
+"""The report of a tuning as text: what was tried, what was chosen, and what it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from minions.contracts.durations import spoken
+from minions.contracts.hidden_characters import shown_text
+from minions.evaluation.statistics import Interval
+from minions.evaluation.tuning import Configuration, Measurement, StepSpace
+from minions.evaluation.tuning_report import TuningReport
+from minions.evaluation.tuning_search import Trial, TrialVerdict
+from minions.interfaces.cli.console.evaluation_table import cost_words
+
+__all__ = ["closed_lines", "space_lines", "tuning_lines"]
+
+_NARROW: Final = 80
+_HEAD: Final = ("configuration", "passed", "95 % of", "cost", "tokens", "median", "cases", "")
+_MOST_TRIALS: Final = 40
+"""Configurations in the table; `--json` has all."""
+
+
+def space_lines(steps: Sequence[StepSpace]) -> Iterator[str]:
+    """What there is to choose, and why there is nothing."""
+    for space in steps:
+        yield f"{space.step}:"
+        for dimension, settings in space.options.items():
+            yield f"  {dimension}: {', '.join(shown_text(each.value) for each in settings)}"
+    yield from closed_lines(steps)
+
+
+def closed_lines(steps: Sequence[StepSpace]) -> Iterator[str]:
+    """What is not tried, each reason once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for space in steps:
+        for dimension, why in space.closed.items():
+            found.setdefault((dimension.value, why), []).append(space.step)
+    for (what, why), names in found.items():
+        named = shown_text(", ".join(names))
+        yield f"{what}: nothing to choose for {named}: {shown_text(why)}"
+
+
+def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
+    """The lines for a terminal.
+
+    Args:
+        width: Its columns; below 80 each figure has a line.
+    """
+    result = report.result
+    yield from _parts_lines(report)
+    own = ", as the recipe is" if report.at_least is None else ""
+    yield f"wanted: {result.bar:.0%} of the cases{own}"
+    rows = [_cells(each, report) for each in result.trials[:_MOST_TRIALS]]
+    yield from _table(rows) if width >= _NARROW else _listed(rows)
+    if len(result.trials) > _MOST_TRIALS:
+        yield f"… and {len(result.trials) - _MOST_TRIALS} more (--json has all)"
+    if not result.by_cost:
+        yield "ranked by tokens: the price of a model is not known"
+    yield from _chosen_lines(report)
+
+
+def _parts_lines(report: TuningReport) -> Iterator[str]:
+    """The parts of the cases."""
+    times = "" if report.samples == 1 else f" × {report.samples} samples"
+    shown = f"{report.shown} for examples, " if report.shown else ""
+    yield f"{shown_text(report.name)}: {report.cases} cases{times}"
+    yield (
+        f"{shown}{report.searched} to search, {report.confirming} held out to confirm "
+        f"(seed {report.seed})"
+    )
+
+
+def _cells(trial: Trial, report: TuningReport) -> tuple[str, ...]:
+    measured = trial.measured
+    verdict = "" if trial.verdict is TrialVerdict.PASSED else trial.verdict.value
+    if measured.problem is not None:
+        verdict = f"{verdict}: {shown_text(measured.problem[:60])}"
+    return (
+        shown_text(trial.configuration.label),
+        *_figures(measured),
+        f"{measured.count} of {report.searched}",
+        verdict,
+    )
+
+
+def _figures(measured: Measurement) -> tuple[str, str, str, str, str]:
+    rate, took = measured.rate, measured.duration_ms
+    return (
+        "-" if rate is None else f"{rate.value:.0%}",
+        "-" if rate is None else _interval(rate),
+        cost_words(measured.cost_usd),
+        f"{measured.tokens_each:.0f}",
+        "-" if took is None else spoken(took),
+    )
+
+
+def _interval(rate: Interval) -> str:
+    return f"{rate.low:.0%} to {rate.high:.0%}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+    for cells in (_HEAD, *rows):
+        first, *others, verdict = cells
+        right = [cell.rjust(width) for cell, width in zip(others, widths[1:-1], strict=True)]
+        yield "  ".join((first.ljust(widths[0]), *right, verdict)).rstrip()
+
+
+def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for name, *cells, verdict in rows:
+        yield name
+        yield from (f"  {head}: {cell}" for head, cell in zip(_HEAD[1:-1], cells, strict=True))
+        if verdict:
+            yield f"  {verdict}"
+
+
+# --- what was chosen ------------------------------------------------------------------------------
+
+
+def _chosen_lines(report: TuningReport) -> Iterator[str]:
+    result, label = report.result, shown_text(report.result.chosen.label)
+    if report.chosen is None:
+        what = "passes in the search" if result.is_passed else "nothing passes; the best is"
+        yield f"{what}: {label}" if not result.is_passed else f"{label}: {what}, not confirmed"
+        if not result.is_passed:
+            yield from _miss_lines(_measured(report), result.bar)
+        return
+    if result.is_confirmed and result.is_passed:
+        yield f"cheapest that passes: {label}"
+    else:
+        yield f"nothing passes on the {report.confirming} cases held out; the best is: {label}"
+    yield f"on the {report.confirming} cases held out:"
+    for configuration in dict.fromkeys((Configuration(), result.chosen)):
+        measured = result.confirmation.get(configuration)
+        if measured is not None:
+            rate, interval, cost, tokens, took = _figures(measured)
+            words = f"{rate} ({interval}), {cost}, {tokens} tokens, {took}"
+            yield f"  {shown_text(configuration.label)}: {words}"
+    yield from _saving_lines(report)
+    if not (result.is_confirmed and result.is_passed) and result.confirmation_bar is not None:
+        yield from _miss_lines(report.chosen, result.confirmation_bar)
+
+
+def _measured(report: TuningReport) -> Measurement | None:
+    found = (
+        each.measured for each in report.result.trials if each.configuration == report.result.chosen
+    )
+    return next(found, None)
+
+
+def _miss_lines(measured: Measurement | None, bar: float) -> Iterator[str]:
+    rate = None if measured is None else measured.rate
+    if rate is not None:
+        points = (bar - rate.value) * 100
+        yield f"it misses the {bar:.0%} that are wanted by {points:.0f} points"
+
+
+def _saving_lines(report: TuningReport) -> Iterator[str]:
+    base, chosen = report.base, report.chosen
+    if base is None or chosen is None or base is chosen:
+        return
+    before, after, what = base.tokens_each, chosen.tokens_each, "tokens"
+    if report.result.by_cost and base.cost_usd is not None and chosen.cost_usd is not None:
+        before, after, what = base.cost_usd, chosen.cost_usd, "cost"
+    if before > 0:
+        yield f"  {what}: {(after - before) / before:+.0%}"
