@@ -1,0 +1,123 @@
+"""`Minions.tune`: tuning of an application's recipes; and how a tuning is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minions import Message, Minions, ModelCallResponse, Prompt, ScriptedModel, UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
+from minions.evaluations import Dimension, Exact, TuningReport
+from minions.interfaces.cli.console.console import hanging
+from minions.interfaces.cli.console.tuning_table import tuning_lines
+
+RECIPE = """\
+id: talks
+inputs: {text: string}
+steps:
+  - id: talk
+    goal: '{{ inputs.text }}'
+    model: scripted/large
+"""
+CASES = [{"text": f"number {at}", "expected": f"number {at}!"} for at in range(20)]
+
+
+def model(name: str, cost: float, calls: list[str], wrong: tuple[str, ...] = ()) -> ScriptedModel:
+    """Answers with an exclamation mark, but for texts that end so."""
+
+    def answer(prompt: Prompt) -> ModelCallResponse:
+        text = (prompt.messages[-1].content or "").splitlines()[0]
+        calls.append(name)
+        mark = "?" if text.endswith(wrong) else "!"
+        usage = TokenUsage(input_tokens=10, output_tokens=5, cost_usd=cost)
+        message = Message(role="assistant", content=f"{text}{mark}")
+        return ModelCallResponse(message=message, usage=usage)
+
+    return ScriptedModel(answer, name=name)
+
+
+async def tuned(journal: Path, calls: list[str]) -> TuningReport:
+    models = [
+        model("scripted/cheap", 0.001, calls, wrong=("1", "2", "3", "4")),
+        model("scripted/middle", 0.002, calls),
+        model("scripted/dear", 0.2, calls),
+    ]
+    own = model("scripted/own", 0.01, calls)
+    async with Minions(model=own, journal=journal) as app:
+        return await app.tune(
+            RECIPE, CASES, models=models, over=["model"], scorers=[Exact()], name="mine"
+        )
+
+
+async def test_models_that_are_objects_are_chosen_by_their_names(tmp_path: Path) -> None:
+    """A-142."""
+    calls: list[str] = []
+    report = await tuned(tmp_path / "j.sqlite", calls)
+    assert report.is_passed
+    assert report.result.chosen.label == "talk: scripted/middle"
+    assert report.text == RECIPE.replace("scripted/large", "scripted/middle")
+    assert report.base is not None
+    assert report.chosen is not None
+    assert (report.base.cost_usd, report.chosen.cost_usd) == (0.01, 0.002)
+    assert calls.count("scripted/dear") < 8
+    before = len(calls)
+    again = await tuned(tmp_path / "j.sqlite", calls)
+    assert len(calls) == before
+    assert again.spent_usd == pytest.approx(report.spent_usd)
+    assert again.diff == report.diff
+
+
+async def test_a_recipe_that_was_tuned_says_the_model_in_its_own_text(tmp_path: Path) -> None:
+    report = await tuned(tmp_path / "j.sqlite", [])
+    assert "+    model: scripted/middle" in report.diff
+    changed = tmp_path / "talks.yaml"
+    changed.write_text(report.text)
+    async with Minions() as app:
+        assert app.load(changed).id == "talks"
+
+
+async def test_what_cannot_be_chosen_is_refused_by_name() -> None:
+    async with Minions(model=model("scripted/own", 0.0, [])) as app:
+        with pytest.raises(UsageError, match="takes some of model, form, output, examples"):
+            await app.tune(RECIPE, CASES, over=["modle"])
+
+
+async def test_a_path_is_tuned_like_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "talks.yaml"
+    path.write_text(RECIPE)
+    calls: list[str] = []
+    async with Minions(model=model("scripted/own", 0.01, calls)) as app:
+        report = await app.tune(
+            path,
+            CASES,
+            models=[model("scripted/middle", 0.002, calls)],
+            over=[Dimension.MODEL],
+            at_least=1.0,
+        )
+    assert report.diff.startswith(f"--- {path}")
+    assert path.read_text() == RECIPE
+
+
+async def test_a_narrow_terminal_shows_every_figure(tmp_path: Path) -> None:
+    report = await tuned(tmp_path / "j.sqlite", [])
+    lines = [line for text in tuning_lines(report, 40) for line in hanging(text, 40).splitlines()]
+    assert max(map(len, lines)) <= 40
+    text = "\n".join(lines)
+    assert "talk: scripted/middle\n  passed: 100%\n" in text
+    assert "  tokens: 15" in text
+    assert "  cannot reach the bar" in text
+    assert "  cost: -80%" in text
+
+
+async def test_a_report_is_json(tmp_path: Path) -> None:
+    report = await tuned(tmp_path / "j.sqlite", [])
+    told = report.to_json()
+    chosen: JsonValue = [{"step": "talk", "dimension": "model", "value": "scripted/middle"}]
+    assert told["chosen"] == {
+        "configuration": chosen,
+        "label": "talk: scripted/middle",
+        "is_confirmed": True,
+    }
+    assert (told["passed"], told["ranked_by"], told["at_least"]) == (True, "cost", None)
