@@ -47,7 +47,7 @@ PATTERNS: Final = {
 
 CODECS: Final[dict[str, str]] = {
     "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
-    "adapters/models/block_answers.py::_take": "JSON, one event of a stream",
+    "adapters/models/answer_reader.py::take_event": "JSON, one event of a stream",
     "adapters/models/block_answers.py::result": "JSON, the body of one answer",
     "adapters/models/cassette_miss.py::difference": "in a thread; _MOST_COMPARED lines",
     "adapters/models/cassette_request.py::request_digest": "JSON, what we wrote of one prompt",
@@ -58,7 +58,6 @@ CODECS: Final[dict[str, str]] = {
     "testing/model_servers.py::_is_object": "JSON, what a test has the model say",
     "adapters/models/chat_request.py::_sendable": "JSON, arguments of a call, of one answer",
     "adapters/models/chat_request.py::request_body": "JSON, what we wrote",
-    "adapters/models/chat_response.py::_take": "JSON, one event of a stream",
     "adapters/models/chat_response.py::result": "JSON, the body of one answer",
     "adapters/models/http_response.py::__init__": "decompressed in pieces; the sum is bounded",
     "adapters/models/local/engine_process.py::start": "JSON, our own program wrote it",
