@@ -77,6 +77,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/stores/stored_rows.py::_lengthened": "JSON, one row",
     "adapters/tools/file_outline.py::outline_of": "in a thread; a file of at most max_read_bytes",
     "adapters/tools/line_matcher.py::matching": "JSON, our own process wrote it",
+    "adapters/tools/mcp/login_store.py::read": "JSON, 1 MiB that we wrote ourselves",
     "adapters/tools/mcp/listing.py::_diff": "_MOST_COMPARED lines",
     "adapters/tools/mcp/results.py::_stored": "in proportion to its text, one message of 8 MiB",
     "adapters/tools/many_files.py::_file_diff": "in a thread; _MOST_COMPARED lines",
