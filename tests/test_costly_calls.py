@@ -103,7 +103,7 @@ CODECS: Final[dict[str, str]] = {
     "recipe/kinds/code.py::_check_code": "in proportion to its text, a recipe of 1 MiB",
     "recipe/library.py::slug_of": "in proportion to its text; the first 64 KiB of a recipe",
     "recipe/text/yaml_faults.py::_key_without_colon": "a recipe of 1 MiB",
-    "recipe/text/flow_spans.py::whole_span": "a recipe of 1 MiB, which was read before",
+    "recipe/text/flow_spans.py::_whole_span": "a recipe of 1 MiB, which was read before",
     "recipe/text/yaml_reader.py::document": "a recipe of 1 MiB; nodes are counted",
     "testing/endpoint.py::body": "JSON, requests of tests",
 }

@@ -20,7 +20,7 @@ class TuningReport:
     steps: tuple[StepSpace, ...]
     """What there was to choose."""
     cases: int
-    """Of all parts."""
+    """Their number, that of all parts."""
     shown: int
     """Those that were held out for examples."""
     searched: int

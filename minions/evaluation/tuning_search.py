@@ -303,14 +303,19 @@ class Search:
         known = [each for each in configurations if each in self._measured]
         return min(known, key=self._rank, default=configurations[0])
 
-    def _rank(self, configuration: Configuration) -> tuple[bool, float, float, float, int, str]:
-        """Less is better: what passes first, by its cost; then what has the highest rate."""
+    def _rank(
+        self, configuration: Configuration
+    ) -> tuple[bool, bool, float, float, float, int, str]:
+        """Less is better: what passes first, by its cost; then what has the highest rate; last
+        what could not be measured.
+        """
         measured = self._measured[configuration]
         is_passed = self._passes(configuration)
         rate = 0.0 if measured.rate is None else measured.rate.value
         cost = measured.cost_usd if self._by_cost else None
         return (
             not is_passed,
+            measured.problem is not None,
             0.0 if is_passed else -rate,
             cost or 0.0,
             measured.tokens_each,

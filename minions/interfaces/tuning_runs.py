@@ -4,6 +4,7 @@ second time.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
@@ -66,7 +67,7 @@ class TuningPlan:
     """The recipe as it is."""
     cases: tuple[Case, ...]
     scorers: tuple[AnyScorer, ...]
-    """Checked."""
+    """They were checked; all must pass an output."""
     options: SpaceOptions = field(factory=SpaceOptions)
     answering: Mapping[str, ChatModel] = field(factory=dict)
     """Models by name that are objects of an application; a scorer may name one."""
@@ -207,11 +208,13 @@ class Tuning(Measures):
         left: float | None,
     ) -> tuple[FailureInfo | None, EvaluationReport]:
         """The report of the first cases of a part, and why not all were asked."""
-        evaluation = self._evaluation = Evaluation(
-            self._runtime,
-            (EvaluatedRecipe(name=configuration.label, recipe=self._limited(recipe)),),
-            self._evaluation_plan(part, count, left),
-        )
+        evaluated = EvaluatedRecipe(name=configuration.label, recipe=recipe)
+        plan = self._evaluation_plan(part, count, left)
+        # It checks every case: of many cases that takes a while.
+        self._evaluation = await asyncio.to_thread(self._made, evaluated, plan)
+        evaluation = self._evaluation
+        if self._stopped is not None:  # meanwhile
+            evaluation.cancel()
         for listener in self._listeners:
             listener(configuration, part, count)
         report = await evaluation.report()
@@ -219,6 +222,10 @@ class Tuning(Measures):
         if samples := len(report.variants[0].samples):
             self._each[configuration] = evaluation.spent_usd / samples
         return evaluation.stopped, report
+
+    def _made(self, evaluated: EvaluatedRecipe, plan: EvaluationPlan) -> Evaluation:
+        limited = evolve(evaluated, recipe=self._limited(evaluated.recipe))
+        return Evaluation(self._runtime, (limited,), plan)
 
     def _evaluation_plan(self, part: Part, count: int, left: float | None) -> EvaluationPlan:
         plan = self._plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -201,6 +201,28 @@ async def test_a_search_that_is_cut_tells_the_best_so_far() -> None:
     assert (result.is_cut, result.is_passed, result.is_confirmed) == (True, True, False)
     assert result.chosen.label == "label: a"
     assert result.problem == "the budget is spent"
+
+
+async def test_what_was_asked_in_part_is_not_told_as_the_best() -> None:
+    def world(configuration: Configuration, _part: Part) -> tuple[float, float]:
+        return (0.5, 0.1) if configuration == AS_IT_IS else (1.0, 0.01)
+
+    class Halting(FakeMeasures):
+        async def measure(
+            self,
+            configuration: Configuration,
+            part: Part,
+            count: int,
+            *,
+            runs_kept: Mapping[Configuration, int],
+        ) -> Measurement:
+            measured = await super().measure(configuration, part, count, runs_kept=runs_kept)
+            is_part = configuration != AS_IT_IS
+            problem = "the budget is spent" if is_part else None
+            return evolve(measured, problem=problem, is_stopped=is_part)
+
+    result = await found(Halting(world), space(model=("a",)), at_least=0.9)
+    assert (result.chosen, result.is_passed, result.is_cut) == (AS_IT_IS, False, True)
 
 
 async def test_budget_for_the_confirmation_is_kept_from_the_first_variant_on() -> None:

@@ -6,12 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from minions import Message, Minions, ModelCallResponse, Prompt, ScriptedModel, UsageError
+from minions import (
+    Extensions,
+    Message,
+    Minions,
+    ModelCallResponse,
+    Prompt,
+    ScriptedModel,
+    Services,
+    UsageError,
+)
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
-from minions.evaluations import Dimension, Exact, TuningReport
+from minions.evaluation.case_parts import Part
+from minions.evaluations import Case, Configuration, Dimension, Exact, TuningReport
 from minions.interfaces.cli.console.console import hanging
 from minions.interfaces.cli.console.tuning_table import tuning_lines
+from minions.interfaces.environment_models import EnvironmentModels
+from minions.interfaces.tuning_runs import Tuning, TuningPlan
+from minions.interfaces.tuning_space import SpaceOptions
+from minions.interfaces.wiring.runtime import Runtime
 
 RECIPE = """\
 id: talks
@@ -121,3 +135,38 @@ async def test_a_report_is_json(tmp_path: Path) -> None:
         "is_confirmed": True,
     }
     assert (told["passed"], told["ranked_by"], told["at_least"]) == (True, "cost", None)
+
+
+async def test_a_tuning_that_is_cancelled_tells_what_it_has(tmp_path: Path) -> None:
+    calls: list[str] = []
+    plan = TuningPlan(
+        name="mine",
+        title="talks",
+        file="<recipe>",
+        text=RECIPE.replace("large", "own"),
+        cases=tuple(
+            Case(index=at, name=str(at), inputs={"text": f"{at}"}, expected=f"{at}!")
+            for at in range(20)
+        ),
+        scorers=(Exact(),),
+        options=SpaceOptions(models=("scripted/other",), dimensions=frozenset({Dimension.MODEL})),
+    )
+    own, other = (model(f"scripted/{name}", 0.01, calls) for name in ("own", "other"))
+    extensions = Extensions(models={each.name: each for each in (own, other)})
+    models = EnvironmentModels(extensions)
+    runtime = Runtime(models=models.source, extensions=extensions, services=Services())
+    tuning = Tuning(runtime, plan)
+    trials: list[str] = []
+
+    def on_trial(configuration: Configuration, part: Part, count: int) -> None:
+        trials.append(configuration.label)
+        if len(trials) == 2:
+            tuning.cancel()
+
+    tuning.listen(on_trial)
+    report = await tuning.report()
+    assert trials == ["as it is", "talk: scripted/other"]
+    assert (report.is_passed, report.result.is_cut) == (False, True)
+    assert report.result.problem == "The tuning was cancelled."
+    assert set(calls) == {"scripted/own"}
+    await runtime.aclose()

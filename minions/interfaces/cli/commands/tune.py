@@ -13,6 +13,7 @@ from attrs import evolve, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean
 from minions.contracts.flow import Priority
+from minions.contracts.hidden_characters import shown_text
 from minions.contracts.messages import TokenUsage
 from minions.evaluation.case_parts import Part
 from minions.evaluation.suite_file import read_suite
@@ -271,7 +272,7 @@ def _dry_run(
 
 def _tell_trial(configuration: Configuration, part: Part, count: int) -> None:
     held_out = " held out" if part is Part.CONFIRMATION else ""
-    tell(f"{configuration.label}: {count} cases{held_out} …")
+    tell(f"{shown_text(configuration.label)}: {count} cases{held_out} …")
 
 
 async def _plan(

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from minions.interfaces.tuning_bound import TuningBound
 
 __all__ = ["TuneOutcome", "refusal_of"]
+
+_ANY_WIDTH: Final = 1_000_000
+"""Columns where the output is no terminal: no line is wrapped."""
 
 
 def refusal_of(tests: TestComparison | None) -> str | None:
@@ -78,10 +81,10 @@ class TuneOutcome:
         Args:
             named: How the recipe was named, for commands.
         """
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_WIDTH
         if self.report is None:
             for line in self._dry_lines():
-                say(hanging(line, min(width, 200)))
+                say(hanging(line, width))
             return
         for line in tuning_lines(self.report, width):
             say(hanging(line, width))

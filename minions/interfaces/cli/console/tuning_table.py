@@ -45,14 +45,16 @@ def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
     """The lines for a terminal.
 
     Args:
-        width: Its columns; below 80 each figure has a line.
+        width: Its columns; below 80, or where the table does not fit, each figure has a line.
     """
     result = report.result
     yield from _parts_lines(report)
     own = ", as the recipe is" if report.at_least is None else ""
     yield f"wanted: {result.bar:.0%} of the cases{own}"
     rows = [_cells(each, report) for each in result.trials[:_MOST_TRIALS]]
-    yield from _table(rows) if width >= _NARROW else _listed(rows)
+    table = list(_table(rows))
+    is_wide = width >= max(_NARROW, *map(len, table))
+    yield from table if is_wide else _listed(rows)
     if len(result.trials) > _MOST_TRIALS:
         yield f"… and {len(result.trials) - _MOST_TRIALS} more (--json has all)"
     if not result.by_cost:
