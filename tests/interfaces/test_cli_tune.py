@@ -15,6 +15,8 @@ from typing import Any, Final
 import pytest
 
 from command_line import Cli, Outcome, Write
+from minions.interfaces.cli.commands.tune_outcome import refusal_of
+from minions.interfaces.learning import TestComparison
 from patience import HANG_S
 
 MODELS: Final = '''
@@ -154,8 +156,27 @@ def test_no_case_is_asked_that_an_example_answers(run: Cli, here: Path) -> None:
     assert not asked & shown
 
 
-def test_what_is_recorded_is_not_asked_again(run: Cli, here: Path) -> None:
+def test_an_example_of_the_recipes_own_that_is_a_case_is_not_shown(
+    run: Cli, here: Path, write: Write
+) -> None:
+    examples = "".join(
+        f"      - {{input: {{text: {text}}}, output: {{kind: {kind}}}}}\n"
+        for number in range(1, 30, 4)
+        for text, kind in [(f"page {number}", "bug"), (f"hello {number + 1}", "other")]
+    )
+    write("triage.yaml", RECIPE.replace("    model:", f"    examples:\n{examples}    model:"))
+    run(*MODEL_AND_EXAMPLES)
+    asked = {question for _, _, question, *_ in calls(here)}
+    shown = {question for _, _, _, *questions in calls(here) for question in questions}
+    assert shown
+    assert not asked & shown
+
+
+def test_what_is_recorded_is_not_asked_again_and_no_cache_is_used(
+    run: Cli, here: Path, write: Write
+) -> None:
     """A-142."""
+    write("triage.yaml", RECIPE.replace("    model:", "    cache: true\n    model:"))
     first = read(run(*MODEL_AND_EXAMPLES, "--json"))
     before = len(calls(here))
     again = read(run(*MODEL_AND_EXAMPLES, "--json"))
@@ -170,8 +191,9 @@ def test_what_is_recorded_is_not_asked_again(run: Cli, here: Path) -> None:
     assert again == first
     run(*MODEL_AND_EXAMPLES, "-m", "scripted/dear")
     assert {name for name, *_ in calls(here)[before:]} == {"dear"}
+    total = len(calls(here))
     run(*MODEL_AND_EXAMPLES, "--name", "again")
-    assert len(calls(here)) > 2 * before
+    assert len(calls(here)) - total == before
 
 
 def test_a_search_that_was_killed_continues_and_repeats_nothing(here: Path, write: Write) -> None:
@@ -271,6 +293,24 @@ def test_a_change_by_which_a_test_fails_is_not_written(run: Cli, here: Path, wri
     assert outcome.code == 1
     assert "passes as it is and not as changed" in outcome.err
     assert (here / "triage.yaml").read_text("utf-8") == text
+
+
+def test_a_recipe_that_was_edited_meanwhile_is_not_written(
+    run: Cli, here: Path, write: Write
+) -> None:
+    edit = 'Path("triage.yaml").write_text(Path("triage.yaml").read_text() + "# mine")'
+    edits = f"        {edit}\n        right ="
+    write("own.py", MODELS.replace("        right =", edits, 1))
+    outcome = run(*ASKED, "--over", "model", "--at-least", "0.5", "--write", "-j", "1")
+    assert outcome.code == 1
+    assert "nothing was written: triage.yaml was edited meanwhile" in outcome.err
+    assert (here / "triage.yaml").read_text("utf-8").startswith(RECIPE + "# mine")
+
+
+def test_tests_that_were_not_all_run_are_no_reason_to_write() -> None:
+    assert refusal_of(TestComparison(before=(), after=())) is None
+    refusal = refusal_of(TestComparison(before=(), after=(), is_cut=True))
+    assert refusal == "not all of its tests were run"
 
 
 def test_prompts_of_another_version_are_tried(run: Cli, here: Path, write: Write) -> None:
