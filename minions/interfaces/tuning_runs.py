@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from attrs import evolve, field, frozen
 
 from minions.contracts.calls import ChatModel
+from minions.contracts.context import Limits
 from minions.contracts.errors import (
     CIRCUIT_OPEN,
     LIMIT_REACHED,
@@ -294,14 +295,15 @@ class Tuning(Measures):
             self._check(self.recipe_of(configuration))
 
     def _check(self, recipe: AgentRecipe) -> None:
+        limits = bounded(recipe, self._plan.limits).limits
+        most = self._plan.max_cost_usd or Limits.from_metadata(limits).max_cost_usd
         for step in recipe.steps:
             if not isinstance(step, GoalSpec | AnalyzeSpec):
                 continue
             config = recipe.model if step.model is None else recipe.model.overlaid(step.model)
             model = self._runtime.named_model(recipe, config)
-            most = self._plan.max_cost_usd
             if most is not None:
-                refuse_unknown_price(model, (most, "all of the tuning"), self._runtime.services)
+                refuse_unknown_price(model, (most, "max_cost_usd"), self._runtime.services)
 
 
 def _unended(report: EvaluationReport) -> str | None:

@@ -276,3 +276,12 @@ async def test_what_is_chosen_passes_and_nothing_cheaper_that_was_measured_does(
         if each.verdict is TrialVerdict.PASSED:
             assert other_cost >= cost - 1e-9 or other_rate < result.bar
     assert len(result.trials) <= steps.most * 2
+
+
+async def test_other_settings_of_a_model_that_is_dearer_are_not_tried() -> None:
+    def world(configuration: Configuration, _part: Part) -> tuple[float, float]:
+        return 1.0, 0.5 if Dimension.MODEL in configuration.of_step("label") else 0.1
+
+    result = await found(FakeMeasures(world), space(model=("large",), examples=("1", "2")))
+    tried = [each.configuration.label for each in result.trials]
+    assert tried == ["as it is", "label: examples 1", "label: examples 2", "label: large"]

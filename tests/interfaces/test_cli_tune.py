@@ -389,6 +389,16 @@ def test_wrong_input_is_told_before_anything_is_asked(
     assert calls(here) == []
 
 
+def test_a_limit_of_each_run_needs_prices_before_anything_is_asked(
+    run: Cli, here: Path, write: Write
+) -> None:
+    write("triage.yaml", RECIPE.replace("steps:", "limits: {max_cost_usd: 0.5}\nsteps:"))
+    outcome = run("triage.yaml", "cases.jsonl", "-m", "scripted/free")
+    assert outcome.code == 4
+    assert "price of the model 'scripted/free'" in outcome.err.replace("\n", " ")
+    assert calls(here) == []
+
+
 def test_too_few_cases_are_refused(run: Cli, here: Path, write: Write) -> None:
     write("cases.jsonl", "\n".join([*map(case, range(5)), case(0)]))
     outcome = run("triage.yaml", "cases.jsonl", "-m", "scripted/small")
