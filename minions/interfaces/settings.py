@@ -87,6 +87,7 @@ class PriceSettings:
     input_per_mtok: _Price
     output_per_mtok: _Price
     cached_input_per_mtok: _Price | None = None
+    cache_write_per_mtok: _Price | None = None
 
 
 @frozen(kw_only=True)

@@ -356,3 +356,8 @@ def test_the_cost_of_all_variants_together_is_bounded(run: Cli, write: Write, he
     report = read(outcome)
     assert "of the batch's" in report["stopped"] or "spent" in report["stopped"]
     assert report["variants"][1]["samples"] < 3
+    again = run(
+        *("triage.yaml", "cases.jsonl", "-m", "scripted/good", "-m", "scripted/poor"),
+        *("--max-cost", "0.04", "-j", "1"),
+    )
+    assert "of 6 answers are there; the figures are of these." in again.out

@@ -39,7 +39,7 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
 from minions.interfaces.cli.result_file import ResultFile
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
 from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
@@ -225,7 +225,9 @@ async def _run_until(
             progress.close()
     report = _Report(tally=progress.tally, stopped_by=batch.stopped_by, seconds=progress.seconds)
     _tell_end(report, context, options, out)
-    return 128 + signals.caught if signals.caught is not None else report.exit_code
+    if signals.caught is not None:
+        return 128 + signals.caught
+    return with_misses(report.exit_code, runtime.cassettes)
 
 
 def _with_limit(settings: Settings, max_cost_usd: float | None) -> Settings:

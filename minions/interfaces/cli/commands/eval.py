@@ -25,12 +25,13 @@ from minions.interfaces.cli.console.evaluation_table import case_lines, report_l
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    cassette_options,
     command_context,
     common_options,
 )
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import named_recipe
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
 from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.evaluation_runs import (
     EvaluatedRecipe,
@@ -110,6 +111,7 @@ _MOST_MISSED: Final = 10
     help="Who approves calls that need approval; default: the case waits.",
 )
 @cache_option
+@cassette_options
 @common_options
 def command(recipe: str, data: str | None, **flags: object) -> int:
     """Ask RECIPE the cases of a file with known answers, and say how many it passes.
@@ -122,7 +124,7 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
     context = command_context(flags)
     _check_files(options)
     with contextlib.redirect_stdout(sys.stderr):
-        report, caught = asyncio.run(_run(context, options))
+        report, code = asyncio.run(_run(context, options))
     _write(options, report)
     if context.settings.json:
         say(json_text(report.to_json()))
@@ -130,9 +132,7 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
         _print(report)
     if options.page is not None:
         tell(f"page: {options.page}")
-    if caught is not None:
-        return 128 + caught
-    return 0 if report.is_passed else 1
+    return code
 
 
 @frozen(kw_only=True)
@@ -202,9 +202,8 @@ def _check_files(options: _EvalOptions) -> None:
 # --- the evaluation ------------------------------------------------------------------------------
 
 
-async def _run(
-    context: CommandContext, options: _EvalOptions
-) -> tuple[EvaluationReport, int | None]:
+async def _run(context: CommandContext, options: _EvalOptions) -> tuple[EvaluationReport, int]:
+    """The report, and the exit code."""
     with Signals() as signals:
         async with context.runtime() as opened:
             decider = decider_for(context.settings.approve or "wait", tell)
@@ -219,7 +218,9 @@ async def _run(
                 report = await evaluation.report()
             finally:
                 progress.close()
-            return report, signals.caught
+            if signals.caught is not None:
+                return report, 128 + signals.caught
+            return report, with_misses(0 if report.is_passed else 1, runtime.cassettes)
 
 
 def _recipes(

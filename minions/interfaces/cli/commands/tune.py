@@ -24,10 +24,15 @@ from minions.interfaces.cli.commands.tune_outcome import TuneOutcome, refusal_of
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.tuning_table import closed_lines
 from minions.interfaces.cli.console.whole_file import check_writable, write_whole
-from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    cassette_options,
+    command_context,
+    common_options,
+)
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import editable_path, named_recipe, recipe_text
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
 from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.evaluation_runs import checked_scorers
 from minions.interfaces.learning import compare_tests
@@ -138,6 +143,7 @@ def _dimensions(
     type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
     help="Who approves calls that need approval; default: the case waits.",
 )
+@cassette_options
 @common_options
 def command(recipe: str, data: str | None, **flags: object) -> int:
     """Find the cheapest model, prompt, output mode and examples of each step of RECIPE that pass
@@ -153,14 +159,12 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
     if options.is_written:
         check_writable(path, "--write", code="unwritable-file")
     with contextlib.redirect_stdout(sys.stderr):
-        outcome = asyncio.run(_tune(context, options, path))
+        outcome, code = asyncio.run(_tune(context, options, path))
     if context.settings.json:
         say(json_text(outcome.to_json()))
     else:
         outcome.print(named=recipe)
-    if outcome.caught is not None:
-        return 128 + outcome.caught
-    return 0 if outcome.is_passed else 1
+    return code
 
 
 @frozen(kw_only=True)
@@ -235,24 +239,28 @@ def _path(options: _TuneOptions) -> Path:
 # --- the tuning -----------------------------------------------------------------------------------
 
 
-async def _tune(context: CommandContext, options: _TuneOptions, path: Path) -> TuneOutcome:
+async def _tune(
+    context: CommandContext, options: _TuneOptions, path: Path
+) -> tuple[TuneOutcome, int]:
+    """What came out, and the exit code."""
     with Signals() as signals:
         async with context.runtime() as opened:
             decider = decider_for(context.settings.approve or "wait", tell)
             runtime = opened.evolve(decider=decider, priority=Priority.BACKGROUND)
-            plan = await _plan(context, runtime, options, path)
-            tuning = Tuning(runtime, plan)
+            tuning = Tuning(runtime, await _plan(context, runtime, options, path))
             if context.settings.dry_run:
-                return _dry_run(context, runtime, options, tuning)
+                return _dry_run(context, runtime, options, tuning), 0
             for line in closed_lines(tuning.space.steps):
                 tell(hanging(line))
             tuning.listen(_tell_trial)
             signals.stop(tuning, last_words="start it again to continue")
             report = await tuning.report()
-            outcome = TuneOutcome(tuning=tuning, report=report, caught=signals.caught)
-            if options.is_written and report.is_passed and report.diff and signals.caught is None:
-                return await _written(context, runtime, options, outcome, path)
-            return outcome
+            outcome = TuneOutcome(tuning=tuning, report=report)
+            if signals.caught is not None:
+                return outcome, 128 + signals.caught
+            if options.is_written and report.is_passed and report.diff:
+                outcome = await _written(context, runtime, options, outcome, path)
+            return outcome, with_misses(0 if outcome.is_passed else 1, runtime.cassettes)
 
 
 def _dry_run(

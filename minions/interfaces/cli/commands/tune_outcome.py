@@ -53,8 +53,6 @@ class TuneOutcome:
     written: Path | None = None
     refusal: str | None = None
     """Why the recipe was not written although that was asked for."""
-    caught: int | None = None
-    """The number of a signal; None: none came."""
 
     @property
     def is_passed(self) -> bool:
