@@ -69,7 +69,7 @@ PRICES: Final = "\n".join(
     f'[prices."scripted/{name}"]\ninput_per_mtok = {price}\noutput_per_mtok = {price}'
     for name, price in {"large": 100, "small": 10, "poor": 5, "dear": 1000, "gone": 1}.items()
 )
-COUNT: Final = 40
+COUNT: Final = 25
 
 
 def case(number: int) -> str:
@@ -104,6 +104,12 @@ def calls(here: Path) -> list[list[str]]:
     return [line.split("|") for line in lines]
 
 
+def questions(here: Path) -> tuple[set[str], set[str]]:
+    """Those that were asked, and those that were shown as examples."""
+    asked = {question for _, _, question, *_ in calls(here)}
+    return asked, {question for _, _, _, *shown in calls(here) for question in shown}
+
+
 def read(outcome: Outcome) -> Any:  # Any: what the tests expect of it is compared
     return json.loads(outcome.out)
 
@@ -112,48 +118,43 @@ def test_the_cheapest_configuration_that_passes_is_printed_as_a_diff(run: Cli, h
     """A-142."""
     outcome = run(*MODEL_AND_EXAMPLES)
     assert outcome.code == 0, outcome.err
-    assert "8 for examples, 20 to search, 12 held out to confirm (seed 0)" in outcome.out
+    assert "5 for examples, 12 to search, 8 held out to confirm (seed 0)" in outcome.out
     assert "cheapest that passes: label: scripted/small, examples 1" in outcome.out
     assert "cannot reach the bar" in outcome.out
     diff = outcome.out[outcome.out.index("--- triage.yaml") :].splitlines()
     assert [line for line in diff[2:] if line[0] in "+-"] == [
         "-    model: scripted/large  # dear",
         "+    examples:",
-        '+      - {input: {text: "page 17"}, output: {kind: "bug"}}',
+        '+      - {input: {text: "page 1"}, output: {kind: "bug"}}',
         "+    model: scripted/small  # dear",
     ]
     assert "form: nothing" not in outcome.err  # it was not asked for
     assert "nothing was written · minions tune triage.yaml … --write" in outcome.err
     assert (here / "triage.yaml").read_text("utf-8") == RECIPE
     assert len(calls(here)) < COUNT * 5
+    asked, shown = questions(here)
+    assert shown
+    assert len(asked) == 20
+    assert not asked & shown
 
 
 def test_the_figures_are_those_of_cases_that_the_search_has_not_seen(run: Cli, here: Path) -> None:
     """A-142."""
     report = read(run(*MODEL_AND_EXAMPLES, "--json"))
     base, chosen = report["confirmation"]
-    assert (base["label"], base["cases"]) == ("as it is", 12)
+    assert (base["label"], base["cases"]) == ("as it is", 8)
     assert (chosen["label"], chosen["pass_rate"]) == ("label: scripted/small, examples 1", 1.0)
     assert chosen["low"] < 1 == chosen["high"]
     assert chosen["cost_usd"] < base["cost_usd"] / 5
-    assert report["cases"] == {"all": 40, "examples": 8, "search": 20, "confirmation": 12}
+    assert report["cases"] == {"all": 25, "examples": 5, "search": 12, "confirmation": 8}
     assert report["passed"]
     trials = {each["label"]: each for each in report["trials"]}
     assert trials["label: scripted/small"]["verdict"] == "cannot reach the bar"
-    assert trials["label: scripted/small"]["cases"] == 5
+    assert trials["label: scripted/small"]["cases"] == 4
     assert report["chosen"]["configuration"] == [
         {"step": "label", "dimension": "examples", "value": "1"},
         {"step": "label", "dimension": "model", "value": "scripted/small"},
     ]
-
-
-def test_no_case_is_asked_that_an_example_answers(run: Cli, here: Path) -> None:
-    run(*MODEL_AND_EXAMPLES)
-    asked = {question for _, _, question, *_ in calls(here)}
-    shown = {question for _, _, _, *questions in calls(here) for question in questions}
-    assert shown
-    assert len(asked) == 32
-    assert not asked & shown
 
 
 def test_an_example_of_the_recipes_own_that_is_a_case_is_not_shown(
@@ -166,8 +167,7 @@ def test_an_example_of_the_recipes_own_that_is_a_case_is_not_shown(
     )
     write("triage.yaml", RECIPE.replace("    model:", f"    examples:\n{examples}    model:"))
     run(*MODEL_AND_EXAMPLES)
-    asked = {question for _, _, question, *_ in calls(here)}
-    shown = {question for _, _, _, *questions in calls(here) for question in questions}
+    asked, shown = questions(here)
     assert shown
     assert not asked & shown
 
@@ -204,29 +204,28 @@ def test_a_search_that_was_killed_continues_and_repeats_nothing(here: Path, writ
         *("-m", "scripted/quick", "--over", "model,examples", "--json", "--trust"),
         *("--extensions", "own.py", "--db", "j.sqlite"),
     ]
-    for wanted in (10, 40):
-        process = subprocess.Popen(
-            words, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        end = time.monotonic() + HANG_S
-        while len(calls(here)) < wanted and time.monotonic() < end:
-            assert process.poll() is None
-            time.sleep(0.002)
-        os.kill(process.pid, signal.SIGKILL)
-        assert process.wait(HANG_S) == -signal.SIGKILL
+    process = subprocess.Popen(
+        words, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    end = time.monotonic() + HANG_S
+    while len(calls(here)) < 20 and time.monotonic() < end:
+        assert process.poll() is None
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait(HANG_S) == -signal.SIGKILL
     done = subprocess.run(
         words, cwd=here, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["chosen"]["label"] == "label: scripted/quick"
     asked = Counter(map(tuple, calls(here)))
-    assert asked.total() - len(asked) <= 8  # those under way when it was killed
+    assert asked.total() - len(asked) <= 4  # those under way when it was killed
 
 
 def test_the_budget_is_never_exceeded_and_the_best_so_far_is_told(run: Cli, here: Path) -> None:
     """A-142."""
     outcome = run(
-        *MODEL_AND_EXAMPLES, "-m", "scripted/dear", "--budget", "0.40", "--json", "-j", "1"
+        *MODEL_AND_EXAMPLES, "-m", "scripted/dear", "--budget", "0.25", "--json", "-j", "1"
     )
     report = read(outcome)
     assert outcome.code == 1
@@ -236,11 +235,11 @@ def test_the_budget_is_never_exceeded_and_the_best_so_far_is_told(run: Cli, here
         for name, count, text, *_ in calls(here)
     )
     assert spent == pytest.approx(report["cost_usd"])
-    assert spent <= 0.40
+    assert spent <= 0.25
     assert "are spent" in report["stopped"]
     assert "to confirm what was found" in report["stopped"]
-    told = run(*MODEL_AND_EXAMPLES, "-m", "scripted/dear", "--budget", "0.40", "-j", "1")
-    assert "the search was cut: $0.2" in told.err
+    told = run(*MODEL_AND_EXAMPLES, "-m", "scripted/dear", "--budget", "0.25", "-j", "1")
+    assert "the search was cut: $0.1" in told.err
 
 
 def test_a_budget_below_what_the_recipe_costs_asks_no_more_than_that(run: Cli, here: Path) -> None:
@@ -262,7 +261,7 @@ def test_where_nothing_passes_it_says_by_how_much_and_leaves_the_recipe(
         *("--at-least", "0.95", "--write"),
     )
     assert outcome.code == 1
-    assert "nothing passes; the best is: label: scripted/small" in outcome.out
+    assert "nothing passes; the best is: " in outcome.out
     assert "it misses the 95% that are wanted by" in outcome.out
     assert "nothing was written" in outcome.err
     assert "poor" in (here / "triage.yaml").read_text("utf-8")
@@ -351,7 +350,7 @@ def test_a_dry_run_shows_what_is_tried_and_asks_nothing(run: Cli, here: Path) ->
     assert "  output: json, md_json, tools" in outcome.out
     assert "  examples: 1, 2, 4" in outcome.out
     assert "form: nothing to choose for label: no other version is given" in outcome.out
-    assert "at most 48 configurations in 1008 runs" in outcome.out
+    assert "at most 48 configurations in 608 runs" in outcome.out
     assert "cost: at most $2" in outcome.out
     report = read(run(*ASKED, "--dry-run", "--json"))
     assert report["bound"]["cost_usd"] is None

@@ -142,6 +142,14 @@ def test_examples_are_cases_that_are_held_out_and_nothing_that_is_asked() -> Non
     ]
 
 
+def test_a_case_whose_answer_does_not_fit_the_step_is_no_example() -> None:
+    space = space_of(goal(), held_out=held_out("strange", "bug"))
+    assert values(space, Dimension.EXAMPLES) == ["1"]
+    assert "no case held out" in closed(
+        space_of(goal(), held_out=held_out("strange")), Dimension.EXAMPLES
+    )
+
+
 OWN = """    examples:
       - {input: {text: t0}, output: {kind: bug}}
       - {input: {text: mine}, output: {kind: other}}
