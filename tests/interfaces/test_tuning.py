@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from minions.interfaces.environment_models import EnvironmentModels
 from minions.interfaces.tuning_runs import Tuning, TuningPlan
 from minions.interfaces.tuning_space import SpaceOptions
 from minions.interfaces.wiring.runtime import Runtime
+from minions.testing.endpoint import ChatEndpoint, Exchange, answer
 
 RECIPE = """\
 id: talks
@@ -170,3 +173,31 @@ async def test_a_tuning_that_is_cancelled_tells_what_it_has(tmp_path: Path) -> N
     assert report.result.problem == "The tuning was cancelled."
     assert set(calls) == {"scripted/own"}
     await runtime.aclose()
+
+
+async def test_the_output_mode_that_a_server_needs_is_found() -> None:
+    """A-142: this server's answers are right where any JSON object is asked for."""
+
+    async def by_form(exchange: Exchange) -> None:
+        body = exchange.request.body
+        form = body.get("response_format")
+        is_right = isinstance(form, Mapping) and form.get("type") == "json_object"
+        text = str(exchange.request.messages[-1]["content"])
+        kind = "bug" if is_right and "page" in text else "other"
+        await answer(json.dumps({"kind": kind}))(exchange)
+
+    cases = [
+        {"text": f"{'page' if at % 2 else 'hello'} {at}", "expected": {"kind": kind}}
+        for at in range(16)
+        for kind in ["bug" if at % 2 else "other"]
+    ]
+    async with ChatEndpoint(default=by_form) as server, Minions() as app:
+        recipe = (
+            "id: triage\ninputs: {text: string}\nsteps:\n  - id: label\n"
+            f"    model: {{name: ollama/m, base_url: '{server.base_url}'}}\n"
+            "    goal: '{{ inputs.text }}'\n    output: {kind: {enum: [bug, other]}}\n"
+        )
+        report = await app.tune(recipe, cases, over=["output"], at_least=0.9)
+    assert report.is_passed
+    assert report.result.chosen.label == "label: output json"
+    assert 'output_mode: "json"}' in report.diff
