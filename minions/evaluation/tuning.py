@@ -158,6 +158,11 @@ class Measurement:
         return len(self.shares)
 
     @property
+    def counted(self) -> int:
+        """Those of them that count."""
+        return sum(share is not None for share in self.shares)
+
+    @property
     def is_whole(self) -> bool:
         """Whether each of these cases counts."""
         return bool(self.shares) and None not in self.shares

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from minions import (
     Extensions,
@@ -21,7 +22,7 @@ from minions import (
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.evaluation.case_parts import Part
-from minions.evaluations import Case, Configuration, Dimension, Exact, TuningReport
+from minions.evaluations import Case, Configuration, Dimension, Exact, Measurement, TuningReport
 from minions.interfaces.cli.console.console import hanging
 from minions.interfaces.cli.console.tuning_table import tuning_lines
 from minions.interfaces.environment_models import EnvironmentModels
@@ -138,6 +139,22 @@ async def test_a_report_is_json(tmp_path: Path) -> None:
         "is_confirmed": True,
     }
     assert (told["passed"], told["ranked_by"], told["at_least"]) == (True, "cost", None)
+
+
+async def test_a_search_that_ended_before_anything_was_known_says_so(tmp_path: Path) -> None:
+    report = await tuned(tmp_path / "j.sqlite", [])
+    base = evolve(report.result.trials[0], measured=Measurement(shares=(None,) * 12, problem="no"))
+    result = evolve(
+        report.result, trials=(base,), chosen=Configuration(), confirmation={}, is_passed=False
+    )
+    lines = list(tuning_lines(evolve(report, result=result), 200))
+    assert "wanted: what the recipe passes as it is, which is not known" in lines
+    assert "0 of 12" in lines[-2]
+    assert lines[-1] == "nothing is known to pass"
+    half = evolve(base, measured=Measurement(shares=(1.0, None)))
+    passing = evolve(result, trials=(half,), is_passed=True)
+    told = list(tuning_lines(evolve(report, result=passing), 200))[-1]
+    assert told == "passes in the search, and was not confirmed: as it is"
 
 
 async def test_a_tuning_that_is_cancelled_tells_what_it_has(tmp_path: Path) -> None:

@@ -70,7 +70,14 @@ def _dimensions(
 @click.command("tune")
 @click.argument("recipe", metavar="RECIPE|NAME.eval.yaml")
 @click.argument("data", required=False, metavar="[CASES.jsonl|CASES.csv|-]")
-@click.option("-m", "--model", "models", multiple=True, metavar="MODEL", help="Tried; repeatable.")
+@click.option(
+    "-m",
+    "--model",
+    "models",
+    multiple=True,
+    metavar="MODEL",
+    help="Tried for each step; repeatable.",
+)
 @click.option(
     "--against",
     multiple=True,

@@ -49,8 +49,7 @@ def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
     """
     result = report.result
     yield from _parts_lines(report)
-    own = ", as the recipe is" if report.at_least is None else ""
-    yield f"wanted: {result.bar:.0%} of the cases{own}"
+    yield _wanted(report)
     rows = [_cells(each, report) for each in result.trials[:_MOST_TRIALS]]
     table = list(_table(rows))
     is_wide = width >= max(_NARROW, *map(len, table))
@@ -60,6 +59,16 @@ def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
     if not result.by_cost:
         yield "ranked by tokens: the price of a model is not known"
     yield from _chosen_lines(report)
+
+
+def _wanted(report: TuningReport) -> str:
+    if report.at_least is not None:
+        return f"wanted: {report.at_least:.0%} of the cases"
+    base = report.result.trials[0].measured
+    rate = base.rate if base.is_whole else None
+    if rate is None:
+        return "wanted: what the recipe passes as it is, which is not known"
+    return f"wanted: {rate.value:.0%} of the cases, as the recipe is"
 
 
 def _parts_lines(report: TuningReport) -> Iterator[str]:
@@ -81,7 +90,7 @@ def _cells(trial: Trial, report: TuningReport) -> tuple[str, ...]:
     return (
         shown_text(trial.configuration.label),
         *_figures(measured),
-        f"{measured.count} of {report.searched}",
+        f"{measured.counted} of {report.searched}",
         verdict,
     )
 
@@ -123,10 +132,7 @@ def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def _chosen_lines(report: TuningReport) -> Iterator[str]:
     result, label = report.result, shown_text(report.result.chosen.label)
     if report.chosen is None:
-        what = "passes in the search" if result.is_passed else "nothing passes; the best is"
-        yield f"{what}: {label}" if not result.is_passed else f"{label}: {what}, not confirmed"
-        if not result.is_passed:
-            yield from _miss_lines(_measured(report), result.bar)
+        yield from _unconfirmed_lines(report, label)
         return
     if result.is_confirmed and result.is_passed:
         yield f"cheapest that passes: {label}"
@@ -144,6 +150,18 @@ def _chosen_lines(report: TuningReport) -> Iterator[str]:
         yield from _miss_lines(report.chosen, result.confirmation_bar)
 
 
+def _unconfirmed_lines(report: TuningReport, label: str) -> Iterator[str]:
+    """What the search says, where no case held out was asked."""
+    measured = _measured(report)
+    if report.result.is_passed:
+        yield f"passes in the search, and was not confirmed: {label}"
+    elif measured is None or not measured.counted:
+        yield "nothing is known to pass"
+    else:
+        yield f"nothing passes; the best is: {label}"
+        yield from _miss_lines(measured, report.result.bar)
+
+
 def _measured(report: TuningReport) -> Measurement | None:
     found = (
         each.measured for each in report.result.trials if each.configuration == report.result.chosen
@@ -153,7 +171,7 @@ def _measured(report: TuningReport) -> Measurement | None:
 
 def _miss_lines(measured: Measurement | None, bar: float) -> Iterator[str]:
     rate = None if measured is None else measured.rate
-    if rate is not None:
+    if rate is not None and rate.value < bar:
         points = (bar - rate.value) * 100
         yield f"it misses the {bar:.0%} that are wanted by {points:.0f} points"
 
