@@ -67,7 +67,7 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 
 # The lock holds versions and hashes for every platform and no address, so that any index serves.
 lock:
-	uv pip compile pyproject.toml --group dev --extra mcp --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
+	uv pip compile pyproject.toml --group dev --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements.lock
 	uv pip compile --group docs --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header \
 		-o requirements-docs.lock
