@@ -9,6 +9,7 @@ from typing import Final
 
 from minions.adapters.dispatch.postgres_workers import SCHEMA
 from minions.contracts.dispatch import Execute, Job, JobEnd, WorkerPlan
+from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
 
@@ -25,6 +26,7 @@ _PUT_BACK: Final = "put back"
 _HAND_OVER_S: Final = 10
 """Seconds for handing over what has not ended within the time for it."""
 _CONNECTIONS: Final = 4
+_AGAIN_S: Final = 1.0
 
 
 class DbosServer:
@@ -113,8 +115,19 @@ class DbosServer:
             end = _unused(job)
         if end.again is None:
             return _DONE
-        await self._submit(end.again)
+        await self._put_back(end.again)
         return _PUT_BACK
+
+    async def _put_back(self, job: Job) -> None:
+        """Store the job, also where the server is away for a while."""
+        while True:
+            try:
+                await self._submit(job)
+            except EnvironmentRefusedError as error:
+                self._log.warning("job_not_put_back", run_id=job.run_id, reason=error.message)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
 
     async def drain(self) -> None:
         """Take no more jobs, let those that it has end in time, and hand over the rest."""

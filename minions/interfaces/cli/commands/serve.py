@@ -20,10 +20,10 @@ from minions.interfaces.cli.options import (
     command_context,
     common_options,
 )
+from minions.interfaces.cli.process_log import process_log
 
 if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
-    from minions.contracts.runtime import Log
     from minions.interfaces.server.options import ServerOptions
     from minions.interfaces.server.token_file import FileTokens
 
@@ -208,7 +208,7 @@ async def _serve(
         environ=context.environ,
         folder_of=context.folder_of,
         note=_note(context),
-        log=_log(context),
+        log=process_log(context),
         resume=resume,
     )
     _announce(context, options, place, url)
@@ -239,22 +239,3 @@ def _login_link(url: str, token: str) -> str:
     """The page's address with the token in the fragment, which browsers send to no server."""
     host = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     return f"{host}/#token={quote(token, safe='')}"
-
-
-def _log(context: CommandContext) -> Log:
-    from minions.interfaces.wiring.logs import make_log
-
-    settings = context.settings
-    return make_log(settings, tell) if settings.log_format is not None else _Lines()
-
-
-class _Lines:
-    """The server's log, on standard error."""
-
-    def info(self, event: str, /, **facts: object) -> None:
-        """Write one line."""
-        tell(" ".join((event, *(f"{name}={value!r}" for name, value in facts.items()))))
-
-    def warning(self, event: str, /, **facts: object) -> None:
-        """Write one line."""
-        self.info(event, **facts)
