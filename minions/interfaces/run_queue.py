@@ -11,6 +11,7 @@ from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.journal import JournalEntry
 from minions.contracts.runtime import Clock
 from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.run_policy import QUEUE
 
 __all__ = ["QueuedRun", "RunQueue", "job_of"]
 
@@ -43,13 +44,13 @@ class RunQueue:
         """Record the run as queued, and submit it.
 
         Args:
-            run: Prepared, with `place` in its note.
+            run: Prepared, not begun.
         Raises:
             BudgetSpentError: It is new, and the budget of its session, user or day is spent.
             UsageError, LeaseHeldError, JournalError: It could not be recorded; nothing was done.
         """
         await run.check_budgets()
-        entry = await run.record_queued()
+        entry = await run.record_queued({QUEUE: place.to_note()})
         problem = None
         if self._engine is not None:
             try:

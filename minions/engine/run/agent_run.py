@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, cast
 
 from attrs import evolve
@@ -26,6 +26,7 @@ from minions.contracts.facts import (
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.instructions import T_co
 from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.steps import PythonStep
 from minions.contracts.tracing import RunSubject
@@ -162,11 +163,18 @@ class AgentRun(Generic[T_co]):
             span.end(result.status.value, result.error)
         return result
 
-    async def record_queued(self) -> JournalEntry:
+    @property
+    def note(self) -> Mapping[str, JsonValue]:
+        """What the caller stored with its start, or stores now."""
+        return self._start.note
+
+    async def record_queued(self, note: Mapping[str, JsonValue]) -> JournalEntry:
         """Record its start, or how it is resumed, for a worker that executes it later.
 
         Nothing is executed here. The run needs nothing of this process any more.
 
+        Args:
+            note: Added to its note.
         Raises:
             UsageError: `run-over`; it came to its output.
             LeaseHeldError: Another run of the session is active, or is queued before it in the
@@ -180,7 +188,7 @@ class AgentRun(Generic[T_co]):
             await self._refuse_if_queued_before()
             await self._join_conversation()
             entry = await self._record.start(
-                self.model_name, self._live_conversation, is_queued=True
+                self.model_name, self._live_conversation, queue_note=note
             )
         finally:
             await recorder.close()

@@ -65,14 +65,19 @@ class RunRecord:
         self._recorder = context.scope.recorder
 
     async def start(
-        self, model: str | None, conversation: ConversationStart | None, *, is_queued: bool = False
+        self,
+        model: str | None,
+        conversation: ConversationStart | None,
+        *,
+        queue_note: Mapping[str, JsonValue] | None = None,
     ) -> JournalEntry | None:
         """Record the start, or how the run is resumed.
 
         Args:
             model: The name of the model that answers, as far as it is known.
             conversation: Where it continues the session's conversation; None: it has no part in it.
-            is_queued: Whether nothing is executed here: a worker resumes the run.
+            queue_note: Added to the run's note where nothing is executed here, and a worker
+                resumes the run; None: it is executed here.
         Returns:
             The fact; None: the run came to its output before.
         Raises:
@@ -81,14 +86,15 @@ class RunRecord:
         if self._start.is_over:
             return None
         beginning, plan = await self._beginning(model, conversation), self._start.resume_plan
-        if is_queued:
+        if queue_note is not None:
             beginning["queued"] = True
+            beginning["note"] = {**self._start.note, **queue_note}
         if plan is None:
             entry = await self._recorder.record("run", RunStarted(**beginning))
         else:
             entry = await self._record_resume(beginning, plan)
         word = "started" if plan is None else "resumed"
-        self._log(f"run_{'queued' if is_queued else word}", recipe=self._context.recipe.id)
+        self._log(f"run_{word if queue_note is None else 'queued'}", recipe=self._context.recipe.id)
         return entry
 
     async def _record_resume(self, beginning: _Beginning, plan: ResumePlan) -> JournalEntry:

@@ -16,7 +16,6 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import CommandContext
-from minions.interfaces.run_policy import QUEUE
 from minions.interfaces.run_queue import QueuedRun, RunQueue
 from minions.interfaces.wiring.dispatch import shared_dispatch
 from minions.interfaces.wiring.logs import make_log
@@ -27,7 +26,6 @@ __all__ = [
     "queue_place",
     "report_queued",
     "settings_of",
-    "with_place",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
@@ -55,18 +53,22 @@ def settings_of(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def queue_place(
-    context: CommandContext, options: Mapping[str, object], *, needs_detach: bool = True
+    context: CommandContext, options: Mapping[str, object], *, flag: str = "--detach"
 ) -> QueuePlace | None:
     """Where the command queues its run; None: it executes it.
 
+    Args:
+        flag: The option that says so, for messages.
     Raises:
         UsageError: `--queue` or `--priority` without `--detach`, a name that is none, or nothing
             is stored.
     """
     queue, priority, delay = (options.get(name) for name in ("queue", "priority", "delay"))
-    if needs_detach and not options.get("detach"):
+    if not options.get("detach"):
         if (queue, priority, delay) != (None, None, None):
-            raise UsageError("--queue, --priority and --delay go with --detach: nothing is queued.")
+            raise UsageError(
+                f"--queue, --priority and --delay go with {flag}: else nothing is queued."
+            )
         return None
     if context.settings.no_store:
         raise UsageError(
@@ -85,11 +87,6 @@ def queue_place(
             "`_` or `.`, and begins with a letter or digit.",
             code="bad-queue-name",
         ) from error
-
-
-def with_place(note: Mapping[str, JsonValue], place: QueuePlace) -> dict[str, JsonValue]:
-    """The note of a run that is queued there."""
-    return {**note, QUEUE: dict(place.to_note())}
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.lease_holders import refuse_if_active
 from minions.interfaces.cli.options import CommandContext, naming_the_journal
-from minions.interfaces.cli.queue_options import open_queue, report_queued, with_place
+from minions.interfaces.cli.queue_options import open_queue, report_queued
 from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
 from minions.interfaces.deciders import decider_for
 from minions.interfaces.run_policy import QUEUE, RunPolicy
@@ -172,8 +172,7 @@ class RecordedRunOpener:
         marks = ("imported", "server", QUEUE)  # from now on it belongs to this command line
         note = {name: value for name, value in self._noted.items() if name not in marks}
         now = note_of(self.context, self._model)
-        note = {**note, **now, "cwd": note.get("cwd", now["cwd"])}
-        return note if self._place is None else with_place(note, self._place)
+        return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
 
     @property
     def place(self) -> QueuePlace | None:

@@ -36,7 +36,6 @@ from minions.interfaces.cli.queue_options import (
     queue_options,
     queue_place,
     report_queued,
-    with_place,
 )
 from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path, registered_recipe
 from minions.interfaces.cli.rejection import keep_rejection
@@ -276,7 +275,7 @@ async def _run_until(
         recipe,
         inputs,
         session_id=await _session(wanted, runtime.services.journal),
-        note=_note(context, wanted),
+        note=note_of(context, wanted.override),
         part=part,
         user=wanted.user,
     )
@@ -288,11 +287,6 @@ async def _run_until(
     return await follow(
         run, context, out, signals, reports=wanted.reports, cassettes=runtime.cassettes
     )
-
-
-def _note(context: CommandContext, wanted: _RunOptions) -> dict[str, JsonValue]:
-    note = note_of(context, wanted.override)
-    return note if wanted.place is None else with_place(note, wanted.place)
 
 
 def _pairs(recipe: AgentRecipe, wanted: _RunOptions) -> tuple[str, ...]:

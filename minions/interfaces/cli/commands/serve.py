@@ -21,6 +21,7 @@ from minions.interfaces.cli.options import (
     common_options,
 )
 from minions.interfaces.cli.process_log import process_log
+from minions.interfaces.cli.queue_options import queue_place
 
 if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
@@ -83,6 +84,10 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 @click.option(
     "--public-url", metavar="URL", help="The address of the page for people; else that of --host."
 )
+@click.option(
+    "--submit-only", is_flag=True, help="Execute nothing: queue runs for `minions worker`."
+)
+@click.option("--queue", metavar="NAME", help="Their queue; else `default`. With --submit-only.")
 @click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
@@ -108,6 +113,8 @@ def command(
     public_url: str | None,
     resume: bool,
     max_runs: int,
+    submit_only: bool,
+    queue: str | None,
     **flags: object,
 ) -> int:
     """Serve the stored recipes at http://127.0.0.1:8642/api/v1, until Ctrl-C.
@@ -128,6 +135,7 @@ def command(
         plan_workspaces=plan_workspace,
         input_folders=allow_folder,
         max_runs=max_runs,
+        queue=queue_place(context, {"detach": submit_only, "queue": queue}, flag="--submit-only"),
     )
     folders = [Path(name) for name in recipes or ("recipes",)]
     _check_folders(folders if recipes else ())

@@ -1,0 +1,270 @@
+"""Several workers on one PostgreSQL, killed and stopped at random, and what must hold then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from attrs import define, field, frozen
+
+from crash.inspection import repeated_work
+from crash.legs import acknowledgement
+from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.contracts.executions import RunState
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.run_rows import RunFilter
+from minions.engine.services.services import SystemClock
+from patience import HANG_S
+from postgres import PostgresServer
+
+__all__ = ["Chaos", "Fleet", "Stable", "faults_of"]
+
+_TESTS: Final = Path(__file__).parent.parent
+
+TOOLS: Final = '''
+import asyncio, os
+from minions import ToolScope, tool
+
+@tool(effect="idempotent")
+async def work(n: int, scope: ToolScope) -> int:
+    """Takes a moment and leaves a line."""
+    await asyncio.sleep(PAUSE)
+    file = os.open(EFFECTS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, f"{scope.idempotency_key} {n}\\n".encode())
+    os.close(file)
+    return n * 2
+
+@tool(effect="pure")
+def deadly(n: int) -> int:
+    """Ends the process."""
+    os.kill(os.getpid(), 9)
+    return n
+'''
+RECIPE: Final = """
+id: parts
+inputs: {n: integer}
+permissions: {allow_write: true}
+steps:
+  - {id: first, tool: work, params: {n: "{{ inputs.n }}"}}
+  - {id: all, loop: [1, 2, 3], tool: work, params: {n: "{{ loop.item + inputs.n }}"}}
+  - {id: sum, set: {total: "{{ first + inputs.n }}"}}
+output: {n: "{{ inputs.n }}", total: "{{ sum.total }}"}
+"""
+EFFECTS_OF_A_RUN: Final = 4
+
+
+class Stable:
+    """The process that has the workers as children."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{_TESTS}{os.pathsep}{_TESTS.parent}",
+            "MINIONS_TEST_ACKNOWLEDGED": str(self._folder / "acknowledged"),
+            "MINIONS_TRUST": "1",
+        }
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "workers.stable",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment,
+            cwd=self._folder,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        await process.wait()
+
+    async def worker(self, *arguments: str) -> int:
+        """Start a worker; its process id."""
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        words = ["worker", "--db", self._url, "--extensions", "tools.py", *arguments]
+        order = {"arguments": words, "log": str(self._folder / "workers.log")}
+        process.stdin.write(f"{json.dumps(order)}\n".encode())
+        await process.stdin.drain()
+        async with asyncio.timeout(HANG_S):
+            return int(await process.stdout.readline())
+
+
+@frozen(kw_only=True)
+class Chaos:
+    """What is done to the workers."""
+
+    workers: int = 3
+    slots: int = 4
+    kills: int = 6
+    restarts: int = 1
+    pause_s: tuple[float, float] = (0.3, 0.9)
+    """Between two kills."""
+    stopped_s: float = 5.0
+    """How long a worker stands still that is stopped instead of killed."""
+
+
+@define
+class Fleet:
+    """Some workers of one database."""
+
+    folder: Path
+    url: str
+    server: PostgresServer
+    stable: Stable
+    rng: random.Random
+    chaos: Chaos
+    pids: list[int] = field(factory=list)
+    done: Counter[str] = field(factory=Counter)
+    taken_again_s: list[float] = field(factory=list)
+    _stopped: set[asyncio.Task[None]] = field(factory=set)
+
+    async def start(self) -> None:
+        for _ in range(self.chaos.workers):
+            await self._add()
+
+    async def _add(self) -> None:
+        arguments = ("--queues", "default", "--slots", str(self.chaos.slots), "--drain", "5")
+        self.pids.append(await self.stable.worker(*arguments))
+
+    async def harass(self) -> None:
+        """Kill workers at random, one after the other, and let others take their places."""
+        restarts = set(
+            self.rng.sample(range(1, self.chaos.kills), k=self.chaos.restarts)
+            if self.chaos.restarts
+            else ()
+        )
+        for number in range(self.chaos.kills):
+            await asyncio.sleep(self.rng.uniform(*self.chaos.pause_s))
+            if number in restarts:
+                await asyncio.to_thread(self.server.stop)
+                await asyncio.to_thread(self.server.start)
+                self.done["restart of the database"] += 1
+            await self._hit(number)
+        if self._stopped:
+            await asyncio.wait(self._stopped)
+
+    async def _hit(self, number: int) -> None:
+        pid = self.pids.pop(self.rng.randrange(len(self.pids)))
+        if number % 5 == 4:
+            self._signal(pid, signal.SIGSTOP)
+            task = asyncio.ensure_future(self._wake_later(pid))
+            self._stopped.add(task)
+            self.done["SIGSTOP"] += 1
+        else:
+            self._signal(pid, signal.SIGKILL)
+            self.done["SIGKILL"] += 1
+        await self._add()
+
+    async def _wake_later(self, pid: int) -> None:
+        await asyncio.sleep(self.chaos.stopped_s)
+        self._signal(pid, signal.SIGCONT)  # it finds that its runs are somebody else's
+        await asyncio.sleep(1)
+        self._signal(pid, signal.SIGKILL)
+
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    async def end(self) -> None:
+        for pid in self.pids:
+            self._signal(pid, signal.SIGTERM)
+
+
+@contextlib.asynccontextmanager
+async def journal_of(url: str) -> AsyncIterator[PostgresJournal]:
+    journal = PostgresJournal(url, SystemClock())
+    try:
+        yield journal
+    finally:
+        await journal.aclose()
+
+
+async def until_ended(url: str, count: int, *, within_s: float = HANG_S) -> float:
+    """Wait until so many runs have ended; the seconds that it took."""
+    begin = time.monotonic()
+    async with journal_of(url) as journal, asyncio.timeout(within_s):
+        while True:
+            with contextlib.suppress(Exception):  # the database is being restarted
+                open_ones = RunFilter(statuses={RunState.QUEUED, RunState.INTERRUPTED})
+                left = await journal.count_runs(open_ones)
+                if not left and await journal.count_runs() >= count:
+                    return time.monotonic() - begin
+            await asyncio.sleep(0.1)
+
+
+# --- what must hold -------------------------------------------------------------------------------
+
+
+async def faults_of(folder: Path, url: str, count: int) -> list[str]:
+    """All that does not hold of these runs."""
+    async with journal_of(url) as journal:
+        rows = await journal.runs(limit=count + 1)
+        entries = await journal.entries()
+        held = await journal.held_leases()
+    by_session: dict[str, list[JournalEntry]] = {}
+    for entry in entries:
+        by_session.setdefault(entry.session_id, []).append(entry)
+    return [
+        *([] if len(rows) == count else [f"{len(rows)} runs instead of {count}"]),
+        *(f"{row.run_id} is {row.status}" for row in rows if row.status != RunState.COMPLETED),
+        *(fault for each in by_session.values() for fault in repeated_work(each)),
+        *_lost(entries, _lines(folder / "acknowledged")),
+        *_wrong_effects(folder / "effects", count),
+        *(f"a lease of {each.lease.run_id} is held" for each in held if not each.has_expired),
+    ]
+
+
+def _lines(path: Path) -> Sequence[Mapping[str, JsonValue]]:
+    whole = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in whole]
+
+
+def _lost(
+    entries: Iterable[JournalEntry], acknowledged: Iterable[Mapping[str, JsonValue]]
+) -> Iterable[str]:
+    stored = {
+        (entry.session_id, entry.position): json.loads(dumps(acknowledgement(entry)))
+        for entry in entries
+    }
+    for fact in acknowledged:
+        if stored.get((str(fact["session"]), int(str(fact["position"])))) != fact:
+            yield f"an acknowledged fact is not in the journal: {str(fact)[:300]}"
+
+
+def _wrong_effects(path: Path, count: int) -> Iterable[str]:
+    """A key is the same for all attempts of one call, so that a receiver can tell repetitions."""
+    by_key: dict[str, set[str]] = {}
+    for line in path.read_text("utf-8").splitlines():
+        key, _, argument = line.rpartition(" ")
+        by_key.setdefault(key, set()).add(argument)
+    if len(by_key) != count * EFFECTS_OF_A_RUN:
+        yield f"{len(by_key)} effects by their keys instead of {count * EFFECTS_OF_A_RUN}"
+    yield from (f"{key} stands for {sorted(each)}" for key, each in by_key.items() if len(each) > 1)
