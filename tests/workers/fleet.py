@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -29,8 +30,9 @@ from minions.engine.services.services import SystemClock
 from patience import HANG_S
 from postgres import PostgresServer
 
-__all__ = ["Chaos", "Fleet", "Stable", "faults_of"]
+__all__ = ["Chaos", "Fleet", "Proxy", "Stable", "faults_of", "until_ended", "until_taken"]
 
+_SOCKET: Final = ".s.PGSQL.5432"
 _TESTS: Final = Path(__file__).parent.parent
 
 TOOLS: Final = '''
@@ -103,14 +105,20 @@ class Stable:
         process.stdin.close()
         await process.wait()
 
-    async def worker(self, *arguments: str) -> int:
-        """Start a worker; its process id."""
+    async def worker(self, *arguments: str, url: str | None = None, ahead_s: float = 0.0) -> int:
+        """Start a worker; its process id.
+
+        Args:
+            url: Another way to the database; None: the direct one.
+            ahead_s: How much its clock is ahead.
+        """
         process = self._process
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
-        words = ["worker", "--db", self._url, "--extensions", "tools.py", *arguments]
-        order = {"arguments": words, "log": str(self._folder / "workers.log")}
+        words = ["worker", "--db", url or self._url, "--extensions", "tools.py", *arguments]
+        log = str(self._folder / "workers.log")
+        order = {"arguments": words, "log": log, "ahead_s": ahead_s}
         process.stdin.write(f"{json.dumps(order)}\n".encode())
         await process.stdin.drain()
         async with asyncio.timeout(HANG_S):
@@ -129,6 +137,57 @@ class Chaos:
     """Between two kills."""
     stopped_s: float = 5.0
     """How long a worker stands still that is stopped instead of killed."""
+
+
+_CLOCKS: Final = itertools.cycle((0.0, 3_600.0, -3_600.0))
+"""By how much the clocks of workers are ahead of the server's, in seconds."""
+
+
+class Proxy:
+    """A way to the server's socket that can be cut."""
+
+    def __init__(self, server: Path, folder: Path) -> None:
+        self._target = str(server / _SOCKET)
+        self._place = str(folder / _SOCKET)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_unix_server(self._forward, self._place)
+
+    async def cut(self) -> None:
+        """No connection stays, and none is made."""
+        if self._server is not None:
+            self._server.close()
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+        with contextlib.suppress(FileNotFoundError):
+            await asyncio.to_thread(os.unlink, self._place)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back, forth = await asyncio.open_unix_connection(self._target)
+        both = {writer, forth}
+        self._writers |= both
+        try:
+            pumps = [
+                asyncio.ensure_future(_pump(reader, forth)),
+                asyncio.ensure_future(_pump(back, writer)),
+            ]
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+        finally:
+            for each in both:
+                each.close()
+            self._writers -= both
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
 
 
 @define
@@ -152,7 +211,8 @@ class Fleet:
 
     async def _add(self) -> None:
         arguments = ("--queues", "default", "--slots", str(self.chaos.slots), "--drain", "5")
-        self.pids.append(await self.stable.worker(*arguments))
+        ahead_s = next(_CLOCKS)
+        self.pids.append(await self.stable.worker(*arguments, ahead_s=ahead_s))
 
     async def harass(self) -> None:
         """Kill workers at random, one after the other, and let others take their places."""
@@ -218,6 +278,13 @@ async def until_ended(url: str, count: int, *, within_s: float = HANG_S) -> floa
                 if not left and await journal.count_runs() >= count:
                     return time.monotonic() - begin
             await asyncio.sleep(0.1)
+
+
+async def until_taken(url: str) -> None:
+    """Wait until a worker executes a run."""
+    async with journal_of(url) as journal, asyncio.timeout(HANG_S):
+        while not await journal.held_leases():  # noqa: ASYNC110  # of other processes
+            await asyncio.sleep(0.05)
 
 
 # --- what must hold -------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +30,7 @@ from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.json_values import dumps
 from minions.contracts.runtime import Log
 from minions.engine.compile import extensions  # noqa: F401
+from minions.engine.services.services import SystemClock
 from minions.interfaces import extension_files  # noqa: F401
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.server.live import waiting_notices  # noqa: F401
@@ -52,6 +55,7 @@ def main() -> None:
         order = json.loads(line)
         pid = os.fork()
         if pid == 0:
+            _set_clock(order["ahead_s"])
             _work(order["arguments"], order["log"])
         workers.append(pid)
         sys.stdout.write(f"{pid}\n")
@@ -85,6 +89,13 @@ def _work(arguments: list[str], log: str) -> None:
     finally:
         sys.stdout.flush()
         os._exit(code)
+
+
+def _set_clock(ahead_s: float) -> None:
+    """Let the process's clock be ahead of the server's, or behind."""
+    now, seconds = SystemClock.now, time.time
+    SystemClock.now = lambda clock: now(clock) + timedelta(seconds=ahead_s)  # type: ignore[method-assign,assignment]  # of this process
+    time.time = lambda: seconds() + ahead_s
 
 
 def _watch_appends() -> None:

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,17 @@ import pytest
 
 from patience import HANG_S
 from postgres import PostgresServer
-from workers.fleet import RECIPE, TOOLS, Chaos, Fleet, Stable, faults_of, until_ended
+from workers.fleet import (
+    RECIPE,
+    TOOLS,
+    Chaos,
+    Fleet,
+    Proxy,
+    Stable,
+    faults_of,
+    until_ended,
+    until_taken,
+)
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("dbos") is None,
@@ -88,6 +99,34 @@ async def test_runs_outlive_their_workers_and_a_restart_of_the_database(
     assert [json.loads(line)["output"]["n"] for line in lines] == list(range(_RUNS))
     if page := os.environ.get("MINIONS_WORKER_PAGE"):
         await asyncio.to_thread(Path(page).write_text, _page(seconds, fleet), "utf-8")
+
+
+async def test_a_worker_that_is_cut_off_from_the_database_does_no_harm(
+    folder: Path, postgres: PostgresServer, postgres_url: str
+) -> None:
+    """Its runs are executed by another one, and it can store nothing when it is back."""
+    items = "".join(f"{json.dumps({'n': n})}\n" for n in range(8))
+    (folder / "items.jsonl").write_text(items, "utf-8")
+    slow = (folder / "tools.py").read_text("utf-8").replace(f"PAUSE = {_PAUSE_S}", "PAUSE = 0.5")
+    (folder / "tools.py").write_text(slow, "utf-8")
+    with tempfile.TemporaryDirectory(prefix="pg-") as place:
+        proxy = Proxy(postgres.folder, Path(place))
+        await proxy.open()
+        way = postgres_url.replace(str(postgres.folder), place)
+        common = ("--db", postgres_url, "--extensions", "tools.py")
+        async with Stable(folder, postgres_url) as stable:
+            await asyncio.to_thread(
+                minions, folder, "batch", "parts.yaml", "items.jsonl", "--detach", *common
+            )
+            await stable.worker(url=way)
+            await until_taken(postgres_url)
+            await proxy.cut()
+            await stable.worker()
+            await until_ended(postgres_url, 8)
+            await proxy.open()
+            await asyncio.sleep(1)  # it may write now, if it could
+        await proxy.cut()
+    assert await faults_of(folder, postgres_url, 8) == []
 
 
 def _page(seconds: float, fleet: Fleet) -> str:

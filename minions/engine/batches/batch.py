@@ -222,8 +222,8 @@ class Batch:
         return list(await self._journal.runs(RunFilter(id_start=self._names.start_of(line))))
 
     def _is_to_run(self, row: RunRow) -> bool:
-        if self._enqueue is not None and row.mark == _QUEUED_MARK:
-            return row.status == RunState.CANCELLED  # else a worker has it, or gets it again
+        if row.mark == _QUEUED_MARK and row.status == RunState.INTERRUPTED:
+            return False  # a worker has it, or gets it again
         return row.status in _RESUMED or (self._plan.retry_failed and row.status in _RETRIED)
 
     async def _recorded(self, line: BatchLine, row: RunRow) -> BatchResult:
