@@ -128,7 +128,7 @@ async def test_without_the_package_it_is_said_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "dbos", None)
     engine = DbosDispatch("postgresql://nobody@/none", NullLog())
-    with pytest.raises(EnvironmentRefusedError, match=r"minions-engine\[dbos,postgres\]"):
+    with pytest.raises(EnvironmentRefusedError, match=r"minions-engine\[dbos\]"):
         await engine.submit(job())
 
 

@@ -311,7 +311,7 @@ def _require_dbos() -> None:
     except ImportError as error:
         raise EnvironmentRefusedError(
             f"Queues in PostgreSQL need the package '{error.name}', which is not installed. "
-            "Install the extras: pip install 'minions-engine[dbos,postgres]'.",
+            "Install the extra: pip install 'minions-engine[dbos]'.",
             code="missing-extra",
         ) from error
     refuse_pickles()

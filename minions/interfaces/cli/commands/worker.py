@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, TextIO
 
 import click
 from attrs import frozen
@@ -104,8 +104,10 @@ def command(
         health=None if health is None else _address(health),
         any_folder=any_folder,
     )
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_work(context, options))
+        return asyncio.run(_work(context, options, out))
 
 
 @frozen(kw_only=True)
@@ -154,7 +156,7 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]") or _LOOPBACK, int(port)
 
 
-async def _work(context: CommandContext, options: _WorkerOptions) -> int:
+async def _work(context: CommandContext, options: _WorkerOptions, out: TextIO) -> int:
     from minions.interfaces.worker.health import serving_health
 
     worker = _worker(context, options)
@@ -165,7 +167,7 @@ async def _work(context: CommandContext, options: _WorkerOptions) -> int:
                 if options.health is not None:
                     host, wanted = options.health
                     port = await stack.enter_async_context(serving_health(worker, host, wanted))
-                _announce(context, options.plan, port)
+                _announce(context, options.plan, port, out)
                 await worker.run()
     finally:
         await worker.aclose()
@@ -199,8 +201,7 @@ def _worker(context: CommandContext, options: _WorkerOptions) -> Worker:
     return Worker(runtime, engine, plan, log, notices=notices)
 
 
-def _announce(context: CommandContext, plan: WorkerPlan, port: int | None) -> None:
-    out = sys.__stdout__ or sys.stdout
+def _announce(context: CommandContext, plan: WorkerPlan, port: int | None, out: TextIO) -> None:
     if context.settings.json:
         document: dict[str, JsonValue] = {"worker": plan.name, "queues": list(plan.queues)}
         say(json_text({**document, "slots": plan.slots, "health_port": port}), out)
