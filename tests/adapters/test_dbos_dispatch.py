@@ -100,6 +100,26 @@ async def test_rows_hold_ids_and_numbers_as_json(engine: DbosDispatch, postgres_
     assert outputs == [('"done"', None)]
 
 
+async def test_jobs_that_ended_long_ago_are_forgotten(
+    engine: DbosDispatch, postgres_url: str
+) -> None:
+    await engine.submit(job("run_1"))
+    await serve(engine, opened())
+    executed(
+        postgres_url,
+        "UPDATE minions_dispatch.workflow_status SET completed_at = completed_at - 8 * 86400000",
+    )
+    await engine.submit(job("run_2"))
+    worked = opened()
+
+    def left() -> list[tuple[object, ...]]:
+        return executed(postgres_url, "SELECT workflow_uuid FROM minions_dispatch.workflow_status")
+
+    async with serving(engine, worked):
+        await until(lambda: left() == [("run_2@1",)])
+    assert worked.runs == ["run_2"]
+
+
 class _Payload:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return eval, ("open('pickled', 'w').close()",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from asgi_client import Client
@@ -68,6 +69,21 @@ async def test_a_server_that_executes_runs_leaves_queued_ones_to_workers(
     said = {"decision": "approve", "digest": view["digest"]}
     decided = await Client(app).post(f"/approvals/{view['id']}", said)
     assert decided.json["status"] == "queued"
+
+
+async def test_a_stream_tells_what_a_worker_of_another_process_does(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    app = make_app(journal=tmp_path / "j.db", queue=PLACE)
+    client = Client(app)
+    run_id = (await client.post("/runs", {"recipe": "asks", "inputs": {}})).json["run_id"]
+    elsewhere = make_app(journal=tmp_path / "j.db")
+    async with client.stream("GET", f"/api/v1/runs/{run_id}/events") as stream:
+        working = asyncio.ensure_future(executed(elsewhere, run_id))
+        types = [event.type async for event in stream.events()]
+        await working
+    assert types[0] == "run_started"
+    assert "run_waiting" in types
 
 
 async def test_a_queued_run_is_cancelled(make_app: MakeApp, tmp_path: Path) -> None:

@@ -30,8 +30,21 @@ from minions.engine.services.services import SystemClock
 from patience import HANG_S
 from postgres import PostgresServer
 
-__all__ = ["Chaos", "Fleet", "Proxy", "Stable", "faults_of", "until_ended", "until_taken"]
+__all__ = [
+    "DEAD_AFTER_S",
+    "HEARTBEAT_S",
+    "Chaos",
+    "Fleet",
+    "Proxy",
+    "Stable",
+    "faults_of",
+    "pauses_of",
+    "until_ended",
+    "until_taken",
+]
 
+HEARTBEAT_S: Final = 0.5
+DEAD_AFTER_S: Final = 3.0
 _SOCKET: Final = ".s.PGSQL.5432"
 _TESTS: Final = Path(__file__).parent.parent
 
@@ -307,6 +320,22 @@ async def faults_of(folder: Path, url: str, count: int) -> list[str]:
         *_wrong_effects(folder / "effects", count),
         *(f"a lease of {each.lease.run_id} is held" for each in held if not each.has_expired),
     ]
+
+
+async def pauses_of(url: str) -> list[float]:
+    """Seconds from the last fact of an execution that ended without an end to the next one's first,
+    in order."""
+    async with journal_of(url) as journal:
+        entries = await journal.entries()
+    newest: dict[str, JournalEntry] = {}
+    pauses = []
+    for entry in entries:
+        before = newest.get(entry.run_id)
+        is_next = before is not None and entry.generation > max(before.generation, 1)
+        if before is not None and is_next and before.kind != "run":
+            pauses.append((entry.at - before.at).total_seconds())
+        newest[entry.run_id] = entry
+    return sorted(each for each in pauses if 0 <= each < 600)  # others are of clocks that differ
 
 
 def _lines(path: Path) -> Sequence[Mapping[str, JsonValue]]:

@@ -38,9 +38,8 @@ from minions.interfaces.settings import Settings
 from minions.interfaces.wiring import dispatch, runtime, webhook  # noqa: F401
 from minions.interfaces.wiring.databases import postgres_of
 from minions.interfaces.worker import health, worker  # noqa: F401
+from workers.fleet import DEAD_AFTER_S, HEARTBEAT_S
 
-HEARTBEAT_S: Final = 0.5
-DEAD_AFTER_S: Final = 3.0
 POLL_S: Final = 0.2
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from attrs import asdict
@@ -53,6 +54,11 @@ _STATES: Final = {
 }
 _POLL_S: Final = 0.25
 """How often a worker looks for jobs."""
+_KEPT_S: Final = 7 * 86_400.0
+"""A week: a run that is submitted twice within it has one job."""
+_CLEAN_EVERY_S: Final = 600.0
+_CLEANED: Final = 1_000
+"""Jobs that are removed at once."""
 _PAGE: Final = 100
 """Runs whose jobs are looked up in one query."""
 
@@ -74,6 +80,7 @@ class DbosDispatch(DispatchEngine):
         heartbeat_s: float = 5.0,
         dead_after_s: float = 20.0,
         poll_s: float = _POLL_S,
+        kept_s: float = _KEPT_S,
     ) -> None:
         """No I/O here, and DBOS is not loaded.
 
@@ -82,12 +89,14 @@ class DbosDispatch(DispatchEngine):
             heartbeat_s: Seconds between two heartbeats of a worker.
             dead_after_s: Seconds without one after which its jobs are put back.
             poll_s: Seconds between two looks for jobs.
+            kept_s: Seconds after their end for which jobs are kept.
         """
         self._url = url
         self._log = log
         self._heartbeat_s = heartbeat_s
         self._dead_after_s = dead_after_s
         self._poll_s = poll_s
+        self._kept_s = kept_s
         self._workers = PostgresWorkers(url, dead_after_s=dead_after_s)
         self._client: DBOSClient | None = None
         self._opening = asyncio.Lock()
@@ -205,13 +214,22 @@ class DbosDispatch(DispatchEngine):
         steady_since = -self._dead_after_s
         """After a pause of its own, a worker waits until the others could have been heard of: all
         are silent while the database is away."""
+        cleaned_at = -_CLEAN_EVERY_S
         while True:
             await asyncio.sleep(self._heartbeat_s)
             try:
                 await self._beat(server, is_steady=loop.time() >= steady_since)
+                if loop.time() >= cleaned_at + _CLEAN_EVERY_S:
+                    cleaned_at = loop.time()
+                    await self._forget_ended(await self._opened())
             except EnvironmentRefusedError as error:
                 steady_since = loop.time() + self._dead_after_s
                 self._log.warning("heartbeat_failed", reason=error.message)
+
+    async def _forget_ended(self, client: DBOSClient) -> None:
+        """Remove jobs that ended long ago, some at a time; the journal has their runs."""
+        before = datetime.now(UTC) - timedelta(seconds=self._kept_s)
+        await self._called(lambda: _delete_ended(client, before))
 
     async def _beat(self, server: DbosServer, *, is_steady: bool = True) -> None:
         """Say that the worker is alive, and put back the jobs of dead ones."""
@@ -369,6 +387,19 @@ def _abandoned(client: DBOSClient, living: frozenset[str]) -> list[JobView]:
     """The jobs that workers have which are not alive."""
     taken = client.list_workflows(status="PENDING", name=WORKFLOW, load_output=False)
     return [_view(each) for each in taken if each.executor_id not in living]
+
+
+def _delete_ended(client: DBOSClient, before: datetime) -> None:
+    ended = client.list_workflows(
+        status=["SUCCESS", "CANCELLED", "ERROR"],
+        name=WORKFLOW,
+        completed_before=before.isoformat(),
+        limit=_CLEANED,
+        load_input=False,
+        load_output=False,
+    )
+    if ended:
+        client.delete_workflows([each.workflow_id for each in ended])
 
 
 def _view(status: WorkflowStatus) -> JobView:
