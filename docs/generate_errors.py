@@ -7,6 +7,7 @@ syntax trees; the words are in `errors.yaml`.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -90,6 +91,7 @@ def _row(code: str, said: str, parts: Set[str]) -> str:
     return f"| `{code}` | {category} | {', '.join(sorted(parts))} | {words} |\n"
 
 
+@functools.cache  # the sources do not change while a page is made
 def codes_of(package: Path) -> dict[str, set[str]]:
     """Code to the parts of the package that give it, such as `engine/step`."""
     trees = {path: ast.parse(path.read_bytes()) for path in sorted(package.rglob("*.py"))}

@@ -46,9 +46,10 @@ def scope() -> ToolScope:
     return ToolScope(run_id="r", step_id="s", call_id="c", idempotency_key="k")
 
 
-async def pinned(server: ToolServer) -> PinnedServer:
+async def pinned(server: ToolServer, own_parts: ServerParts | None = None) -> PinnedServer:
     """The server as it is now."""
-    listed = await McpServer(server, PinnedServer(fingerprint=""), parts()).list_tools()
+    asked = McpServer(server, PinnedServer(fingerprint=""), own_parts or parts())
+    listed = await asked.list_tools()
     return PinnedServer(fingerprint=server.fingerprint, tools=pinned_tools(server, listed))
 
 
@@ -73,7 +74,7 @@ async def called(
     server: ToolServer, as_of: ToolServer | None = None, own_parts: ServerParts | None = None
 ) -> AsyncIterator[Called]:
     """The server, pinned as another one is."""
-    seen = await pinned(as_of or evolve(server, command=fake_command()))
+    seen = await pinned(as_of or evolve(server, command=fake_command()), own_parts)
     running = McpServer(server, seen, own_parts or parts())
     try:
         yield Called(running, {tool.shown_as: tool for tool in seen.tools})

@@ -47,7 +47,7 @@ PATTERNS: Final = {
 
 CODECS: Final[dict[str, str]] = {
     "adapters/models/answer_assembly.py::is_whole": "JSON, 100 looks of one call",
-    "adapters/models/block_answers.py::_take": "JSON, one event of a stream",
+    "adapters/models/answer_reader.py::take_event": "JSON, one event of a stream",
     "adapters/models/block_answers.py::result": "JSON, the body of one answer",
     "adapters/models/cassette_miss.py::difference": "in a thread; _MOST_COMPARED lines",
     "adapters/models/cassette_request.py::request_digest": "JSON, what we wrote of one prompt",
@@ -58,7 +58,6 @@ CODECS: Final[dict[str, str]] = {
     "testing/model_servers.py::_is_object": "JSON, what a test has the model say",
     "adapters/models/chat_request.py::_sendable": "JSON, arguments of a call, of one answer",
     "adapters/models/chat_request.py::request_body": "JSON, what we wrote",
-    "adapters/models/chat_response.py::_take": "JSON, one event of a stream",
     "adapters/models/chat_response.py::result": "JSON, the body of one answer",
     "adapters/models/http_response.py::__init__": "decompressed in pieces; the sum is bounded",
     "adapters/models/local/engine_process.py::start": "JSON, our own program wrote it",
@@ -78,6 +77,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/stores/stored_rows.py::_lengthened": "JSON, one row",
     "adapters/tools/file_outline.py::outline_of": "in a thread; a file of at most max_read_bytes",
     "adapters/tools/line_matcher.py::matching": "JSON, our own process wrote it",
+    "adapters/tools/mcp/login_store.py::read": "JSON, 1 MiB that we wrote ourselves",
     "adapters/tools/mcp/listing.py::_diff": "_MOST_COMPARED lines",
     "adapters/tools/mcp/results.py::_stored": "in proportion to its text, one message of 8 MiB",
     "adapters/tools/many_files.py::_file_diff": "in a thread; _MOST_COMPARED lines",

@@ -1,5 +1,5 @@
-"""Validation of base URLs of model servers. Which server receives
-which key is decided by the adapters.
+"""Validation of base URLs of model servers and collectors. Which
+server receives which key is decided by the adapters.
 """
 
 from __future__ import annotations

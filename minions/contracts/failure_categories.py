@@ -71,7 +71,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         sandbox-denied request-refused permission-denied untrusted-flow untrusted-system-text
         untrusted-examples
         write-not-allowed approval-denied needs-decision decision-needed in-doubt call-in-doubt
-        not-agreed auth-rejected key-not-allowed insecure-base-url host-refused address-refused
+        not-agreed auth-rejected mcp-login-needed key-not-allowed insecure-base-url
+        host-refused address-refused
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
         secret-refused secret-shown model-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin

@@ -301,6 +301,9 @@ class TokenUsage:
     """Part of `input_tokens` that the provider served from its cache."""
     cost_usd: float | None = None
     """None means unknown, never free."""
+    cache_write_tokens: int = 0
+    """Part of `input_tokens` that the provider stored in its cache, which some charge more for.
+    It is not recorded: the cost has it."""
 
     @property
     def total_tokens(self) -> int:
@@ -313,6 +316,7 @@ class TokenUsage:
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             cost_usd=_add_costs(self, other),
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
         )
 
     def to_json(self) -> dict[str, JsonValue]:

@@ -17,9 +17,11 @@ from minions.contracts.tools import Effect
 __all__ = [
     "OWN_SERVER",
     "SERVER",
+    "Grant",
     "PinnedServer",
     "PinnedTool",
     "Protocol",
+    "ServerLogin",
     "ToolServer",
     "digest_of",
     "own_server",
@@ -40,6 +42,31 @@ class Protocol(StrEnum):
     """The stateless one alone; nothing is asked before the first request."""
     HANDSHAKE = "handshake"
     """Only revisions that begin with `initialize`."""
+
+
+class Grant(StrEnum):
+    """How tokens for a server are had (OAuth)."""
+
+    BROWSER = "browser"
+    """A person logs in once: `minions mcp login`."""
+    CLIENT_CREDENTIALS = "client-credentials"
+    """The program logs in itself, by a name and a secret."""
+
+
+@frozen(kw_only=True)
+class ServerLogin:
+    """How one logs in to a server that asks for tokens."""
+
+    grant: Grant = Grant.BROWSER
+    client_id: str | None = None
+    """Our name at the server that gives out tokens; a URL: the document that describes us. None: we
+    register there."""
+    client_secret: str | None = field(default=None, repr=False)
+    """A text, or a reference to a secret."""
+    issuer: str | None = None
+    """The only server that is sent `client_secret`."""
+    scope: str | None = None
+    """What is asked for, separated by blanks; None: what the server asks for."""
 
 
 def digest_of(value: JsonValue) -> str:
@@ -63,6 +90,8 @@ class ToolServer:
     url: str | None = None
     headers: Mapping[str, str] = field(factory=dict)
     """What is sent with each request: texts, or references to secrets."""
+    login: ServerLogin | None = None
+    """How tokens are had; None: nobody logs in to it."""
     protocol: Protocol = Protocol.AUTO
     only: tuple[str, ...] = ()
     """Names of the tools that are used, as the server calls them; empty: all."""

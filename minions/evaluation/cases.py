@@ -7,8 +7,9 @@ from typing import Final
 
 from attrs import field, frozen
 
+from minions.contracts.codec import encode
 from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue, json_type
+from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, SecretRef
 
 __all__ = ["NOT_GIVEN", "Case", "CaseRow", "cases_of"]
@@ -97,7 +98,7 @@ def _case(index: int, row: CaseRow, own: frozenset[str]) -> Case:
             index=index,
             name=_name(name, index),
             inputs=_nested(row),
-            expected=_plain(values, "expected"),
+            expected=_plain(values, "expected", row.place),
             place=row.place,
         )
     if taken := sorted(own & {"expected"}):
@@ -142,7 +143,7 @@ def _expected(row: CaseRow) -> JsonValue | _NotGiven:
         if key.startswith(_PART) and value != ""
     }
     if not parts:
-        whole = _plain(row.values, _EXPECTED)
+        whole = _plain(row.values, _EXPECTED, row.place)
         return NOT_GIVEN if row.is_text and whole == "" else whole
     if _EXPECTED in row.values:
         raise UsageError(
@@ -152,24 +153,17 @@ def _expected(row: CaseRow) -> JsonValue | _NotGiven:
     return {key: value for key, value in parts.items() if isinstance(value, str)}
 
 
-def _plain(values: Mapping[str, InputValue], key: str) -> JsonValue | _NotGiven:
+def _plain(values: Mapping[str, InputValue], key: str, place: str) -> JsonValue | _NotGiven:
     value: object = values.get(key, NOT_GIVEN)
-    return value if isinstance(value, _NotGiven) else _json(value)
-
-
-def _json(value: object) -> JsonValue:
-    if value is None or isinstance(value, str | bool | int | float):
+    if isinstance(value, _NotGiven):
         return value
-    if isinstance(value, Mapping):
-        return {str(key): _json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(each) for each in value]
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    try:
+        return encode(value)
+    except TypeError as error:
+        raise UsageError(f"{place}: `{key}` cannot be JSON: {error}.", code="bad-items") from error
 
 
 def _name(given: object, index: int) -> str:
     if isinstance(given, str) and given.strip():
         return given.strip()[:200]
-    if given is not None and not isinstance(given, str):
-        return f"{json_type(_json(given))} {index + 1}"
     return f"case {index + 1}"

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import UsageError
-from minions.contracts.secrets import InputValue
 from minions.evaluation.cases import CaseRow, cases_of
 from minions.evaluation.report import EvaluationReport
 from minions.evaluation.suites import AnyScorer
 from minions.interfaces.application_runs import ApplicationRuns, RecipeLike
-from minions.interfaces.batch_items import ItemsFile
+from minions.interfaces.evaluation_cases import file_rows, listed_rows
 from minions.interfaces.evaluation_runs import (
     EvaluatedRecipe,
     Evaluation,
@@ -22,7 +20,7 @@ from minions.interfaces.evaluation_runs import (
     checked_scorers,
 )
 
-__all__ = ["ApplicationEvaluations", "CasesLike", "file_rows"]
+__all__ = ["ApplicationEvaluations", "CasesLike"]
 
 CasesLike: TypeAlias = Sequence[Mapping[str, object]] | str | PathLike[str]
 """Cases, `{inputs, expected, name}` each or inputs beside `expected` and `name`; or the path of a
@@ -92,24 +90,6 @@ class ApplicationEvaluations(ApplicationRuns):
 
 
 def _rows(cases: CasesLike) -> Sequence[CaseRow]:
-    if not isinstance(cases, str | PathLike):
-        rows = enumerate(cases)
-        return [
-            CaseRow(place=f"case {at}", values=cast("Mapping[str, InputValue]", each))
-            for at, each in rows
-        ]
-    return file_rows(Path(cases), str(cases))
-
-
-def file_rows(path: Path, name: str) -> list[CaseRow]:
-    """The rows of a file of cases.
-
-    Raises:
-        UsageError: `bad-items`; it cannot be read, or a row of it.
-    """
-    rows = []
-    for row in ItemsFile(path, name=name).rows():
-        if row.problem is not None:
-            raise UsageError(f"{row.place}: {row.problem}", code="bad-items")
-        rows.append(CaseRow(place=row.place, values=row.inputs, is_text=row.is_text))
-    return rows
+    if isinstance(cases, str | PathLike):
+        return file_rows(Path(cases), str(cases))
+    return listed_rows(cases)

@@ -35,6 +35,7 @@ from minions.evaluation.report import (
 from minions.evaluation.scorers import Fields, Score, Scorer
 from minions.evaluation.suites import AnyScorer, GradedBy, ToolScorer
 from minions.interfaces.batch_items import BatchItems, ItemRow, count_lines, lines_of
+from minions.interfaces.evaluation_cases import EVALUATED
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
@@ -86,6 +87,8 @@ class EvaluationPlan:
     retry_failed: bool = False
     note: Mapping[str, JsonValue] = field(factory=dict)
     """Stored with the start of each run."""
+    asked_as: str | None = None
+    """What the caller wrote behind `minions eval`, for commands in messages; None: the recipe."""
 
 
 def checked_scorers(
@@ -245,7 +248,8 @@ class Evaluation:
         own = self._plan.answering.get(model) if model is not None else None
         if own is not None:
             return runtime.evolve(models=own).executor(recipe)
-        choice = ModelChoice(override=model, asked_as=asked_as, command="eval")
+        named = self._plan.asked_as or asked_as
+        choice = ModelChoice(override=model, asked_as=named, command="eval")
         return runtime.executor(recipe, choice)
 
     async def _results(
@@ -270,7 +274,7 @@ class Evaluation:
                 concurrency=plan.concurrency,
                 max_cost_usd=left,
                 retry_failed=plan.retry_failed,
-                note={**plan.note, "eval": plan.title},
+                note={**plan.note, EVALUATED: plan.title},
             ),
         )
         async for result in batch:

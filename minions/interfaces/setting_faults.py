@@ -11,6 +11,7 @@ import attrs
 from attrs import frozen
 
 from minions.contracts.errors import UsageError, did_you_mean, near_names
+from minions.contracts.tool_servers import Grant
 from minions.interfaces.setting_types import SettingType, setting_types
 from minions.interfaces.settings import BUILT_IN_PROVIDERS, Settings
 
@@ -109,6 +110,14 @@ def provider_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
 _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9-]){0,31}")
 
 
+_OWNERS: Final[Mapping[str, str]] = {
+    "env": "command",
+    "folder": "command",
+    **dict.fromkeys(("headers", "oauth", "client_id", "client_secret", "issuer", "scope"), "url"),
+}
+"""Which way to reach a server each key belongs to."""
+
+
 def mcp_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
     """Faults of MCP servers: a name that no tool can bear, and more or less than one way to reach
     them.
@@ -124,10 +133,22 @@ def mcp_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
         if ("command" in table) == ("url" in table):
             text = "it has one of 'command' and 'url'"
             yield SettingFault(table=place, order=1, text=text)
-        for key, owner in (("env", "command"), ("folder", "command"), ("headers", "url")):
+        for key, owner in _OWNERS.items():
             if key in table and owner not in table:
                 text = f"'{key}' belongs to servers with '{owner}'"
                 yield SettingFault(table=place, order=2, text=text)
+        yield from _login_faults(place, table)
+
+
+def _login_faults(place: Path, table: Mapping[object, object]) -> Iterator[SettingFault]:
+    wanted: tuple[str, ...] = ()
+    if table.get("oauth") == Grant.CLIENT_CREDENTIALS.value:
+        wanted, why = ("client_id", "client_secret", "issuer"), "oauth = 'client-credentials'"
+    elif "client_secret" in table:
+        wanted, why = ("client_id",), "'client_secret'"
+    for key in wanted:
+        if key not in table:
+            yield SettingFault(table=place, order=3, text=f"{why} needs '{key}'")
 
 
 def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError:

@@ -14,7 +14,7 @@ from minions.contracts.budgets import Budgets
 from minions.contracts.calls import OutputMode
 from minions.contracts.constraint import Constraint
 from minions.contracts.model_endpoints import ModelApi
-from minions.contracts.tool_servers import Protocol
+from minions.contracts.tool_servers import Grant, Protocol
 
 __all__ = [
     "BUILT_IN_PROVIDERS",
@@ -87,6 +87,7 @@ class PriceSettings:
     input_per_mtok: _Price
     output_per_mtok: _Price
     cached_input_per_mtok: _Price | None = None
+    cache_write_per_mtok: _Price | None = None
 
 
 @frozen(kw_only=True)
@@ -116,6 +117,16 @@ class McpSettings:
     url: str | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False)
     """Headers of each request: texts, or references to secrets."""
+    oauth: Grant = Grant.BROWSER
+    """Who logs in, where the server asks for that."""
+    client_id: str | None = None
+    """Our name at the server that gives out tokens; None: we register there."""
+    client_secret: str | None = field(default=None, repr=False)
+    """A text, or a reference to a secret."""
+    issuer: str | None = None
+    """The address of the server that gives out tokens, for `client_secret`."""
+    scope: str | None = None
+    """What is asked for; None: what the server says."""
     protocol: Protocol = Protocol.AUTO
     tools: tuple[str, ...] = ()
     """The only tools that are used, as the server calls them; empty: all."""

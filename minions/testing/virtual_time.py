@@ -12,6 +12,7 @@ import selectors
 import threading
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
+from time import monotonic as real_time
 from typing import Any, Final, TypeVar
 
 from minions.adapters.daemon_thread import IMPORTING
@@ -107,6 +108,12 @@ _IMPORT_S: Final = 0.01
 """Real seconds between two looks at whether an import has ended."""
 
 
+_LATE_S: Final = 0.005
+"""Real seconds by which an idle machine wakes up too late at most."""
+_MOST_LATE: Final = 20
+"""Quiet times in a row that may be late; then time passes nevertheless."""
+
+
 def _is_importing() -> bool:
     """Whether Minions imports a library in a thread: that takes no virtual time."""
     return any(thread.name.startswith(IMPORTING) for thread in threading.enumerate())
@@ -129,12 +136,23 @@ class _JumpingSelector(selectors.DefaultSelector):
             return ready
         if timeout is None:
             return self._without_timer()
-        ready = super().select(min(timeout, self._time.quiet_s))
+        ready = self._after_quiet(min(timeout, self._time.quiet_s))
         while not ready and _is_importing():
             ready = super().select(_IMPORT_S)
         if not ready:
             self._time.advance(max(timeout, 0.0))
         return ready
+
+    def _after_quiet(self, seconds: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready after a quiet time. One that took far longer does not count: the machine
+        was busy elsewhere, also with the bytes that are waited for.
+        """
+        for _ in range(_MOST_LATE):
+            begin = real_time()
+            ready = super().select(seconds)
+            if ready or real_time() - begin < seconds + _LATE_S:
+                return ready
+        return []
 
     def _without_timer(self) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(self._time.hang_s)

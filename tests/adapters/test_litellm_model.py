@@ -21,6 +21,7 @@ from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 
 from minions.adapters.models.litellm_model import LiteLLMModel, secrets_of
+from minions.contracts.attachments import image_of
 from minions.contracts.calls import (
     ModelCapabilities,
     ModelDelta,
@@ -118,6 +119,17 @@ async def test_the_request_has_openais_form_and_no_retries() -> None:
     ]
     assert model.name == "litellm/groq/tiny"
     assert model.base_url == "litellm:groq"
+
+
+async def test_images_that_the_model_does_not_take_are_refused_before_anything_is_sent() -> None:
+    image = image_of(b"\x89PNG\r\n\x1a\n" + bytes(30))
+    ask = FakeLiteLLM(completion("Hi."))
+    blind = LiteLLMModel("groq/tiny", ask=ask, capabilities=ModelCapabilities(takes_images=False))
+    shown = Prompt((evolve(user("What?"), attachments=(image,)),))
+    assert (await failed(blind, shown)).code == "images-not-taken"
+    unloaded = Prompt((evolve(user("What?"), attachments=(evolve(image, data=None),)),))
+    assert (await failed(LiteLLMModel("groq/tiny", ask=ask), unloaded)).code == "bad-request"
+    assert ask.asked == []
 
 
 async def test_tools_and_the_form_of_output_are_sent() -> None:

@@ -8,8 +8,11 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
+from attrs import evolve
 from genai_prices import Usage
 from genai_prices.data_snapshot import get_snapshot
+from hypothesis import given
+from hypothesis.strategies import builds, integers
 
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.prices import GenaiPriceBook, OwnPrice
@@ -73,18 +76,31 @@ def test_a_model_that_is_not_priced_by_tokens_has_no_price() -> None:
     assert {book.cost_usd(model, USAGE, at=AT) for model in by_the_minute} == {None}
 
 
+_SIZES = ((1000, 200, 150, 300), (300_000, 0, 0, 5), (1_500_000, 900_000, 9_000, 9))
+
+
 def test_every_listed_price_is_what_the_library_makes_of_it() -> None:
-    """Tiers, cached input and fees per request included."""
+    """Tiers, input from and into the cache, and fees per request included."""
     book = GenaiPriceBook()
     wrong = []
     for provider in get_snapshot().providers:
         for model in provider.models:
-            for asked, cached, said in ((1000, 200, 300), (300_000, 0, 5), (1_500_000, 900_000, 9)):
-                usage = TokenUsage(input_tokens=asked, output_tokens=said, cached_tokens=cached)
+            for asked, cached, written, said in _SIZES:
+                usage = TokenUsage(
+                    input_tokens=asked,
+                    output_tokens=said,
+                    cached_tokens=cached,
+                    cache_write_tokens=written,
+                )
                 found = book.cost_usd(f"{provider.id}/{model.id}", usage, at=AT)
                 if found is None:
                     continue
-                counts = Usage(input_tokens=asked, cache_read_tokens=cached, output_tokens=said)
+                counts = Usage(
+                    input_tokens=asked,
+                    cache_read_tokens=cached,
+                    cache_write_tokens=written,
+                    output_tokens=said,
+                )
                 listed = provider.find_model(model.id, all_providers=get_snapshot().providers)
                 assert listed is not None
                 price = listed.calc_price(counts, provider, genai_request_timestamp=AT).total_price
@@ -124,6 +140,31 @@ def test_cached_input_has_its_own_price_where_there_is_one() -> None:
     own = OwnPrice(input_per_mtok=1.0, output_per_mtok=2.0, cached_input_per_mtok=0.1)
     usage = TokenUsage(input_tokens=500_000, cached_tokens=400_000)
     assert own.cost_usd(usage) == pytest.approx(0.1 + 0.04)
+
+
+def test_input_that_is_stored_in_the_cache_has_its_own_price_where_there_is_one() -> None:
+    own = OwnPrice(input_per_mtok=1.0, output_per_mtok=2.0, cache_write_per_mtok=2.0)
+    usage = TokenUsage(input_tokens=500_000, cached_tokens=300_000, cache_write_tokens=100_000)
+    assert own.cost_usd(usage) == pytest.approx(0.3 + 0.1 + 0.2)
+    assert evolve(own, cache_write_per_mtok=None).cost_usd(usage) == pytest.approx(0.5)
+
+
+@given(
+    usage=builds(
+        TokenUsage,
+        input_tokens=integers(0, 10**6),
+        cached_tokens=integers(0, 10**6),
+        cache_write_tokens=integers(0, 10**6),
+    )
+)
+def test_whatever_a_server_counts_input_is_paid_once(usage: TokenUsage) -> None:
+    own = OwnPrice(
+        input_per_mtok=1.0,
+        output_per_mtok=0.0,
+        cached_input_per_mtok=1.0,
+        cache_write_per_mtok=1.0,
+    )
+    assert own.cost_usd(usage) == pytest.approx(usage.input_tokens / 1_000_000)
 
 
 def test_an_own_price_may_be_zero() -> None:

@@ -30,6 +30,8 @@ from minions.recipe.expressions.template import compile_template
 from minions.recipe.library import recipe_ids, slug_of
 
 MIB: Final = 1_048_576
+_TRIES: Final = 3
+"""What holds the loop holds it each time; a busy machine does not."""
 
 
 def slowness() -> float:
@@ -134,16 +136,24 @@ def hostile() -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.parametrize("name", list(hostile()))
-async def test_nothing_of_ours_holds_the_loop(name: str, watched: list[LongCallback]) -> None:
-    work = hostile()[name]
+async def held(work: Callable[[], object], watched: list[LongCallback]) -> list[str]:
+    """What held the loop while it did the work."""
     await asyncio.sleep(0)
     watched.clear()  # making the input is not what is watched
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     loop.call_soon(lambda: done.set_result(work()))
     await done
-    assert not [str(each) for each in watched]
+    return [str(each) for each in watched]
+
+
+@pytest.mark.parametrize("name", list(hostile()))
+async def test_nothing_of_ours_holds_the_loop(name: str, watched: list[LongCallback]) -> None:
+    found = ["not tried"]
+    for _ in range(_TRIES):
+        if found:
+            found = await held(hostile()[name], watched)
+    assert not found
 
 
 async def test_what_holds_the_loop_would_be_found(watched: list[LongCallback]) -> None:

@@ -15,9 +15,10 @@ from attrs import frozen
 from returns.pipeline import is_successful
 
 from fuzz.target import Target, text_of
+from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.anthropic_wire import AnthropicWire
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
-from minions.adapters.models.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
+from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
 from minions.adapters.models.gemini_wire import GeminiWire
 from minions.adapters.models.http_response import (
     BadResponseError,

@@ -77,6 +77,30 @@ def test_a_replay_makes_no_request_and_needs_no_key_or_configuration(
     assert "replay/lab/tiny (replayed: no real model is asked)" in replayed.err
 
 
+def test_an_evaluation_is_replayed_and_fails_where_an_answer_is_missing(
+    cli: Cli, lab: ChatEndpoint, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-137."""
+    write("cases.jsonl", '{"names": ["Ann"], "expected": "Hi Ann; Goodbye. ***"}\n')
+    words = ("eval", "greet.yaml", "cases.jsonl", "--no-store", "--json")
+    assert cli(*words, "--trust", "--record", "e.jsonl").code == 0
+    asked = len(lab.requests)
+    monkeypatch.delenv("LAB_KEY")
+    assert cli(*words, "--replay", "e.jsonl").code == 0
+    write("greet.yaml", RECIPE.replace("Say goodbye", "Say farewell"))
+    missed = cli(*words, "--replay", "e.jsonl")
+    assert missed.code == 1
+    assert "cassette-miss" in missed.out
+    optional = RECIPE.replace("Say goodbye", "Say farewell").replace(
+        "  - id: end\n", "  - id: end\n    on_error: continue\n"
+    )
+    write("greet.yaml", optional.replace("; {{ end.words }}", "; Goodbye. ***"))
+    swallowed = cli(*words, "--replay", "e.jsonl")
+    assert swallowed.code == 1, swallowed.out
+    assert "error[cassette-miss]: requests that were not answered: 1." in swallowed.err
+    assert len(lab.requests) == asked
+
+
 def test_a_changed_prompt_fails_with_what_differs(
     cli: Cli, lab: ChatEndpoint, write: Write
 ) -> None:

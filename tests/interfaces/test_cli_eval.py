@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -214,6 +217,50 @@ def test_recorded_runs_are_cases_of_a_changed_recipe(run: Cli, cli: Cli, write: 
     assert again["cases"] == 2  # runs of evaluations are no cases
 
 
+def one_run(cli: Cli, *, text: str = "hello", db: str = "j.sqlite") -> str:
+    """The id of a recorded run of the recipe."""
+    common = ("-m", "scripted/good", "--extensions", "own.py", "--db", db, "--json")
+    return str(cli("run", "triage.yaml", "-p", f"text={text}", *common).json["run_id"])
+
+
+def test_a_run_that_was_imported_is_no_case(run: Cli, cli: Cli, write: Write) -> None:
+    taken = one_run(cli, text="ours", db="theirs.sqlite")
+    write("s.jsonl", cli("sessions", "export", taken, "--db", "theirs.sqlite").out)
+    assert cli("sessions", "import", "s.jsonl", "--db", "j.sqlite").code == 0
+    own = one_run(cli)
+    report = read(run("triage.yaml", "--recorded", "9", "-m", "scripted/good", "--json"))
+    assert [each["name"] for each in report["variants"][0]["cases"]] == [own]
+
+
+def test_a_damaged_run_is_no_case_and_is_named(run: Cli, cli: Cli) -> None:
+    """A-123: also if it is a later entry that cannot be read."""
+    bad, good = one_run(cli), one_run(cli)
+    with closing(sqlite3.connect("j.sqlite")) as db, db:
+        db.execute(
+            "UPDATE entries SET body = '[]', body_digest = NULL WHERE run_id = ? AND kind = 'step'",
+            (bad,),
+        )
+    outcome = run("triage.yaml", "--recorded", "9", "-m", "scripted/good", "--json")
+    assert [each["name"] for each in read(outcome)["variants"][0]["cases"]] == [good]
+    assert f"warning: 1 run cannot be read and is no case: {bad}" in outcome.err
+
+
+def test_cases_come_from_standard_input(run: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = '{"text": "the page is white", "expected": {"kind": "bug"}}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(cases.encode())))
+    outcome = run("triage.yaml", "-", "-m", "scripted/good")
+    assert outcome.code == 0, outcome.err
+    assert "triage.yaml on stdin: 1 case\n" in outcome.out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"{text}\n")))
+    assert "stdin:1: " in run("triage.yaml", "-", "-m", "scripted/good").err
+
+
+def test_a_command_that_is_proposed_names_the_cases(run: Cli) -> None:
+    refused = run("triage.yaml", "cases.jsonl")
+    assert "error[no-model]" in refused.err
+    assert "minions eval triage.yaml cases.jsonl" in " ".join(refused.err.split())
+
+
 def test_two_versions_of_a_recipe_are_compared(run: Cli, write: Write) -> None:
     write("new.yaml", RECIPE.replace("inputs.text }}", "inputs.text | replace('page', 'x') }}"))
     outcome = run(
@@ -309,3 +356,8 @@ def test_the_cost_of_all_variants_together_is_bounded(run: Cli, write: Write, he
     report = read(outcome)
     assert "of the batch's" in report["stopped"] or "spent" in report["stopped"]
     assert report["variants"][1]["samples"] < 3
+    again = run(
+        *("triage.yaml", "cases.jsonl", "-m", "scripted/good", "-m", "scripted/poor"),
+        *("--max-cost", "0.04", "-j", "1"),
+    )
+    assert "of 6 answers are there; the figures are of these." in again.out

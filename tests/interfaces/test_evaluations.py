@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -70,6 +74,29 @@ async def test_a_case_that_does_not_fit_is_named() -> None:
     async with Minions(model=model([])) as app:
         with pytest.raises(UsageError, match="case 1: There is no input 'txt'"):
             await app.evaluate(RECIPE, [{"text": "a"}, {"txt": "b"}])
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ("two", "case 1: a mapping of inputs with `expected` was expected, not a text"),
+        ({"text": "two", "expected": math.nan}, "case 1: `expected` cannot be JSON: nan is not"),
+        ({"inputs": {"text": "two"}, "expected": object()}, "case 1: `expected` cannot be JSON"),
+    ],
+)
+async def test_a_case_that_is_no_json_is_named(case: object, told: str) -> None:
+    cases = cast("list[Mapping[str, object]]", [CASES[0], case])
+    async with Minions(model=model([])) as app:
+        with pytest.raises(UsageError, match=told) as refused:
+            await app.evaluate(RECIPE, cases)
+    assert refused.value.error_code == "bad-items"
+
+
+async def test_a_date_may_be_expected() -> None:
+    case = {"text": "2026", "expected": date(2026, 11, 23)}
+    async with Minions(model=model([])) as app:
+        report = await app.evaluate(RECIPE, [case])
+    assert report.variants[0].cases[0].case.expected == "2026-11-23"
 
 
 OWN = """

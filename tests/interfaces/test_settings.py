@@ -82,6 +82,7 @@ folders = ["models"]
 input_per_mtok = 1
 output_per_mtok = 2.5
 cached_input_per_mtok = 0
+cache_write_per_mtok = 3
 
 [budgets]
 session_usd = 1
@@ -143,7 +144,12 @@ READ = Settings(
     },
     local=LocalSettings(context_tokens=4096, max_concurrency=3, threads=2, folders=("models",)),
     prices={
-        "mine/m": PriceSettings(input_per_mtok=1.0, output_per_mtok=2.5, cached_input_per_mtok=0.0)
+        "mine/m": PriceSettings(
+            input_per_mtok=1.0,
+            output_per_mtok=2.5,
+            cached_input_per_mtok=0.0,
+            cache_write_per_mtok=3.0,
+        )
     },
     mcp={
         "docs": McpSettings(

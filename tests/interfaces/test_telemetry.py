@@ -11,7 +11,7 @@ from attrs import evolve
 
 from command_line import Cli, Write
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.interfaces.settings import Settings, TelemetrySettings
 from minions.interfaces.wiring.telemetry import Telemetry, make_telemetry
 from otlp_collector import collecting
@@ -150,7 +150,33 @@ def test_what_the_settings_ask_for_is_there_or_refused_by_name(
     assert "there is none" in line
 
 
-def test_another_protocol_than_http_is_refused_by_name() -> None:
-    environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    with pytest.raises(EnvironmentRefusedError, match="http/protobuf"):
-        made(TelemetrySettings(traces=True), environ)
+@pytest.mark.parametrize(
+    ("settings", "environ", "told"),
+    [
+        ({}, {"PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'; traces are sent"),
+        ({}, {"TRACES_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is 'grpc'"),
+        ({"endpoint": "nowhere"}, {}, r"`endpoint` of \[telemetry\] is 'nowhere', which is not"),
+        ({}, {"ENDPOINT": "h:1"}, "OTEL_EXPORTER_OTLP_ENDPOINT is 'h:1', which is not"),
+        ({}, {"TRACES_ENDPOINT": "h"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is 'h', which is not"),
+    ],
+)
+def test_spans_that_cannot_be_sent_as_asked_are_refused_by_name(
+    settings: dict[str, str], environ: dict[str, str], told: str
+) -> None:
+    asked = TelemetrySettings(traces=True, metrics=False, endpoint=settings.get("endpoint"))
+    with pytest.raises(MinionsError, match=told):
+        made(asked, {f"OTEL_EXPORTER_OTLP_{name}": value for name, value in environ.items()})
+
+
+@pytest.mark.parametrize("exporter", ["console", "OTLP", "otlp,console"])
+def test_an_exporter_that_is_not_there_is_told_in_one_line(exporter: str) -> None:
+    told: list[str] = []
+    environ = {"OTEL_TRACES_EXPORTER": exporter, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:1"}
+    assert make_telemetry(Settings(), environ, told.append) == Telemetry()
+    (line,) = told
+    assert f"OTEL_TRACES_EXPORTER is '{exporter}'; traces are sent to a collector only" in line
+
+
+def test_a_signals_own_address_counts_as_it_is() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://h:1/x/?a=b"}
+    assert made(TelemetrySettings(traces=True, metrics=False), environ).tracer is not None

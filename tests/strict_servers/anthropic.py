@@ -47,6 +47,7 @@ _UNBOUND = {"minimum", "maximum", "minLength", "maxLength", "maxItems", "pattern
 
 class StrictAnthropic(StrictServer):
     name: ClassVar[str] = "messages"
+    cache_write_tokens: ClassVar[int] = 2
 
     def model(self, base_url: str, model: str | None = None) -> AnthropicModel:
         return AnthropicModel(model or "claude-sonnet-4-5", base_url=base_url, api_key=KEY)

@@ -56,6 +56,8 @@ class StrictServer(ABC):
     """A wire form as its real server checks and answers it."""
 
     name: ClassVar[str]
+    cache_write_tokens: ClassVar[int] = 0
+    """What each answer says of the tokens that were stored in the provider's cache."""
 
     @abstractmethod
     def model(self, base_url: str, model: str | None = None) -> HttpModel:

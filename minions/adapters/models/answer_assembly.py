@@ -76,6 +76,8 @@ _LONGEST_ID: Final = 4_096
 one is replaced like one that is missing."""
 _MOST_LOOKS: Final = 100
 """How often it is looked whether a call's arguments are whole: each look reads all of them."""
+_MOST_READ: Final = 8_388_608
+"""Characters that these looks read in total."""
 
 
 @define
@@ -87,6 +89,7 @@ class _Slot:
     name: str = ""
     _parts: list[str] = field(factory=list)
     _looks: int = 0
+    _read: int = 0
 
     @property
     def arguments(self) -> str:
@@ -100,10 +103,12 @@ class _Slot:
         if not self._parts or not self._parts[-1].rstrip().endswith("}"):
             return False
         self._looks += 1
-        if self._looks > _MOST_LOOKS:
+        if self._looks > _MOST_LOOKS or self._read > _MOST_READ:
             return False
+        text = self.arguments
+        self._read += len(text)
         try:
-            json.loads(self.arguments)
+            json.loads(text)
         except (ValueError, RecursionError):
             return False
         return True

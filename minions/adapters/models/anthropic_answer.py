@@ -152,6 +152,7 @@ class AnthropicForm(BlockForm):
             input_tokens=self._counts["input_tokens"] + read + written,
             output_tokens=self._counts["output_tokens"],
             cached_tokens=read,
+            cache_write_tokens=written,
         )
 
     def _take_reason(self, document: Mapping[str, object]) -> None:

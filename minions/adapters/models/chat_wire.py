@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import RequestWriter
-from minions.adapters.models.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
+from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
 from minions.adapters.models.wire_form import WireForm
 from minions.contracts.calls import Prompt
 from minions.contracts.model_endpoints import ModelApi

@@ -16,10 +16,10 @@ from urllib.parse import quote
 from attrs import evolve
 
 from minions.adapters.models.answer_blocks import AnswerBlocks
+from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.block_answers import BlockAnswer, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_request import encode_body
-from minions.adapters.models.chat_response import AnswerReader
 from minions.adapters.models.gemini_answer import GeminiForm
 from minions.adapters.models.kept_parts import KeptPart, data_of, kept_parts
 from minions.adapters.models.prompt_parts import (

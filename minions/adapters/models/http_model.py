@@ -20,8 +20,9 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.attached_images import refused_attachments
 from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.chat_response import AnswerReader
 from minions.adapters.models.endpoints import check_key, is_loopback_url, origin_of
 from minions.adapters.models.http_pool import (
     BrokenBodyError,
@@ -41,7 +42,6 @@ from minions.adapters.models.server_route import (
     with_headers,
 )
 from minions.adapters.models.wire_form import WireForm
-from minions.contracts.attachments import attachments_of
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
     ChatModel,
@@ -229,8 +229,8 @@ class HttpModel(ChatModel):
         """One POST. Follows no redirects; cancelling closes the connection. Waiting for one of
         `max_requests` is no time of the model's.
         """
-        if (unsendable := self._unsendable(prompt)) is not None:
-            return Failure(unsendable)
+        if (refused := refused_attachments(prompt, self._capabilities, self._peer)) is not None:
+            return Failure(refused)
         try:
             content = self._wire.write(prompt, stream=on_delta is not None)
         except (TypeError, ValueError, RecursionError) as error:
@@ -244,23 +244,6 @@ class HttpModel(ChatModel):
                 return await self._within_time(pool, content, prompt, on_delta)
         except NoAnswerError as error:
             return Failure(self._peer.unreachable(str(error)))
-
-    def _unsendable(self, prompt: Prompt) -> ModelFailure | None:
-        """The failure of a prompt with images that the model does not take; None: it may go."""
-        attached = attachments_of(prompt.messages)
-        if not attached or (
-            self._capabilities.takes_images and all(each.data for each in attached)
-        ):
-            return None
-        if self._capabilities.takes_images:
-            what = f"An image for '{self._peer.name}' was not loaded, so nothing was sent."
-            return ModelFailure(code="bad-request", message=what)
-        return ModelFailure(
-            code="images-not-taken",
-            message=f"'{self._peer.name}' takes no images, and the prompt has {len(attached)}; "
-            "nothing was sent. Use a model that takes them.",
-            suggestions=(f"remove `images = false` from [providers.{self._peer.provider}]",),
-        )
 
     async def aclose(self) -> None:
         """Closes the connections; a later call opens new ones."""

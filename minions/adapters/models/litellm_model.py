@@ -22,9 +22,11 @@ from msgspec.json import Encoder
 from returns.result import Failure, Result
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.attached_images import refused_attachments
 from minions.adapters.models.chat_failures import ChatPeer, retry_after_s, status_failure
 from minions.adapters.models.chat_request import request_body
-from minions.adapters.models.chat_response import AnswerReader, PlainAnswer, StreamedAnswer
+from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
 from minions.adapters.models.http_model import MAX_REQUESTS, utc_now
 from minions.adapters.models.sent_secrets import MaskedDeltas, SentSecrets
 from minions.contracts.calls import (
@@ -186,6 +188,8 @@ class LiteLLMModel(ChatModel):
     ) -> Result[ModelCallResponse, ModelFailure]:
         """One request; what LiteLLM raises is the failure."""
         options = prompt.options
+        if (refused := refused_attachments(prompt, self._capabilities, self._peer)) is not None:
+            return Failure(refused)
         try:
             request = self._request(prompt, stream=on_delta is not None)
         except (TypeError, ValueError, RecursionError) as error:

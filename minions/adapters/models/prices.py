@@ -31,17 +31,29 @@ class OwnPrice:
     output_per_mtok: float
     cached_input_per_mtok: float | None = None
     """Price of input from the provider's cache; None: as other input."""
+    cache_write_per_mtok: float | None = None
+    """Price of input that the provider stores in its cache; None: as other input."""
 
     def cost_usd(self, usage: TokenUsage) -> float:
         """The price of these tokens in US dollars."""
-        cached = min(usage.cached_tokens, usage.input_tokens)
-        of_cached = self.cached_input_per_mtok
-        of_cached = self.input_per_mtok if of_cached is None else of_cached
+        plain, cached, written = _input_parts(usage)
+        of_cached, of_written = self.cached_input_per_mtok, self.cache_write_per_mtok
         return (
-            (usage.input_tokens - cached) * self.input_per_mtok
-            + cached * of_cached
+            plain * self.input_per_mtok
+            + cached * (self.input_per_mtok if of_cached is None else of_cached)
+            + written * (self.input_per_mtok if of_written is None else of_written)
             + usage.output_tokens * self.output_per_mtok
         ) / _MTOK
+
+
+def _input_parts(usage: TokenUsage) -> tuple[int, int, int]:
+    """Input that is neither from the provider's cache nor stored in it; that from it; that stored.
+
+    Whatever a server counts, they add up to the input.
+    """
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+    return usage.input_tokens - cached - written, cached, written
 
 
 _MTOK: Final = 1_000_000
@@ -151,11 +163,13 @@ def _listed_cost(price: ModelPrice, usage: TokenUsage) -> float | None:
     asked = usage.input_tokens
     if price.input_mtok is None or (price.output_mtok is None and usage.output_tokens):
         return None
-    cached = min(usage.cached_tokens, asked)
+    plain, cached, written = _input_parts(usage)
     of_cached = price.input_mtok if price.cache_read_mtok is None else price.cache_read_mtok
+    of_written = price.input_mtok if price.cache_write_mtok is None else price.cache_write_mtok
     return float(
-        calc_unit_price(price.input_mtok, asked - cached, asked, _MTOK)
+        calc_unit_price(price.input_mtok, plain, asked, _MTOK)
         + calc_unit_price(of_cached, cached, asked, _MTOK)
+        + calc_unit_price(of_written, written, asked, _MTOK)
         + calc_unit_price(price.output_mtok, usage.output_tokens, asked, _MTOK)
         + calc_unit_price(price.requests_kcount, 1, asked, 1000)
     )

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from minions.adapters.models.answer_blocks import AnswerBlocks
+from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.block_answers import BlockAnswer, StreamedBlocks
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.chat_request import encode_body
-from minions.adapters.models.chat_response import AnswerReader
 from minions.adapters.models.kept_parts import data_of, kept_parts
 from minions.adapters.models.prompt_parts import (
     FunctionTools,

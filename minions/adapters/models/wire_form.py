@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from attrs import evolve
 
+from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
-from minions.adapters.models.chat_response import AnswerReader
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.model_endpoints import ModelApi
 

@@ -20,14 +20,14 @@ from minions.contracts.errors import (
     UsageError,
 )
 from minions.contracts.executions import AgentResult, RunState
-from minions.contracts.facts import RunFinished, given
+from minions.contracts.facts import given
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.run_rows import RunFilter, RunRow
 from minions.engine.batches.budget import BatchBudget, Share
 from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.batches.result import NOT_STARTED, BatchResult
-from minions.engine.history.recorded import recorded_error, recorded_usage
+from minions.engine.history.recorded import recorded_end, recorded_error, recorded_usage
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recipe_changes import is_same_json
@@ -232,11 +232,8 @@ class Batch:
         if row.problem is not None:
             error = FailureInfo(code="corrupt-entry", message=row.problem)
         elif row.ended_at is not None:
-            entries = await self._journal.entries(
-                row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
-            )
-            end = entries[0].fact if entries else None
-            if isinstance(end, RunFinished):
+            end = await recorded_end(self._journal, row)
+            if end is not None:
                 output = given(end.output)
                 found = given(end.error)
                 error = recorded_error(found) if isinstance(found, Mapping) else None

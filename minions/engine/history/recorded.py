@@ -24,6 +24,7 @@ from minions.contracts.facts import (
     ModelCallFact,
     ModelCallFinished,
     ModelCallLoss,
+    RunFinished,
     StepFailed,
     StepFinished,
     StepOutcome,
@@ -33,9 +34,10 @@ from minions.contracts.facts import (
     given,
 )
 from minions.contracts.failure_categories import FailureCategory
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest
+from minions.contracts.run_rows import RunRow
 from minions.contracts.sessions import StepMetrics
 from minions.contracts.verdicts import Completion, Verdict
 from minions.engine.history.entry_checks import fact_in
@@ -52,6 +54,7 @@ __all__ = [
     "earlier_usage",
     "error_document",
     "recorded_calls",
+    "recorded_end",
     "recorded_error",
     "recorded_execution",
     "recorded_model_call",
@@ -134,6 +137,19 @@ def error_document(error: Mapping[str, JsonValue] | None) -> Mapping[str, JsonVa
     if error is None:
         return None
     return {**error, "category": recorded_error(error).category.value}
+
+
+async def recorded_end(journal: Journal, row: RunRow) -> RunFinished | None:
+    """How the run last ended; None: no end is recorded.
+
+    Raises:
+        JournalError: It could not be read.
+    """
+    entries = await journal.entries(
+        row.session_id, run_id=row.run_id, kinds={"run"}, limit=1, newest_first=True
+    )
+    end = entries[0].fact if entries else None
+    return end if isinstance(end, RunFinished) else None
 
 
 def recorded_usage(usage: Mapping[str, JsonValue] | None) -> TokenUsage:

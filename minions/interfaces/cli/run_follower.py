@@ -39,7 +39,7 @@ from minions.interfaces.operator_limits import bounded
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.cassettes import Cassettes
 
-__all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs"]
+__all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs", "with_misses"]
 
 
 def refuse_two_outputs(settings: Settings) -> None:
@@ -124,11 +124,16 @@ async def follow(
     if signals.caught is not None and result.status is RunStatus.CANCELLED:
         return 128 + signals.caught
     code = EXIT_CODES[result.status]
-    return code if cassettes is None else _with_misses(code, cassettes)
+    return with_misses(code, cassettes)
 
 
-def _with_misses(code: int, cassettes: Cassettes) -> int:
-    """The exit code, and a word on what the cassette lacked, or had and was not asked for."""
+def with_misses(code: int, cassettes: Cassettes | None) -> int:
+    """The exit code: 1 instead of 0 where the cassette lacked an answer, whatever became of that.
+
+    It tells what the cassette lacked, or had and was not asked for.
+    """
+    if cassettes is None:
+        return code
     if code == 0 and cassettes.misses:
         count = len(cassettes.misses)
         tell(f"error[cassette-miss]: requests that were not answered: {count}. The first:")

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError
-from minions.contracts.tool_servers import PinnedServer, ToolServer
+from minions.contracts.tool_servers import Grant, PinnedServer, ServerLogin, ToolServer
 from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.settings import McpSettings, Settings
+from minions.interfaces.user_folders import user_data_folder
 from minions.recipe.project_folders import project_file
 
 if TYPE_CHECKING:
+    from minions.adapters.tools.mcp.login import Visitor
+    from minions.adapters.tools.mcp.login_store import LoginStore
     from minions.adapters.tools.mcp.server import ServerParts
     from minions.adapters.tools.mcp.toolsets import McpToolsets
 
@@ -28,6 +31,7 @@ __all__ = [
     "OwnServer",
     "configured_servers",
     "lock_path",
+    "login_store",
     "make_mcp_toolsets",
     "read_lock",
     "server_parts",
@@ -37,6 +41,8 @@ __all__ = [
 LOCK_NAME: Final = "mcp.lock.json"
 _MOST_BYTES: Final = 16 * 1_048_576
 _VERSION: Final = 1
+_LOGINS: Final = "mcp-logins"
+"""Folder in the user's data, with the tokens of each server."""
 
 
 @frozen(kw_only=True)
@@ -132,11 +138,14 @@ def configured_servers(
 
 
 def _server(name: str, said: McpSettings, folder: Path) -> ToolServer:
-    url = said.url
+    url, login = said.url, None
     if url is not None:
-        from minions.adapters.tools.mcp.http import check_url
+        from minions.adapters.tools.mcp.http import check_url, is_private
 
-        url = check_url(url, f"`url` of [mcp.{name}]", has_headers=bool(said.headers))
+        is_asked = said.client_id is not None or said.oauth is not Grant.BROWSER
+        has_secrets = bool(said.headers) or is_asked
+        url = check_url(url, f"`url` of [mcp.{name}]", has_headers=has_secrets)
+        login = _login(said) if is_private(url) else None
     return ToolServer(
         name=name,
         command=said.command,
@@ -144,6 +153,7 @@ def _server(name: str, said: McpSettings, folder: Path) -> ToolServer:
         variables=said.env,
         url=url,
         headers=said.headers,
+        login=login,
         protocol=said.protocol,
         only=said.tools,
         start_timeout_s=said.start_timeout_s,
@@ -151,17 +161,40 @@ def _server(name: str, said: McpSettings, folder: Path) -> ToolServer:
     )
 
 
-def server_parts() -> ServerParts:
-    """What servers need of this process."""
+def _login(said: McpSettings) -> ServerLogin:
+    return ServerLogin(
+        grant=said.oauth,
+        client_id=said.client_id,
+        client_secret=said.client_secret,
+        issuer=said.issuer,
+        scope=said.scope,
+    )
+
+
+def server_parts(visitor: Visitor | None = None) -> ServerParts:
+    """What servers need of this process.
+
+    Args:
+        visitor: A person with a browser, who can log in; None: nobody is there.
+    """
     from importlib.metadata import PackageNotFoundError, version
 
+    from minions.adapters.tools.mcp.connection import Logins
     from minions.adapters.tools.mcp.server import ServerParts
 
     try:
         own = version("minions-engine")
     except PackageNotFoundError:  # it runs from its source
         own = "0"
-    return ServerParts(reveal=_revealed, client_version=own)
+    logins = Logins(folder=user_data_folder() / _LOGINS, visitor=visitor)
+    return ServerParts(reveal=_revealed, client_version=own, logins=logins)
+
+
+def login_store(server: ToolServer, login: ServerLogin) -> LoginStore:
+    """Where the tokens for a server are kept."""
+    from minions.adapters.tools.mcp.login_store import LoginStore
+
+    return LoginStore.of(user_data_folder() / _LOGINS, f"{server.url}", login.client_id)
 
 
 def _revealed(values: Mapping[str, str]) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ def make_prices(settings: Settings) -> PriceBook:
             input_per_mtok=price.input_per_mtok,
             output_per_mtok=price.output_per_mtok,
             cached_input_per_mtok=price.cached_input_per_mtok,
+            cache_write_per_mtok=price.cache_write_per_mtok,
         )
         for name, price in settings.prices.items()
     }

@@ -8,13 +8,15 @@ from typing import Final
 from attrs import frozen
 
 from minions.adapters.telemetry.otlp_target import OtlpTarget
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.contracts.base_url import check_base_url
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.metrics import Metrics
 from minions.contracts.tracing import Tracer
 from minions.interfaces.settings import Settings, TelemetrySettings
 
 __all__ = ["Telemetry", "make_telemetry"]
 
+_VARIABLE: Final = "OTEL_EXPORTER_OTLP_"
 _USUAL_PLACE: Final = "http://localhost:4318"
 """Where a collector on this machine takes OTLP over HTTP."""
 _CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -43,16 +45,18 @@ def make_telemetry(
         warn: Called with one line where only the environment asks for them, and they cannot be had.
     Raises:
         EnvironmentRefusedError: The settings ask for them, and the extra `otel` is not installed,
-            or the environment asks for another protocol.
+            or the environment asks for another protocol or exporter.
+        UsageError: `bad-base-url`; the collector's address is none.
     """
     asked = settings.telemetry
-    target = _target(asked, environ)
-    if target is None:
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return Telemetry()
     try:
-        _check_protocol(environ)
+        target = _target(asked, environ)
+        if target is None:
+            return Telemetry()
         return _opened(target, environ, has_content=_has_content(asked, environ), warn=warn)
-    except EnvironmentRefusedError as refused:
+    except (EnvironmentRefusedError, UsageError) as refused:
         if asked.traces or asked.metrics:
             raise
         warn(f"OTEL_* variables ask for telemetry, and there is none: {refused.message}")
@@ -88,8 +92,6 @@ def _opened(
 
 
 def _target(asked: TelemetrySettings, environ: Mapping[str, str]) -> OtlpTarget | None:
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return None
     traces = _url(asked.traces, asked, environ, "traces")
     metrics = _url(asked.metrics, asked, environ, "metrics")
     if traces is None and metrics is None:
@@ -101,27 +103,49 @@ def _url(
     is_wanted: bool | None, asked: TelemetrySettings, environ: Mapping[str, str], signal: str
 ) -> str | None:
     """Where that signal goes; None: nobody asks for it."""
-    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "")
-    base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-    exporter = environ.get(f"OTEL_{signal.upper()}_EXPORTER", "")
+    own_name = f"{_VARIABLE}{signal.upper()}_ENDPOINT"
+    own, base = environ.get(own_name, ""), environ.get(f"{_VARIABLE}ENDPOINT", "")
     if is_wanted is None:
-        is_wanted = exporter != "none" and bool(own or base or exporter == "otlp")
+        is_wanted = _is_exported(environ, signal, has_endpoint=bool(own or base))
     if not is_wanted:
         return None
+    _check_protocol(environ, signal)
     if asked.endpoint is None and own:
-        return own
-    return f"{(asked.endpoint or base or _USUAL_PLACE).rstrip('/')}/v1/{signal}"
+        check_base_url(own.partition("?")[0], own_name)
+        return own.strip()
+    if asked.endpoint is not None:
+        url = check_base_url(asked.endpoint, "`endpoint` of [telemetry]")
+    else:
+        url = check_base_url(base or _USUAL_PLACE, f"{_VARIABLE}ENDPOINT")
+    return f"{url}/v1/{signal}"
+
+
+def _is_exported(environ: Mapping[str, str], signal: str, *, has_endpoint: bool) -> bool:
+    """Whether OpenTelemetry's variables ask for that signal."""
+    name = f"OTEL_{signal.upper()}_EXPORTER"
+    exporter = environ.get(name, "")
+    if exporter in ("", "otlp"):
+        return has_endpoint or exporter == "otlp"
+    if exporter != "none":
+        raise EnvironmentRefusedError(
+            f"{name} is '{exporter:.40}'; {signal} are sent to a collector only: "
+            f"{name}=otlp, or none.",
+            code="bad-telemetry",
+        )
+    return False
 
 
 def _has_content(asked: TelemetrySettings, environ: Mapping[str, str]) -> bool:
     return asked.content or environ.get(_CONTENT, "").lower() in _OF_SPANS
 
 
-def _check_protocol(environ: Mapping[str, str]) -> None:
-    protocol = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+def _check_protocol(environ: Mapping[str, str], signal: str) -> None:
+    own, of_all = f"{_VARIABLE}{signal.upper()}_PROTOCOL", f"{_VARIABLE}PROTOCOL"
+    name = own if environ.get(own) else of_all
+    protocol = environ.get(name, "")
     if protocol not in _HTTP:
         raise EnvironmentRefusedError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL is '{protocol:.40}'; spans are sent as http/protobuf. "
-            "Collectors take that on port 4318: OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf.",
+            f"{name} is '{protocol:.40}'; {signal} are sent as http/protobuf. "
+            f"Collectors take that on port 4318: {name}=http/protobuf.",
             code="bad-telemetry",
         )

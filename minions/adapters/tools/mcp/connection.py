@@ -12,25 +12,30 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from attrs import define, field
+from attrs import define, evolve, field, frozen
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.tools.mcp.bounds import Inflow
 from minions.adapters.tools.mcp.elicitation import CallsInFlight
 from minions.adapters.tools.mcp.ending import Ending
-from minions.adapters.tools.mcp.failures import ENDED, FAILED, failed
+from minions.adapters.tools.mcp.failures import ENDED, FAILED, LOGIN, failed
 from minions.adapters.tools.mcp.http import http_streams
+from minions.adapters.tools.mcp.login_store import LoginStore
 from minions.adapters.tools.mcp.stdio import ServerProcess, process_streams
 from minions.contracts.errors import ToolServerError, words_of
-from minions.contracts.tool_servers import Protocol, ToolServer
+from minions.contracts.tool_servers import Grant, Protocol, ToolServer
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp import Client
     from mcp.client._transport import TransportStreams
 
-__all__ = ["Connection", "Reveal"]
+    from minions.adapters.tools.mcp.login import Visitor
+
+__all__ = ["Connection", "Logins", "Reveal"]
 
 Reveal: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Puts the values of secrets in place of the references to them.
@@ -43,6 +48,20 @@ _CLOSE_S: Final = 15.0
 """Seconds for an orderly end; then the owner task is cancelled, which kills the process."""
 
 
+@frozen(kw_only=True)
+class Logins:
+    """How servers are logged in to."""
+
+    folder: Path
+    """Where tokens are kept."""
+    visitor: Visitor | None = None
+    """A person with a browser; None: nobody is there."""
+
+    def store(self, url: str, client_id: str | None) -> LoginStore:
+        """Where the tokens for a server are kept."""
+        return LoginStore.of(self.folder, url, client_id)
+
+
 @define(eq=False, kw_only=True)
 class Connection:
     """A connection from its opening to its end; it is opened once."""
@@ -50,6 +69,7 @@ class Connection:
     server: ToolServer
     reveal: Reveal = field(repr=False)
     client_version: str
+    logins: Logins | None = None
     clock: Callable[[], float] = time.monotonic
     calls: CallsInFlight = field(factory=CallsInFlight, init=False)
     ending: Ending = field(factory=Ending, init=False)
@@ -96,9 +116,11 @@ class Connection:
     def failure(self) -> ToolServerError:
         """What ended it, as an error; a later call may succeed if it was open before."""
         what = self.ending.what or "ended its connection"
+        code = self.ending.code or ENDED
         if self.ending.status is not None:
             what = f"{what} (HTTP {self.ending.status})"
-        code = self.ending.code or ENDED
+        if self.server.login is not None and (code == LOGIN or self.ending.status == 401):
+            code, what = LOGIN, f"{what}{_LOG_IN[self.server.login.grant](self.server.name)}"
         return failed(self.server.name, what, code=code, transient=code == ENDED)
 
     async def settled(self) -> None:
@@ -174,8 +196,23 @@ class Connection:
                 yield streams
             return
         headers = self.reveal(server.headers)
-        async with http_streams(f"{server.url}", headers, self.ending, inflow) as streams:
+        auth = self._auth()
+        async with http_streams(f"{server.url}", headers, self.ending, inflow, auth) as streams:
             yield streams
+
+    def _auth(self) -> httpx2.Auth | None:
+        server, login = self.server, self.server.login
+        if login is None or self.logins is None:
+            return None
+        url, secret = f"{server.url}", login.client_secret
+        store = self.logins.store(url, login.client_id)
+        if login.grant is Grant.BROWSER and self.logins.visitor is None and not store.path.exists():
+            return None  # without loading what most connections never need
+        from minions.adapters.tools.mcp.login import login_of
+
+        if secret is not None:
+            login = evolve(login, client_secret=self.reveal({"s": secret})["s"])
+        return login_of(url, login, store, self.ending, self.logins.visitor)
 
     async def _heard(self, message: object) -> None:
         from mcp_types import ToolListChangedNotification
@@ -195,6 +232,10 @@ class Connection:
             self.ending.note(FAILED, f"cannot be used: {_shortened(words_of(leading))}")
 
 
+_LOG_IN: Final[Mapping[Grant, Callable[[str], str]]] = {
+    Grant.BROWSER: "; log in: `minions mcp login {}`".format,
+    Grant.CLIENT_CREDENTIALS: "; look at client_id, client_secret and issuer of [mcp.{}]".format,
+}
 _MODES: Final = {
     Protocol.AUTO: "auto",
     Protocol.STATELESS: Protocol.STATELESS.value,

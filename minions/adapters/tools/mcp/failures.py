@@ -12,6 +12,7 @@ __all__ = [
     "ENDED",
     "FAILED",
     "FLOODED",
+    "LOGIN",
     "NOT_LOCKED",
     "NO_EXTRA",
     "REFUSED",
@@ -32,6 +33,8 @@ BAD_RESULT: Final = "mcp-bad-result"
 """Code of a call whose result is none, or does not fit what the tool declares."""
 REFUSED: Final = "mcp-refused"
 """Code of a call that the server refused: a wrong key, no right, an unknown method."""
+LOGIN: Final = "mcp-login-needed"
+"""Code of a call whose server asks for a login that nobody did, or that is over."""
 NO_EXTRA: Final = "missing-extra"
 
 

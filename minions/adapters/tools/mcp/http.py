@@ -14,11 +14,12 @@ from minions.adapters.tools.mcp.failures import FLOODED
 from minions.contracts.errors import UsageError
 
 if TYPE_CHECKING:
+    import httpx2
     from anyio.streams.memory import MemoryObjectSendStream
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
-__all__ = ["check_url", "http_streams"]
+__all__ = ["check_url", "http_streams", "is_private"]
 
 _CONNECT_S: Final = 10.0
 _READ_S: Final = 600.0
@@ -38,8 +39,7 @@ def check_url(url: str, source: str, *, has_headers: bool) -> str:
     from minions.contracts.base_url import check_base_url
 
     checked = check_base_url(url, source)
-    parts = urlsplit(checked)
-    if has_headers and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+    if has_headers and not is_private(checked):
         raise UsageError(
             f"{source[0].upper()}{source[1:]} is {checked!r}: headers are not sent over plain HTTP "
             "to another machine, since they may hold a key. Write https://.",
@@ -48,11 +48,25 @@ def check_url(url: str, source: str, *, has_headers: bool) -> str:
     return checked
 
 
+def is_private(url: str) -> bool:
+    """Whether nobody on the way reads what is sent there: it is HTTPS, or this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in _LOOPBACK
+
+
 @contextlib.asynccontextmanager
 async def http_streams(
-    url: str, headers: Mapping[str, str], ending: Ending, inflow: Inflow
+    url: str,
+    headers: Mapping[str, str],
+    ending: Ending,
+    inflow: Inflow,
+    auth: httpx2.Auth | None = None,
 ) -> AsyncIterator[TransportStreams]:
-    """The streams of messages with a server. Only redirects within its own origin are followed."""
+    """The streams of messages with a server. Only redirects within its own origin are followed.
+
+    Args:
+        auth: Adds tokens to requests; None: nothing does.
+    """
     import anyio
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -64,6 +78,7 @@ async def http_streams(
     async with (
         httpx2.AsyncClient(
             headers=dict(headers),
+            auth=auth,
             timeout=timeout,
             transport=BoundedTransport(ending, inflow),
             trust_env=False,

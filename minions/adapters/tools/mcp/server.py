@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import define, field, frozen
 
-from minions.adapters.tools.mcp.connection import Connection, Reveal
+from minions.adapters.tools.mcp.connection import Connection, Logins, Reveal
 from minions.adapters.tools.mcp.failures import (
     BAD_RESULT,
     CHANGED,
@@ -51,6 +51,8 @@ class ServerParts:
 
     reveal: Reveal
     client_version: str
+    logins: Logins | None = None
+    """How servers are logged in to; None: to none."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -164,6 +166,7 @@ class McpServer:
             server=self.server,
             reveal=self._parts.reveal,
             client_version=self._parts.client_version,
+            logins=self._parts.logins,
             clock=self._parts.clock,
         )
 

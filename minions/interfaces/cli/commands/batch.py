@@ -47,7 +47,7 @@ from minions.interfaces.cli.queue_options import (
 )
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
 from minions.interfaces.cli.result_file import ResultFile
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
 from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
@@ -278,7 +278,9 @@ async def _followed(
             progress.close()
     report = _Report(tally=progress.tally, stopped_by=batch.stopped_by, seconds=progress.seconds)
     _tell_end(report, context, options, out)
-    return 128 + signals.caught if signals.caught is not None else report.exit_code
+    if signals.caught is not None:
+        return 128 + signals.caught
+    return with_misses(report.exit_code, runtime.cassettes)
 
 
 def _refuse_to_follow(context: CommandContext, max_cost_usd: float | None) -> None:

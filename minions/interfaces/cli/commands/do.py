@@ -14,6 +14,7 @@ from minions.interfaces.cli.console.run_reports import RunReports
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    cassette_options,
     command_context,
     common_options,
     user_option,
@@ -57,6 +58,7 @@ __all__ = ["command"]
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
 @user_option
 @cache_option
+@cassette_options
 @common_options
 def command(
     task: str,
@@ -115,4 +117,6 @@ async def _run(
                     user=user,
                 )
             )
-            return await follow(run, context, out, signals, reports=reports)
+            return await follow(
+                run, context, out, signals, reports=reports, cassettes=runtime.cassettes
+            )

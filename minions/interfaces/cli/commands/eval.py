@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -15,25 +16,25 @@ from attrs import frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.flow import Priority
-from minions.contracts.run_rows import RunFilter
 from minions.evaluation.cases import CaseRow, cases_of
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.suite_file import SCORERS, read_suite, scorer_named
 from minions.evaluation.suites import AnyScorer, Suite
-from minions.interfaces.application_evaluations import file_rows
 from minions.interfaces.cli.console.batch_progress import batch_progress
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.evaluation_table import case_lines, report_lines
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
+    cassette_options,
     command_context,
     common_options,
 )
 from minions.interfaces.cli.params import common_inputs
-from minions.interfaces.cli.recipe_argument import named_recipe
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
+from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
 from minions.interfaces.deciders import POLICIES, decider_for
+from minions.interfaces.evaluation_cases import file_rows, recorded_rows
 from minions.interfaces.evaluation_runs import (
     EvaluatedRecipe,
     Evaluation,
@@ -50,12 +51,13 @@ __all__ = ["command"]
 
 _SUITE: Final = (".eval.yaml", ".eval.yml")
 _MOST_MISSED: Final = 10
+_MANY_UNREADABLE: Final = "runs cannot be read and are no cases"
 """Cases that did not pass, named for each variant on a terminal."""
 
 
 @click.command("eval")
 @click.argument("recipe", metavar="RECIPE|NAME.eval.yaml")
-@click.argument("data", required=False, metavar="[CASES.jsonl|CASES.csv]")
+@click.argument("data", required=False, metavar="[CASES.jsonl|CASES.csv|-]")
 @click.option(
     "-m", "--model", "models", multiple=True, metavar="MODEL", help="Compared; repeatable."
 )
@@ -112,6 +114,7 @@ _MOST_MISSED: Final = 10
     help="Who approves calls that need approval; default: the case waits.",
 )
 @cache_option
+@cassette_options
 @common_options
 def command(recipe: str, data: str | None, **flags: object) -> int:
     """Ask RECIPE the cases of a file with known answers, and say how many it passes.
@@ -124,7 +127,7 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
     context = command_context(flags)
     _check_files(options)
     with contextlib.redirect_stdout(sys.stderr):
-        report, caught = asyncio.run(_run(context, options))
+        report, code = asyncio.run(_run(context, options))
     _write(options, report)
     if context.settings.json:
         say(json_text(report.to_json()))
@@ -132,9 +135,7 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
         _print(report)
     if options.page is not None:
         tell(f"page: {options.page}")
-    if caught is not None:
-        return 128 + caught
-    return 0 if report.is_passed else 1
+    return code
 
 
 @frozen(kw_only=True)
@@ -214,9 +215,8 @@ def _check_files(options: _EvalOptions) -> None:
 # --- the evaluation ------------------------------------------------------------------------------
 
 
-async def _run(
-    context: CommandContext, options: _EvalOptions
-) -> tuple[EvaluationReport, int | None]:
+async def _run(context: CommandContext, options: _EvalOptions) -> tuple[EvaluationReport, int]:
+    """The report, and the exit code."""
     with Signals() as signals:
         async with context.runtime() as opened:
             decider = decider_for(context.settings.approve or "wait", tell)
@@ -231,7 +231,9 @@ async def _run(
                 report = await evaluation.report()
             finally:
                 progress.close()
-            return report, signals.caught
+            if signals.caught is not None:
+                return report, 128 + signals.caught
+            return report, with_misses(0 if report.is_passed else 1, runtime.cassettes)
 
 
 def _recipes(
@@ -264,7 +266,7 @@ async def _plan(
     recipes: Sequence[EvaluatedRecipe],
 ) -> EvaluationPlan:
     suite, first = options.suite, recipes[0]
-    rows, source = await _rows(options, runtime, first)
+    rows, source = await _rows(context, options, runtime, first)
     cases = tuple(cases_of(rows, first.recipe.inputs))
     if not cases and options.recorded is not None:
         raise UsageError(
@@ -292,16 +294,23 @@ async def _plan(
         else (suite.at_least if suite is not None else None),
         retry_failed=options.retry_failed,
         note=note_of(context, None),
+        asked_as=" ".join(
+            word
+            for word in (suite.file if suite is not None else first.name, options.data)
+            if word is not None
+        ),
     )
 
 
 async def _rows(
-    options: _EvalOptions, runtime: Runtime, first: EvaluatedRecipe
+    context: CommandContext, options: _EvalOptions, runtime: Runtime, first: EvaluatedRecipe
 ) -> tuple[list[CaseRow], str]:
     """The rows of the cases, and what they are called."""
     suite = options.suite
     if options.recorded is not None:
         return await _recorded_rows(runtime, first, options.recorded), "recorded runs"
+    if options.data == STANDARD_INPUT:
+        return _standard_input(context), "stdin"
     if options.data is not None:
         return file_rows(Path(options.data), options.data), options.data
     if suite is not None and suite.data is not None:
@@ -317,24 +326,19 @@ async def _rows(
 
 
 async def _recorded_rows(runtime: Runtime, first: EvaluatedRecipe, most: int) -> list[CaseRow]:
-    """Completed runs of the recipe, newest first; not those of evaluations."""
-    from minions.engine.run.recorded_run import load_recorded_run
-    from minions.interfaces.recorded_cases import recorded_output
+    found = await recorded_rows(runtime.services.journal, first.recipe, most)
+    if found.unreadable:
+        count, named = len(found.unreadable), ", ".join(found.unreadable[:3])
+        words = "run cannot be read and is no case" if count == 1 else _MANY_UNREADABLE
+        tell(f"warning: {count} {words}: {named}")
+    return found.rows
 
-    journal = runtime.services.journal
-    wanted = RunFilter(recipe=first.recipe.id, statuses=("completed",))
-    rows: list[CaseRow] = []
-    after = None
-    while len(rows) < most and (page := await journal.runs(wanted, limit=100, after=after)):
-        for row in page:
-            recorded = await load_recorded_run(journal, row.run_id)
-            if len(rows) < most and "eval" not in recorded.note:
-                output = await recorded_output(journal, row)
-                known = {k: v for k, v in recorded.inputs.items() if k in first.recipe.inputs}
-                values = {"name": row.run_id, "inputs": known, "expected": output}
-                rows.append(CaseRow(place=row.run_id, values=values))
-        after = page[-1]
-    return rows
+
+def _standard_input(context: CommandContext) -> list[CaseRow]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cases.jsonl"
+        path.write_bytes(context.stdin.read("the cases -"))
+        return file_rows(path, "stdin")
 
 
 # --- the report ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import click
 
 from minions.interfaces.cli.commands.mcp_list import list_
 from minions.interfaces.cli.commands.mcp_lock import lock
+from minions.interfaces.cli.commands.mcp_login import login, logout
 from minions.interfaces.cli.commands.mcp_serve import serve
 
 __all__ = ["command"]
@@ -16,5 +17,5 @@ def command() -> None:
     """MCP servers that recipes may call, and recipes as an MCP server."""
 
 
-for each in (list_, lock, serve):
+for each in (list_, lock, login, logout, serve):
     command.add_command(each)

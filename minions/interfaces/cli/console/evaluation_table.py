@@ -40,7 +40,11 @@ def report_lines(report: EvaluationReport, width: int) -> Iterator[str]:
         width: Its columns; below 80 each figure has a line.
     """
     times = "" if report.samples == 1 else f" × {report.samples} samples"
-    yield f"{shown_text(report.name)}: {report.cases} cases{times}"
+    noun = "case" if report.cases == 1 else "cases"
+    yield f"{shown_text(report.name)}: {report.cases} {noun}{times}"
+    asked = report.cases * report.samples * len(report.variants)
+    if (ended := sum(len(each.samples) for each in report.variants)) < asked:
+        yield f"{ended} of {asked} answers are there; the figures are of these."
     rows = [_cells(each) for each in report.variants]
     yield from _table(rows) if width >= _NARROW else _listed(rows)
     for each in report.variants:

@@ -1,0 +1,173 @@
+"""Readers of answers: bytes in, a response or a failure out. Nothing is fetched here."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from attrs import evolve
+from returns.result import Failure, Result
+
+from minions.adapters.models.answer_assembly import MalformedAnswerError
+from minions.adapters.models.chat_failures import ChatPeer
+from minions.adapters.models.server_sent_events import EventParser
+from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
+from minions.contracts.json_values import json_type
+from minions.contracts.messages import TokenUsage
+
+__all__ = ["AnswerReader", "EventAnswer"]
+
+
+class AnswerReader(ABC):
+    """Reads one answer from the bytes of its body."""
+
+    is_done = False
+    """Whether the end of the answer was reached; bytes after it do not matter."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of the answer can be missing, although the
+        connection may still be open.
+        """
+        return self.is_done
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What the server has reported so far; it was paid for, also if the answer is lost."""
+        return TokenUsage()
+
+    @abstractmethod
+    def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
+        """Take the next bytes; returns the fragments that can be shown."""
+
+    @abstractmethod
+    def result(self, broken: str | None = None) -> Result[ModelCallResponse, ModelFailure]:
+        """The whole answer, after the last bytes.
+
+        Args:
+            broken: How the connection was lost; None: it ended in order.
+        """
+
+    def longest_silence(self, idle_timeout_s: float) -> float:
+        """Seconds to wait for the next bytes."""
+        return idle_timeout_s
+
+
+_AFTER_FINISH_S: Final = 2.0
+"""Seconds to wait after the finish reason: what follows comes at once, or never."""
+_AFTER_END_S: Final = 0.1
+"""Seconds to wait after the end of the answer: enough to see that of the body, so that the
+connection can be reused."""
+_START_KEPT: Final = 2_000
+"""Bytes of the start that are kept, to be shown if they are not a stream."""
+
+
+class EventAnswer(AnswerReader):
+    """Reads an answer of server-sent events, each a JSON document."""
+
+    def __init__(self, peer: ChatPeer, clock: Callable[[], float], started: float) -> None:
+        """Read one answer; the clock times its first fragment."""
+        self._peer = peer
+        self._clock = clock
+        self._started = started
+        self._events = EventParser()
+        self._first_token_at: float | None = None
+        self._failure: ModelFailure | None = None
+        self._start = b""
+
+    @property
+    @abstractmethod
+    def finish_reason(self) -> str | None:
+        """Why the model stopped; None: nobody has said so yet."""
+
+    @abstractmethod
+    def take_document(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
+        """Take one document; returns the fragments that can be shown.
+
+        Raises:
+            MalformedAnswerError: It is none of an answer.
+        """
+
+    @abstractmethod
+    def assembled(
+        self, first_token_latency_ms: float | None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        """The answer that the documents make.
+
+        Raises:
+            MalformedAnswerError: They make none.
+        """
+
+    @property
+    def is_complete(self) -> bool:
+        """True also without the last event, once a finish reason was sent."""
+        return self.is_done or self.finish_reason is not None
+
+    def longest_silence(self, idle_timeout_s: float) -> float:
+        """Short once the answer itself is complete."""
+        if self.is_done:
+            return _AFTER_END_S
+        return min(idle_timeout_s, _AFTER_FINISH_S) if self.is_complete else idle_timeout_s
+
+    def feed(self, chunk: bytes) -> Sequence[ModelDelta]:
+        if len(self._start) < _START_KEPT:
+            self._start += chunk[: _START_KEPT - len(self._start)]
+        deltas: list[ModelDelta] = []
+        for event in self._events.feed(chunk):
+            deltas += self.take_event(event)
+        if deltas and self._first_token_at is None:
+            self._first_token_at = self._clock()
+        return deltas
+
+    def result(self, broken: str | None = None) -> Result[ModelCallResponse, ModelFailure]:
+        if broken is None and not self.is_done:
+            for event in self._events.rest():
+                self.take_event(event)
+        if self._failure is not None:
+            return Failure(evolve(self._failure, usage=self.usage))
+        if not self.is_complete:
+            return Failure(evolve(self._incomplete(broken), usage=self.usage))
+        try:
+            return self.assembled(self._latency_ms())
+        except MalformedAnswerError as error:
+            return Failure(evolve(self._malformed(str(error)), usage=self.usage))
+
+    def stop(self, failure: ModelFailure) -> None:
+        """End the answer with a failure."""
+        self._failure = failure
+        self.is_done = True
+
+    def take_event(self, event: bytes) -> Sequence[ModelDelta]:
+        """Take the data of one event; returns the fragments that can be shown."""
+        if self.is_done:
+            return ()
+        if event.strip() == b"[DONE]":
+            self.is_done = True
+            return ()
+        try:
+            document: object = json.loads(event)
+            if not isinstance(document, dict):
+                raise MalformedAnswerError(f"a piece of the stream is a JSON {json_type(document)}")
+            return self.take_document(document)
+        except MalformedAnswerError as error:
+            self.stop(self._peer.malformed(str(error), event.decode("utf-8", errors="replace")))
+        except (ValueError, RecursionError):
+            text = event.decode("utf-8", errors="replace")
+            self.stop(self._peer.malformed("a piece of the stream is not JSON", text))
+        return ()
+
+    def _incomplete(self, broken: str | None) -> ModelFailure:
+        if self._events.has_events or broken is not None:
+            what = broken or "the stream ended before the answer was finished"
+            return self._peer.interrupted(what)
+        return self._malformed("an event stream was expected")
+
+    def _malformed(self, what: str) -> ModelFailure:
+        return self._peer.malformed(what, self._start.decode("utf-8", errors="replace"))
+
+    def _latency_ms(self) -> float | None:
+        if self._first_token_at is None:
+            return None
+        return (self._first_token_at - self._started) * 1000

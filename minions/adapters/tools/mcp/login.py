@@ -1,0 +1,258 @@
+"""OAuth towards an MCP server. Imported only when a server is asked that is logged in to.
+
+A person logs in once, by `minions mcp login`; runs send the tokens that this left, and renew them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+from attrs import frozen
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, BaseModel, ValidationError
+
+from minions.adapters.tools.mcp.ending import Ending
+from minions.adapters.tools.mcp.failures import LOGIN
+from minions.adapters.tools.mcp.login_store import LoginStore
+from minions.contracts.errors import words_of
+from minions.contracts.hidden_characters import shown_text
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tool_servers import Grant, ServerLogin
+
+__all__ = ["Visitor", "login_of"]
+
+M = TypeVar("M", bound=BaseModel)
+
+_PRODUCT: Final = "minions"
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_NO_VISITOR: Final = "http://127.0.0.1/callback"
+"""Where no browser is ever sent: runs log nobody in."""
+_MOST_WORDS: Final = 300
+_METHODS: Final = {True: "client_secret_basic", False: "none"}
+"""How a client with and without a secret says who it is; RFC 6749, 2.3.1: all servers take it."""
+
+
+@frozen(kw_only=True)
+class Visitor:
+    """A person with a browser."""
+
+    redirect_uri: str
+    """Where the browser comes back to."""
+    show: Callable[[str], Awaitable[None]]
+    """Send the browser there."""
+    answer: Callable[[], Awaitable[AuthorizationCodeResult]]
+    """What it came back with."""
+
+
+def login_of(
+    url: str,
+    login: ServerLogin,
+    store: LoginStore,
+    ending: Ending,
+    visitor: Visitor | None = None,
+) -> httpx2.Auth | None:
+    """What adds tokens to requests; None: nobody has logged in, and none are sent.
+
+    Args:
+        login: Secrets are in the place of references.
+        ending: Told why there is no token.
+        visitor: Logs in where the tokens that are stored do not do; None: nobody does.
+    """
+    if login.grant is Grant.CLIENT_CREDENTIALS:
+        return _ProgramLogin(url, login, ending)
+    stored = store.read()
+    if visitor is None and not stored:
+        return None
+    return _PersonLogin(url, login, store, ending, visitor)
+
+
+class _GuardedLogin(OAuthClientProvider):
+    """Asks nobody in plain text but this machine, and tells why there is no token."""
+
+    _ending: Ending
+
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        flow = super()._auth_flow(request)
+        try:
+            outgoing = await anext(flow)
+            while True:
+                if outgoing is not request:
+                    self._check(str(outgoing.url))
+                response = yield outgoing
+                outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        except (OAuthFlowError, ValidationError, ValueError) as error:
+            self._ending.note(LOGIN, f"cannot be logged in to: {_told(error)}")
+            raise
+        finally:
+            await flow.aclose()
+
+    def _check(self, url: str) -> None:
+        """The server says who gives out tokens; it shall not send us round the inner network.
+
+        Raises:
+            OAuthFlowError: Neither its own origin, nor HTTPS, nor from this machine to this one.
+        """
+        asked, own = urlsplit(url), urlsplit(self.context.server_url)
+        is_local = asked.hostname in _LOOPBACK and own.hostname in _LOOPBACK
+        is_own = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
+        if not is_own and asked.scheme != "https" and not is_local:
+            raise OAuthFlowError(f"it names {url[:200]!r}, which is not https")
+
+
+class _ProgramLogin(_GuardedLogin, ClientCredentialsOAuthProvider):
+    """The program logs in itself, with its own name and secret; tokens are not stored."""
+
+    def __init__(self, url: str, login: ServerLogin, ending: Ending) -> None:
+        super().__init__(
+            server_url=url,
+            storage=_NoTokens(),
+            client_id=login.client_id or "",
+            client_secret=login.client_secret or "",
+            scope=login.scope,
+            issuer=login.issuer,
+        )
+        self._ending = ending
+
+
+class _PersonLogin(_GuardedLogin):
+    """A person logged in, or does so now."""
+
+    def __init__(
+        self,
+        url: str,
+        login: ServerLogin,
+        store: LoginStore,
+        ending: Ending,
+        visitor: Visitor | None,
+    ) -> None:
+        redirect = AnyUrl(visitor.redirect_uri if visitor is not None else _NO_VISITOR)
+        described = login.client_id is not None and login.client_id.startswith("https://")
+        metadata = OAuthClientMetadata(
+            client_name=_PRODUCT, redirect_uris=[redirect], scope=login.scope
+        )
+        super().__init__(
+            url,
+            metadata,
+            _StoredTokens(store, self._described),
+            self._show,
+            self._answer,
+            client_metadata_url=login.client_id if described else None,
+        )
+        self._ending = ending
+        self._store = store
+        self._login = login
+        self._is_described = described
+        self._visitor = visitor
+
+    async def _initialize(self) -> None:
+        """The client, its tokens and who gave them, as they were left."""
+        await super()._initialize()
+        stored, context = self._store.read(), self.context
+        if self._login.client_id is not None and not self._is_described:
+            context.client_info = OAuthClientInformationFull(
+                redirect_uris=context.client_metadata.redirect_uris,
+                client_id=self._login.client_id,
+                client_secret=self._login.client_secret,
+                token_endpoint_auth_method=_METHODS[self._login.client_secret is not None],
+            )
+        expires_at = stored.get("expires_at")
+        if isinstance(expires_at, int | float):
+            context.token_expiry_time = float(expires_at)
+        issuer = stored.get("issuer")
+        context.auth_server_url = issuer if isinstance(issuer, str) else None
+        context.oauth_metadata = _read(OAuthMetadata, stored.get("issuer_metadata"))
+        context.protected_resource_metadata = _read(
+            ProtectedResourceMetadata, stored.get("resource_metadata")
+        )
+
+    def _described(self) -> dict[str, JsonValue]:
+        """What has to be known to renew the tokens in another process."""
+        context = self.context
+        return {
+            "expires_at": context.token_expiry_time,
+            "issuer": context.auth_server_url,
+            "issuer_metadata": _written(context.oauth_metadata),
+            "resource_metadata": _written(context.protected_resource_metadata),
+        }
+
+    async def _show(self, url: str) -> None:
+        if self._visitor is None:
+            raise OAuthFlowError("nobody is logged in any more")
+        self._check(url)
+        await self._visitor.show(url)
+
+    async def _answer(self) -> AuthorizationCodeResult:
+        assert self._visitor is not None  # noqa: S101  # it was shown the address
+        return await self._visitor.answer()
+
+
+class _NoTokens:
+    """Stores no tokens."""
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Kept in the connection alone."""
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """It is configured."""
+
+
+class _StoredTokens:
+    """Tokens and the registered client in the user's folder."""
+
+    def __init__(self, store: LoginStore, described: Callable[[], dict[str, JsonValue]]) -> None:
+        self._store = store
+        self._described = described
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return _read(OAuthToken, self._store.read().get("tokens"))
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        stored = {**self._store.read(), **self._described(), "tokens": _written(tokens)}
+        self._store.write(stored)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return _read(OAuthClientInformationFull, self._store.read().get("client"))
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._store.write({**self._store.read(), "client": _written(client_info)})
+
+
+def _read(kind: type[M], value: JsonValue) -> M | None:
+    """The value as a model of the SDK; None where it is none, as if it had not been stored."""
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        return kind.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _written(model: BaseModel | None) -> JsonValue:
+    found: JsonValue = None if model is None else model.model_dump(mode="json", exclude_none=True)
+    return found
+
+
+def _told(error: Exception) -> str:
+    return shown_text(words_of(error)[:_MOST_WORDS])

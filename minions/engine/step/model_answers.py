@@ -1,0 +1,323 @@
+"""One answer of a step's models to its conversation: how it is asked for, and whom."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import Factory, evolve, field, frozen
+from returns.pipeline import is_successful
+from returns.result import Failure, Result, Success
+
+from minions.contracts.call_executors import ModelCallExecutorFactory
+from minions.contracts.calls import (
+    CallStatus,
+    ModelCall,
+    ModelCallResponse,
+    ModelCapabilities,
+    ModelOptions,
+    OutputInstructions,
+    OutputMode,
+    OutputRequest,
+    Prompt,
+    PromptLayout,
+)
+from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
+from minions.contracts.events import ModelReplaced
+from minions.contracts.facts import ModelCallFact
+from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
+from minions.contracts.steps import Step
+from minions.contracts.tools import ToolSpec
+from minions.contracts.verdicts import CompletionMode
+from minions.engine.calls.model_calls import ModelCalls
+from minions.engine.calls.model_tiers import ModelTiers, Replacement
+from minions.engine.calls.output_ladder import Answer
+from minions.engine.calls.output_modes import OutputModes
+from minions.engine.calls.result_reader import ResultReader, has_long_result
+from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.completion import budget_spent
+from minions.engine.context.step_view import StepView
+from minions.engine.step.conversation_window import ConversationWindow
+from minions.engine.step.step_conversation import StepConversation
+
+__all__ = ["ModelAnswers"]
+
+_TRUNCATED: Final = (
+    "An answer of step '{}' was cut off at its token limit. It is kept as it is; raise "
+    "max_output_tokens, or ask for the rest."
+)
+_ENDLESS: Final = 4096
+"""Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
+
+
+@frozen(kw_only=True)
+class _LostCall:
+    """A model call without an answer."""
+
+    info: FailureInfo
+    usage: TokenUsage = field(factory=TokenUsage)
+    request: OutputRequest | None = None
+    """How the answer was to be constrained."""
+    has_images: bool = False
+    """Whether the prompt has images or files."""
+    is_replayed: bool = False
+    """Whether it failed in an earlier execution of the run."""
+
+
+@frozen(kw_only=True)
+class ModelAnswers:
+    """Asks the models of one step, in turn where one of them fails."""
+
+    step: Step[object]
+    view: StepView
+    trace: StepTrace
+    conversation: StepConversation
+    output: OutputInstructions[object] | None
+    options: ModelOptions
+    capabilities: ModelCapabilities
+    factory: ModelCallExecutorFactory
+    layout: PromptLayout
+    window: ConversationWindow | None
+    tiers: ModelTiers = field(
+        init=False, default=Factory(lambda self: self._open_tiers(), takes_self=True)
+    )
+    """Which of its models is asked, and how."""
+
+    def _open_tiers(self) -> ModelTiers:
+        services = self.view.context.scope.services
+        return ModelTiers.of(self.factory, self.options, self.capabilities, services)
+
+    @property
+    def modes(self) -> OutputModes:
+        """How output is asked for, as far as is known of the present model's server."""
+        return self.tiers.current.modes
+
+    def request(
+        self, form: OutputInstructions[object] | None, mode: OutputMode | None
+    ) -> OutputRequest | None:
+        """What constrains an answer to that form; None: nothing does."""
+        if form is None or mode is None:
+            return None
+        request = self.view.context.scope.services.parser.request(form, mode)
+        if request is None or self.modes.is_strict or not request.is_strict:
+            return request
+        return request.without_strict()
+
+    def _usual_mode(self, phase: str) -> OutputMode | None:
+        """How the call would be constrained if nothing was measured: what its row need not say."""
+        declared = self.tiers.current.capabilities
+        if phase == "model" and not self.constrains_every_call(declared.tools_with_schema):
+            return None
+        request = self.request(self.output, declared.output_mode)
+        return None if request is None else request.mode
+
+    def _recorded(self, key: str) -> ModelCallFact | None:
+        """The call as an earlier execution of the run recorded it; None: it did not."""
+        entry = self.view.context.scope.recorded("model_call", key)
+        return entry.fact if entry and isinstance(entry.fact, ModelCallFact) else None
+
+    def _mode_of(self, recorded: ModelCallFact, phase: str) -> OutputMode | None:
+        """How the recorded answer was constrained."""
+        said = recorded.output_mode
+        if said is None:
+            return self._usual_mode(phase)
+        return next((mode for mode in OutputMode if mode.value == said), None)
+
+    def constrains_every_call(self, takes_both: bool) -> bool:
+        """At once where no tools could be lost; with tools first the free answer, then the rest."""
+        if self.step.completion_criteria.mode is CompletionMode.SIGNAL:
+            return False
+        return takes_both or not self.view.tools.names
+
+    def _specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(tool.spec for tool in self.reading_view().tools)
+
+    def reading_view(self) -> StepView:
+        """The step, with a tool that reads long results as soon as there is one."""
+        most = self.view.limits.max_tool_result_characters
+        if not has_long_result(self.trace.tool_calls, most):
+            return self.view
+        return self.view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
+
+    async def ask(
+        self,
+        phase: str,
+        form: OutputInstructions[object] | None,
+        *,
+        is_last: bool = False,
+        max_output_tokens: int | None = None,
+    ) -> Result[Answer, FailureInfo]:
+        """One answer to the conversation so far; asked for in the next way where the server refuses
+        one, and once more where it had too little room.
+        """
+        room, first = max_output_tokens, None
+        while True:
+            request = self.request(form, self.modes.mode)
+            asked = await self._asked(phase, form, request, is_last=is_last, room=room)
+            if is_successful(asked):
+                self.modes.note_answer()
+                return Success(asked.unwrap())
+            lost = asked.failure()
+            first = first or lost.info
+            can_ask = not is_last and self.trace.calls_left > 0
+            if can_ask and self.output is not None and room is None:
+                room = self._more_room(lost)
+                if room is not None:
+                    continue
+            if can_ask and await self._fell_back(lost):
+                first = None
+                continue
+            if not can_ask or not self.modes.give_up(lost.info, lost.request):
+                is_guess = lost.info.code == "bad-request" == first.code
+                return Failure(first if is_guess else lost.info)
+
+    async def _fell_back(self, lost: _LostCall) -> bool:
+        """Whether another model is asked the same, because the server of the present one failed."""
+        replaced = self.tiers.fall_back(
+            lost.info.code, has_images=lost.has_images, is_replayed=lost.is_replayed
+        )
+        if replaced is not None and not lost.is_replayed:
+            await self._tell_replacement(replaced)
+        if replaced is None and (unfit := self.tiers.unfit(lost.info.code)) and lost.has_images:
+            words = f"{', '.join(unfit)} takes no images, and was not asked instead of "
+            await self.view.context.warn("images-not-taken", f"{words}{self.tiers.current.name}")
+        return replaced is not None
+
+    async def _tell_replacement(self, replaced: Replacement) -> None:
+        """Record it once in a run, and show it each time."""
+        context, view = self.view.context, self.view
+        await context.warn("model-replaced", replaced.words)
+        context.scope.events.publish(
+            ModelReplaced(
+                run_id=context.run_id,
+                session_id=context.session_id,
+                timestamp=context.scope.services.clock.now(),
+                step_id=view.step_id,
+                address=view.address,
+                failed=replaced.failed,
+                instead=replaced.instead,
+                code=replaced.code,
+                cooldown_s=replaced.cooldown_s,
+            )
+        )
+
+    def _more_room(self, lost: _LostCall) -> int | None:
+        """Tokens for another try at an answer that was cut off where the recipe says no limit.
+
+        None: it has a limit, or the model does not come to an end.
+        """
+        used = lost.usage.output_tokens
+        is_cut = lost.info.code == OUTPUT_TRUNCATED
+        has_limit = self.tiers.current.options.max_output_tokens is not None
+        if not is_cut or has_limit or used >= _ENDLESS:
+            return None
+        return 4 * max(used, 256)
+
+    async def _asked(
+        self,
+        phase: str,
+        form: OutputInstructions[object] | None,
+        request: OutputRequest | None,
+        *,
+        is_last: bool,
+        room: int | None,
+    ) -> Result[Answer, _LostCall]:
+        """One logical model call with the conversation so far."""
+        view = self.view
+        prompt = self._prompt(phase, form, request, room)
+        layout = self.layout
+        if self.window is not None:
+            fitted = await self.window.fit(prompt, layout)
+            if not is_successful(fitted):
+                return Failure(_LostCall(info=fitted.failure()))
+            prompt, layout = fitted.unwrap()
+        if not is_last and self.trace.calls_left < 1:  # used up by another conversation
+            spent = budget_spent(self.trace.picture())
+            return Failure(_LostCall(info=FailureInfo(code=spent.code, message=spent.reason)))
+        mark = view.memory.take_snapshot(view.conversation_id)
+        if view.live_conversation is not None:
+            view.live_conversation.mark(mark.position)
+        key = self.trace.reserve_model_key(phase)
+        recorded = self._recorded(key)
+        if recorded is not None:
+            self.tiers.index = recorded.tier or 0
+        if recorded is not None and self.output is not None:
+            request = self.request(form or self.output, self._mode_of(recorded, phase))
+            prompt = evolve(prompt, output_request=request)
+        call = ModelCall(
+            key=key,
+            prompt=prompt,
+            phase=phase,
+            layout=layout,
+            output_mode=self._unusual_mode(phase, request),
+            tier=self.tiers.index or None,
+        )
+        calls = ModelCalls(
+            view=view,
+            factory=self.tiers.current.factory,
+            trace=self.trace,
+            keeps_cut_text=view.live_conversation is not None,
+            refuses=self.step.at_limit != "answer",
+        )
+        is_call_for_schema = request is not None and request.mode is OutputMode.TOOLS
+        done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)
+        if done.status is CallStatus.FAILED or done.response is None:
+            self.trace.add_model_call(done)
+            assert done.failure is not None  # noqa: S101  # FAILED carries its failure
+            lost = _LostCall(
+                info=done.failure.info(),
+                usage=done.failure.usage,
+                request=request,
+                has_images=any(each.attachments for each in prompt.messages),
+                is_replayed=recorded is not None,
+            )
+            return Failure(lost)
+        answer = Answer(
+            raw=done.response,
+            response=done.response,
+            mark=mark,
+            phase=phase,
+            mode=request.mode if request else None,
+            is_strict=request is not None and request.is_strict,
+            usage=done.usage,
+        )
+        if is_call_for_schema:
+            answer = evolve(answer, response=await self._as_text(done.response))
+            done = evolve(done, response=answer.response)
+        self.trace.add_model_call(done)
+        if answer.raw.finish_reason == CUT_AT_LIMIT and view.live_conversation is not None:
+            await view.context.warn(OUTPUT_TRUNCATED, _TRUNCATED.format(view.address))
+        return Success(answer)
+
+    def _prompt(
+        self,
+        phase: str,
+        form: OutputInstructions[object] | None,
+        request: OutputRequest | None,
+        room: int | None,
+    ) -> Prompt:
+        keeps_tools = phase == "model" and not (request and request.mode is OutputMode.TOOLS)
+        options = self.tiers.current.options
+        return Prompt(
+            self.view.memory.prompt_messages(self.view.conversation_id),
+            options if room is None else evolve(options, max_output_tokens=room),
+            self.output if form is None else form,
+            tools=self._specs() if keeps_tools else (),
+            output_request=request,
+            folds_system=not self.modes.takes_system,
+        )
+
+    def _unusual_mode(self, phase: str, request: OutputRequest | None) -> str | None:
+        """How the call is constrained, where its row has to say so."""
+        if self.output is None:
+            return None
+        mode = None if request is None else request.mode
+        if mode is self._usual_mode(phase):
+            return None
+        return "text" if mode is None else mode.value
+
+    async def _as_text(self, response: ModelCallResponse) -> ModelCallResponse:
+        """The call of the output tool as text: no tool ever answers it."""
+        text = response.tool_calls[0].arguments if response.tool_calls else response.text
+        message = assistant(text)
+        await self.conversation.say(message, is_of_session=True)
+        return evolve(response, message=message)

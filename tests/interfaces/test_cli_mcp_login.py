@@ -1,0 +1,232 @@
+"""`minions mcp login`: a person logs in once, and runs send and renew what that gave."""
+
+from __future__ import annotations
+
+import json
+import stat
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from command_line import Cli, Write
+from fake_login_server import SECRET, LoginServer, login_server
+
+RECIPE = """\
+id: r
+tools: [mcp: private]
+steps:
+  - {id: said, tool: private__who}
+output: "{{ said }}"
+"""
+
+
+@pytest.fixture
+def server(write: Write) -> Iterator[LoginServer]:
+    """A server that is configured, and a recipe that calls its tool."""
+    write("r.yaml", RECIPE)
+    with login_server() as running:
+        write("minions.toml", f'[mcp.private]\nurl = "{running.url}"\nprotocol = "handshake"\n')
+        yield running
+
+
+def visit(url: str) -> bool:
+    """A browser: follows wherever it is sent."""
+    with urllib.request.urlopen(url) as answer:
+        assert b"You are logged in" in answer.read()
+    return True
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], bool]], None]:
+    """Put a function in the place of the browser."""
+
+    def put(open_: Callable[[str], bool]) -> None:
+        monkeypatch.setattr("webbrowser.open", open_)
+
+    put(visit)
+    return put
+
+
+def logins(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "data" / "minions" / "mcp-logins").glob("*"))
+
+
+def changed(tmp_path: Path, **values: object) -> None:
+    """Change what the login left."""
+    (path,) = logins(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **values}))
+
+
+@pytest.mark.usefixtures("browser")
+def test_a_person_logs_in_once_and_runs_send_what_that_gave(
+    cli: Cli, server: LoginServer, tmp_path: Path
+) -> None:
+    """A-135."""
+    refused = cli("mcp", "lock", "private")
+    assert refused.code == 1
+    assert "(HTTP 401); log in: `minions mcp login private`" in refused.err
+    done = cli("mcp", "login", "private")
+    assert (done.code, done.out) == (
+        0,
+        "Logged in to private: 1 tools. Now let runs call them: minions mcp lock private\n",
+    ), done.err
+    assert f"{server.issuer}/authorization?" in done.err
+    (kept,) = logins(tmp_path)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert cli("mcp", "lock", "private").code == 0
+    ran = cli("run", "r.yaml", "--no-store", "--json")
+    assert (ran.code, ran.json["output"]) == (0, "token-1"), ran.err
+    assert (server.grants, server.visits) == (["authorization_code"], 1)
+
+
+@pytest.mark.usefixtures("browser")
+def test_tokens_that_are_over_are_renewed_where_they_came_from(
+    cli: Cli, server: LoginServer, tmp_path: Path
+) -> None:
+    """Another process knows of them what was stored, and nothing else."""
+    assert cli("mcp", "login", "private").code == 0
+    assert cli("mcp", "lock", "private").code == 0
+    changed(tmp_path, expires_at=1.0)
+    ran = cli("run", "r.yaml", "--no-store", "--json")
+    assert (ran.code, ran.json["output"]) == (0, "token-2"), ran.err
+    assert server.grants == ["authorization_code", "refresh_token"]
+    again = cli("run", "r.yaml", "--no-store", "--json")
+    assert again.json["output"] == "token-2"
+    assert server.visits == 1
+
+
+@pytest.mark.usefixtures("browser")
+def test_a_login_that_is_over_is_told_with_the_command_and_opens_no_browser(
+    cli: Cli, server: LoginServer, tmp_path: Path
+) -> None:
+    assert cli("mcp", "login", "private").code == 0
+    assert cli("mcp", "lock", "private").code == 0
+    changed(tmp_path, expires_at=1.0)
+    server.renews = False
+    ran = cli("run", "r.yaml", "--no-store")
+    assert ran.code == 1
+    assert "mcp-login-needed" in ran.err
+    assert "nobody is logged in any more" in " ".join(ran.err.split())
+    assert "minions mcp login private" in " ".join(ran.err.split())
+    assert server.visits == 1
+
+
+@pytest.mark.usefixtures("browser")
+def test_who_logs_out_is_asked_again(cli: Cli, server: LoginServer, tmp_path: Path) -> None:
+    assert cli("mcp", "login", "private").code == 0
+    assert cli("mcp", "logout", "private").out == "Logged out of private.\n"
+    assert logins(tmp_path) == []
+    assert cli("mcp", "logout", "private").out == "Nobody is logged in to private.\n"
+    assert cli("mcp", "login", "private").code == 0
+    assert server.visits == 2
+
+
+def test_a_login_that_a_person_refuses_is_told(
+    cli: Cli, server: LoginServer, browser: Callable[[Callable[[str], bool]], None]
+) -> None:
+    def refuse(url: str) -> bool:
+        with urllib.request.urlopen(url) as answer:
+            assert b"There was no login." in answer.read()
+        return True
+
+    server.refuses = True
+    browser(refuse)
+    done = cli("mcp", "login", "private")
+    assert done.code == 1
+    assert "the login was refused: access_denied" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_what_comes_back_without_the_state_that_was_sent_is_not_heard(
+    cli: Cli, server: LoginServer, browser: Callable[[Callable[[str], bool]], None]
+) -> None:
+    def visited_by_two(url: str) -> bool:
+        back = dict(parse_qsl(urlsplit(url).query))["redirect_uri"]
+        for path in ("?code=stolen&state=guessed", "?code=stolen", "/elsewhere", "?" + "a=b&" * 99):
+            with pytest.raises((HTTPError, OSError)):
+                urllib.request.urlopen(f"{back}{path}")
+        return visit(url)
+
+    browser(visited_by_two)
+    assert cli("mcp", "login", "private").code == 0
+    assert server.grants == ["authorization_code"]
+
+
+@pytest.mark.usefixtures("browser")
+def test_tokens_are_not_fetched_in_plain_text_from_elsewhere(cli: Cli, server: LoginServer) -> None:
+    """The server says who gives them out: it may not send us round the inner network."""
+    server.issuer_said = "http://169.254.169.254/latest"
+    done = cli("mcp", "login", "private")
+    assert done.code == 1
+    assert "'http://169.254.169.254/" in done.err
+    assert "which is not https" in done.err
+
+
+CREDENTIALS = """\
+[mcp.private]
+url = "{url}"
+protocol = "handshake"
+oauth = "client-credentials"
+client_id = "robot"
+client_secret = "env:ROBOT_SECRET"
+issuer = "{issuer}"
+"""
+
+
+def test_a_program_logs_in_by_its_secret(
+    cli: Cli, write: Write, server: LoginServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-135."""
+    write("minions.toml", CREDENTIALS.format(url=server.url, issuer=server.issuer))
+    monkeypatch.setenv("ROBOT_SECRET", SECRET)
+    assert cli("mcp", "lock", "private").code == 0
+    ran = cli("run", "r.yaml", "--no-store", "--json")
+    assert ran.code == 0, ran.err
+    assert set(server.grants) == {"client_credentials"}
+    assert logins(tmp_path) == []
+    monkeypatch.setenv("ROBOT_SECRET", "another-secret")
+    server.valid = set()
+    refused = cli("run", "r.yaml", "--no-store")
+    words = " ".join(refused.err.split())
+    assert "mcp-login-needed" in words
+    assert "look at client_id, client_secret and issuer of [mcp.private]" in words
+    assert "another-secret" not in words
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('oauth = "client-credentials"', "oauth = 'client-credentials' needs 'client_id'"),
+        ('client_secret = "env:X"', "'client_secret' needs 'client_id'"),
+        ('oauth = "device"', "one of browser, client-credentials"),
+        ('command = ["a"]\nscope = "x"', "it has one of 'command' and 'url'"),
+    ],
+)
+def test_half_a_login_is_refused_by_its_key(cli: Cli, write: Write, table: str, told: str) -> None:
+    write("minions.toml", f'[mcp.private]\nurl = "https://h.example/mcp"\n{table}\n')
+    refused = cli("mcp", "list")
+    assert refused.code == 2
+    assert told in " ".join(refused.err.split())
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ('command = ["a"]', "it is a program that is started"),
+        ('url = "http://h.example/mcp"', "tokens would be sent in plain text"),
+    ],
+)
+def test_nobody_logs_in_where_that_makes_no_sense(
+    cli: Cli, write: Write, table: str, told: str
+) -> None:
+    write("minions.toml", f"[mcp.private]\n{table}\n")
+    refused = cli("mcp", "login", "private")
+    assert refused.code == 2
+    assert told in " ".join(refused.err.split())
+    assert "There is no MCP server 'privat'. Did you mean 'private'" in " ".join(
+        cli("mcp", "login", "privat").err.split()
+    )
