@@ -114,6 +114,7 @@ async def test_a_stopped_worker_hands_over_and_the_next_one_repeats_no_recorded_
 
 async def test_a_job_makes_no_worker_execute_a_run_that_nobody_queued(world: World) -> None:
     """Whoever can write a row into a queue can have nothing executed by it."""
+    world.may_end.set()
     run_id = await world.begun(None)
     assert await world.status(run_id) == "interrupted"
     run = await find_run(world.services.journal, run_id)
