@@ -119,6 +119,16 @@ def test_a_worker_leaves_other_queues_alone(cli: Cli) -> None:
     assert status(cli, run_id) == "completed"
 
 
+def test_runs_begin_by_priority_and_then_by_age(cli: Cli) -> None:
+    last = queued(cli, *LIGHT, "--priority", "5")
+    second, first = queued(cli, *LIGHT, "--priority", "1"), queued(cli, *LIGHT)
+    third = queued(cli, *LIGHT, "--priority", "1")
+    worked = work(cli, "--slots", "1")
+    taken = [line for line in worked.err.splitlines() if line.startswith("run_taken")]
+    expected = [first, second, third, last]
+    assert [run for line in taken for run in expected if run in line] == expected
+
+
 def test_a_delayed_run_waits(cli: Cli) -> None:
     run_id = queued(cli, *LIGHT, "--delay", "1h")
     work(cli)

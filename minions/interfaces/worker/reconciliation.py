@@ -20,7 +20,8 @@ __all__ = ["Reconciliation"]
 _PAGE: Final = 200
 _PAGES: Final = 5
 """Pages that one pass looks at; the next pass continues behind them."""
-_OPEN: Final = frozenset({RunState.QUEUED, RunState.INTERRUPTED})
+_OPEN: Final = (RunState.QUEUED, RunState.INTERRUPTED)
+"""States of runs that a worker has to execute; an index finds those of one state in order."""
 _MOST_NUMBERS: Final = 1_000
 """Jobs of one submission that may have ended without an end of their run."""
 
@@ -37,7 +38,8 @@ class Reconciliation:
         self._engine = engine
         self._is_worker_gone = is_worker_gone
         self._log = log
-        self._last: RunRow | None = None
+        self._last: dict[RunState, RunRow | None] = dict.fromkeys(_OPEN)
+        """The row of each state behind which the next look continues; None: from the first one."""
 
     async def look(self) -> int:
         """Submit what is missing; returns how many jobs that are.
@@ -48,16 +50,19 @@ class Reconciliation:
         Raises:
             JournalError, EnvironmentRefusedError: Journal or engine cannot be reached.
         """
-        count = 0
+        return sum([await self._look_at(state) for state in _OPEN])
+
+    async def _look_at(self, state: RunState) -> int:
+        found: list[RunRow] = []
         for _ in range(_PAGES):
             rows = await self._journal.runs(
-                RunFilter(statuses=_OPEN), limit=_PAGE, after=self._last
+                RunFilter(statuses={state}), limit=_PAGE, after=self._last[state]
             )
-            self._last = rows[-1] if len(rows) == _PAGE else None
-            count += await self._submit_missing([row for row in rows if row.mark == QUEUE])
-            if self._last is None:
+            self._last[state] = rows[-1] if len(rows) == _PAGE else None
+            found += (row for row in rows if row.mark == QUEUE)
+            if self._last[state] is None:
                 break
-        return count
+        return await self._submit_missing(found[::-1])  # the oldest first
 
     async def _submit_missing(self, rows: Sequence[RunRow]) -> int:
         if not rows:

@@ -11,7 +11,7 @@ from minions.contracts.errors import (
     NotFoundError,
     words_of,
 )
-from minions.contracts.executions import OPEN_STATES
+from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.engine.history.lookup import list_runs
@@ -92,7 +92,7 @@ class Recovery:
     async def resume_all(self) -> None:
         """Resume every run without an end, the oldest first."""
         try:
-            unended = RunFilter(statuses=OPEN_STATES)
+            unended = RunFilter(statuses=OPEN_STATES - {RunState.QUEUED})
             runs = await list_runs(self._runtime.services.journal, wanted=unended)
         except MinionsError as error:
             self._log.warning("nothing_resumed", reason=error.message)
