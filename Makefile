@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 LOCAL := $(VENV)/.local
 SITE := .venv-docs
 
-.PHONY: demo demo-local docs test test-local check bench tokens conformance-mcp crash fuzz mutants update-expected lock clean
+.PHONY: demo demo-local docs test test-local check bench tokens conformance-mcp crash workers fuzz mutants update-expected lock clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -37,6 +37,10 @@ check: $(READY)  ## Format, lint, types, import layers.
 crash: $(READY)  ## Kill processes 1,000 times, and 200 times on PostgreSQL; writes benchmarks/crash.md.
 	MINIONS_CRASH_KILLS=1000 MINIONS_CRASH_POSTGRES_KILLS=200 MINIONS_CRASH_PAGE=benchmarks/crash.md $(BIN)/python -m pytest -q -s \
 		-o faulthandler_timeout=1200 tests/crash
+
+workers: $(READY)  ## Kill workers 100 times and restart the database twice while they execute 1,000 runs; writes benchmarks/workers.md.
+	MINIONS_WORKER_RUNS=1000 MINIONS_WORKERS=4 MINIONS_WORKER_KILLS=100 MINIONS_WORKER_RESTARTS=2 MINIONS_WORKER_PAGE=benchmarks/workers.md \
+		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=2400 tests/workers -k outlive
 
 update-expected: $(READY)  ## Write stored outputs and generated pages anew; read the difference before you commit it.
 	MINIONS_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/recipe/test_bad_recipes.py
@@ -67,7 +71,7 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 
 # The lock holds versions and hashes for every platform and no address, so that any index serves.
 lock:
-	uv pip compile pyproject.toml --group dev --extra mcp --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
+	uv pip compile pyproject.toml --group dev --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
 		--python-version 3.11 --no-annotate --no-header -o requirements.lock
 	uv pip compile --group docs --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header \
 		-o requirements-docs.lock

@@ -125,7 +125,7 @@ class PostgresServer:
         name = self._free.pop() if self._free else self.new_database()
         yield self.url(name)
         with self._connection(name) as db:
-            db.execute(b"DROP SCHEMA IF EXISTS minions CASCADE")
+            db.execute(b"DROP SCHEMA IF EXISTS minions, minions_dispatch CASCADE")
             db.execute(f"ALTER DATABASE {name} RESET ALL".encode())
         self._free.append(name)
 

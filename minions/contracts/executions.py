@@ -63,9 +63,10 @@ class RunState(StrEnum):
     """The state of a run, under the one name that commands, the HTTP API, events and the web
     page use.
 
-    The members of `RunStatus`, and four for runs without a recorded end.
+    The members of `RunStatus`, and five for runs without a recorded end.
     """
 
+    QUEUED = "queued"
     RUNNING = "running"
     INTERRUPTED = "interrupted"
     COMPLETED = RunStatus.COMPLETED.value
@@ -79,6 +80,7 @@ class RunState(StrEnum):
 
 
 RUN_STATES: Final[Mapping[RunState, str]] = {
+    RunState.QUEUED: "it waits in a queue until a worker executes it",
     RunState.RUNNING: "a process executes it",
     RunState.INTERRUPTED: "its process died before an end was recorded; it can be resumed",
     RunState.COMPLETED: "it completed with an output",
@@ -101,7 +103,7 @@ RUN_STATE_SCHEMA: Final[Mapping[str, JsonValue]] = {
 }
 """JSON Schema of a run's state, with the meaning of each value."""
 
-OPEN_STATES: Final = frozenset({RunState.RUNNING, RunState.INTERRUPTED})
+OPEN_STATES: Final = frozenset({RunState.QUEUED, RunState.RUNNING, RunState.INTERRUPTED})
 """States of runs that started and have no recorded end."""
 
 

@@ -173,6 +173,8 @@ class RunBeginning(_Fact, frozen=True, kw_only=True):
     """Digest of a blob: the nested recipes."""
     steps: Mapping[str, str] | None = None
     """Versions of the steps' code, by step id."""
+    queued: bool | None = None
+    """Whether nothing is executed yet: the run waits in a queue for a worker, which resumes it."""
 
     def __post_init__(self) -> None:
         if self.document is None and self.steps is None:

@@ -45,6 +45,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.TRANSIENT: """
         download-failed engine-crashed
         circuit-open model-unreachable model-unavailable empty-response stream-interrupted cut-off
+        dispatch-unreachable
         file-changed fenced lease-held run-active session-went-on run-went-on database-unreachable
         database-lost database-busy database-slow server-overloaded too-many-connections slow-head
         too-many-followers stopping mcp-server-ended
@@ -82,6 +83,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
+        given-up
         engine-failed bad-weights missing-weights
         sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
@@ -104,6 +106,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.CONTRACT: """
         mcp-unknown-server mcp-bad-tools
+        bad-queue-name no-shared-queues
         bad-code bad-workspace sandbox-result duplicate-call too-many-tool-calls invalid-output
         malformed-response output-rejected no-tool-call no-server
         not-complete missing-artifacts bad-plan plan-failed no-planner bad-arguments

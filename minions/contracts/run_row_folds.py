@@ -29,7 +29,7 @@ __all__ = ["FoldedRows", "folded", "list_problem", "run_row_after", "session_row
 _BEGUN: Final = frozenset(("started", "rejected"))
 _EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
 _IMPORTED: Final = "imported"
-_MARKS: Final = ("server", _IMPORTED)
+_MARKS: Final = ("queue", "server", _IMPORTED)
 _LEVELS: Final = 160
 """Levels of nesting that are read for these words: each writes a character at least."""
 _MEMBERS: Final = 20
@@ -73,7 +73,7 @@ def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
         session_id=entry.session_id,
         position=entry.position,
         recipe=fact.recipe or "?",
-        status=RunState.REJECTED.value if is_rejected else RunState.INTERRUPTED.value,
+        status=RunState.REJECTED.value if is_rejected else _open_state(fact).value,
         model=given(fact.model) if isinstance(fact, RunStarted) else None,
         started_at=entry.at,
         ended_at=entry.at if is_rejected else None,
@@ -84,6 +84,12 @@ def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
         user=fact.user if isinstance(fact, RunStarted) else None,
         day=day_of(entry.at),
     )
+
+
+def _open_state(fact: RunStarted | RunResumed | RunRejected) -> RunState:
+    """The state of a run that begins so and has no end: only leases tell that it is executed."""
+    is_queued = not isinstance(fact, RunRejected) and bool(fact.queued)
+    return RunState.QUEUED if is_queued else RunState.INTERRUPTED
 
 
 def _input_words(fact: RunStarted | RunResumed) -> str | None:
@@ -145,7 +151,7 @@ def _resumed(row: RunRow, entry: JournalEntry, fact: RunResumed) -> RunRow:
         row,
         day=day,
         day_spent=row.day_spent if day == row.day else Spent(),
-        status=_kept(row, RunState.INTERRUPTED.value),
+        status=_kept(row, _open_state(fact).value),
         model=given(fact.model),
         input_words=row.input_words if fact.inputs is None else _input_words(fact),
         ended_at=None,
@@ -243,8 +249,8 @@ def _opened(entry: JournalEntry) -> SessionRow:
 
 def _of_its_run(row: SessionRow, entry: JournalEntry) -> Mapping[str, object]:
     match entry.fact:
-        case RunStarted(recipe=recipe) | RunResumed(recipe=recipe):
-            return _with_run(row, entry, recipe, RunState.INTERRUPTED)
+        case RunStarted(recipe=recipe) | RunResumed(recipe=recipe) as fact:
+            return _with_run(row, entry, recipe, _open_state(fact))
         case RunRejected(recipe=recipe):
             return _with_run(row, entry, recipe, RunState.REJECTED)
         case UnreadableFact(state=state) if state in _EXECUTED:

@@ -105,7 +105,7 @@ class RunRow:
     error_message: str | None = None
     """The first 200 characters of the error's message."""
     mark: str | None = None
-    """How its last execution started. `server`: by a server; `imported`:
+    """How its last execution started. `queue`: through a queue; `server`: by a server; `imported`:
     the run came from a file.
     """
     problem: str | None = None

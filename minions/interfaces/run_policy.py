@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.json_values import JsonValue
 
-__all__ = ["RunPolicy"]
+__all__ = ["QUEUE", "RunPolicy"]
+
+QUEUE: Final = "queue"
+"""The key of a note that says where the run is queued; the row of the run bears it as its mark."""
 
 
 @frozen(kw_only=True)
@@ -33,6 +38,8 @@ class RunPolicy:
     max_cost_usd: float | None = None
     """The most that it may cost, as it was given by flag."""
     no_cache: bool = False
+    queue: QueuePlace | None = None
+    """The queue whose workers execute it; None: no worker does."""
 
     @classmethod
     def recorded(cls, note: Mapping[str, JsonValue]) -> RunPolicy:
@@ -51,6 +58,7 @@ class RunPolicy:
             cwd=_text(note, "cwd"),
             max_cost_usd=cost if isinstance(cost, int | float) and cost is not True else None,
             no_cache=note.get("no_cache") is True,
+            queue=QueuePlace.of_note(note.get(QUEUE)),
         )
 
 

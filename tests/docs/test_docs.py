@@ -166,7 +166,7 @@ def test_everybody_is_told_to_install_this_distribution() -> None:
     }
     assert told == {
         (project["name"], extra)
-        for extra in ("litellm", "local", "mcp", "otel", "postgres", "sandbox", "server")
+        for extra in ("dbos", "litellm", "local", "mcp", "otel", "postgres", "sandbox", "server")
     }
     assert {extra for _, extra in told} <= project["optional-dependencies"].keys()
     readme = (root / "README.md").read_text("utf-8")

@@ -29,7 +29,13 @@ RUN_COLUMNS: Final = (
 SESSION_COLUMNS: Final = "session_id, name, parent, updated_at, last_position, rest"
 
 _RARE: Final = frozenset(
-    (RunState.RUNNING, RunState.INTERRUPTED, RunState.NEEDS_DECISION, RunState.UNREADABLE)
+    (
+        RunState.QUEUED,
+        RunState.RUNNING,
+        RunState.INTERRUPTED,
+        RunState.NEEDS_DECISION,
+        RunState.UNREADABLE,
+    )
 )
 """Few runs are in one of these states, whatever was recorded."""
 

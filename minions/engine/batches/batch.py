@@ -36,15 +36,18 @@ from minions.engine.services.services import room_for_more
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["Batch", "BatchPlan", "OnResult"]
+__all__ = ["Batch", "BatchPlan", "Enqueue", "OnResult"]
 
 OnResult: TypeAlias = Callable[[BatchResult], None]
 Execute: TypeAlias = Callable[[AgentRun[Any]], Awaitable[AgentResult[Any]]]
 """Executes a prepared run. Any: the output is whatever the recipe declares."""
+Enqueue: TypeAlias = Callable[[AgentRun[Any]], Awaitable[object]]  # Any: as above
+"""Records a prepared run as queued, and submits it."""
 
 _MOST_AHEAD: Final = 1_000
 """How many lines after the first unfinished one may be started: their results are in memory."""
 _PAGE: Final = 500
+_QUEUED_MARK: Final = "queue"
 _RESUMED: Final = frozenset((RunState.INTERRUPTED, RunState.CANCELLED, RunState.LIMIT_REACHED))
 _RETRIED: Final = frozenset((RunState.FAILED, RunState.PARTIAL))
 
@@ -83,6 +86,7 @@ class Batch:
         plan: BatchPlan,
         *,
         execute: Execute | None = None,
+        enqueue: Enqueue | None = None,
     ) -> None:
         """Nothing is read and nothing has begun.
 
@@ -90,12 +94,14 @@ class Batch:
             recipe: With `plan.max_cost_usd` among its limits, so that prices are checked.
             lines: Read once, as far as they are needed.
             execute: Executes a run; None: `run.execute()`.
+            enqueue: Queues a run for a worker instead; None: runs are executed here.
         """
         self._executor = executor
         self._recipe = recipe
         self._lines = lines
         self._plan = plan
         self._execute = execute or _execute
+        self._enqueue = enqueue
         self._names = RunNames(plan.name)
         self._budget = BatchBudget(plan.max_cost_usd, plan.worst_case_usd)
         self._has_earlier = False
@@ -216,6 +222,8 @@ class Batch:
         return list(await self._journal.runs(RunFilter(id_start=self._names.start_of(line))))
 
     def _is_to_run(self, row: RunRow) -> bool:
+        if row.mark == _QUEUED_MARK and row.status == RunState.INTERRUPTED:
+            return False  # a worker has it, or gets it again
         return row.status in _RESUMED or (self._plan.retry_failed and row.status in _RETRIED)
 
     async def _recorded(self, line: BatchLine, row: RunRow) -> BatchResult:
@@ -253,6 +261,9 @@ class Batch:
             try:
                 run = await self._prepared(line, row)
                 await run.check_budgets()
+                if self._enqueue is not None:
+                    await self._enqueue(run)
+                    return BatchResult(index=line.index, run_id=run.run_id, status=RunState.QUEUED)
                 return await self._finished(line, run, share, row)
             except BudgetSpentError as error:
                 share.cost = 0.0

@@ -61,4 +61,4 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
 def _without_grants(fact: R) -> R:
     allowed = {name: value for name, value in (fact.note or {}).items() if name in _KEPT_IN_NOTES}
     note = {**allowed, "imported": True, STRANGERS_RECIPE: True}
-    return replace(fact, note=note, user=None, directory=UNSET)
+    return replace(fact, note=note, user=None, directory=UNSET, queued=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, cast
 
 from attrs import evolve
@@ -14,15 +14,20 @@ from minions.contracts.errors import (
     FailureInfo,
     FencedError,
     JournalError,
+    LeaseHeldError,
     MinionsError,
+    UsageError,
     words_of,
 )
-from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.executions import AgentResult, RunState, RunStatus
 from minions.contracts.facts import (
     RunFinished,
 )
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.instructions import T_co
+from minions.contracts.journal import JournalEntry
+from minions.contracts.json_values import JsonValue
+from minions.contracts.run_rows import RunFilter
 from minions.contracts.steps import PythonStep
 from minions.contracts.tracing import RunSubject
 from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
@@ -76,6 +81,7 @@ class AgentRun(Generic[T_co]):
         self._record = RunRecord(context, start, built)
         self._has_recorded_end = start.is_over
         self._is_cancel_wanted = False
+        self._is_handed_over = False
         self._lost: JournalError | None = None
         """Why the journal could not be written; then no end is recorded, and the run can be
         resumed, also where the journal works again before this process is done with the run."""
@@ -135,6 +141,11 @@ class AgentRun(Generic[T_co]):
             self._task.cancel()
         self._is_cancel_wanted = True
 
+    def hand_over(self) -> None:
+        """Stop as soon as may be without an end: another worker resumes the run."""
+        self._is_handed_over = True
+        self.cancel()
+
     # --- the run ----------------------------------------------------------------------------
 
     async def execute(self) -> AgentResult[T_co]:
@@ -151,6 +162,60 @@ class AgentRun(Generic[T_co]):
             result = await self._executed()
             span.end(result.status.value, result.error)
         return result
+
+    @property
+    def note(self) -> Mapping[str, JsonValue]:
+        """What the caller stored with its start, or stores now."""
+        return self._start.note
+
+    async def record_queued(self, note: Mapping[str, JsonValue]) -> JournalEntry:
+        """Record its start, or how it is resumed, for a worker that executes it later.
+
+        Nothing is executed here. The run needs nothing of this process any more.
+
+        Args:
+            note: Added to its note.
+        Raises:
+            UsageError: `run-over`; it came to its output.
+            LeaseHeldError: Another run of the session is active, or is queued before it in the
+                same conversation.
+            JournalError: It cannot be stored; nothing was done.
+        """
+        recorder = self.context.scope.recorder
+        await recorder.open()
+        try:
+            await self._refuse_if_resumed_elsewhere()
+            await self._refuse_if_queued_before()
+            await self._join_conversation()
+            entry = await self._record.start(
+                self.model_name, self._live_conversation, queue_note=note
+            )
+        finally:
+            await recorder.close()
+        if entry is None:
+            raise UsageError(
+                f"Run '{self.run_id}' has come to its output: there is nothing to queue.",
+                code="run-over",
+            )
+        return entry
+
+    async def _refuse_if_queued_before(self) -> None:
+        """A run sees the messages that its session has when it is queued, and no later ones.
+
+        Raises:
+            LeaseHeldError: Another run that shares the conversation waits in a queue.
+        """
+        if not self.has_conversation:
+            return
+        queued = RunFilter(session_id=self.session_id, statuses={RunState.QUEUED})
+        for row in await self.context.scope.services.journal.runs(queued):
+            if row.run_id != self.run_id:
+                raise LeaseHeldError(
+                    f"Session '{self.session_id}' is busy: run '{row.run_id}' waits in a queue to "
+                    f"continue its conversation. Run '{self.run_id}' can start when that run ends.",
+                    worker_id="",
+                    run_id=row.run_id,
+                )
 
     @property
     def _subject(self) -> RunSubject:
@@ -309,11 +374,8 @@ class AgentRun(Generic[T_co]):
         try:
             if self._lost is not None:
                 raise self._lost
-            if not self._start.is_over:
-                await self._walk.record_what_never_started(end)
-            end, pending = await self._with_commands(end)
-            await self._record.end(end, output, pending)
-            self._has_recorded_end = True
+            if not (self._is_handed_over and end.status is RunStatus.CANCELLED):
+                end = await self._recorded_end(end, output)
         except JournalError as error:
             end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
             if isinstance(error, FencedError) and await self._was_cancelled():
@@ -333,6 +395,14 @@ class AgentRun(Generic[T_co]):
             warnings=tuple(context.progress.warnings),
             step_ids={execution.step_id: at for at, execution in enumerate(executions)},
         )
+
+    async def _recorded_end(self, end: WalkEnd, output: object) -> WalkEnd:
+        if not self._start.is_over:
+            await self._walk.record_what_never_started(end)
+        end, pending = await self._with_commands(end)
+        await self._record.end(end, output, pending)
+        self._has_recorded_end = True
+        return end
 
     async def _with_commands(self, end: WalkEnd) -> tuple[WalkEnd, Sequence[PendingDecision]]:
         """What a run waits for, and its end with the commands that decide it."""

@@ -19,6 +19,7 @@ from minions.contracts.facts import (
     RunStarted,
     ToolCallInDoubt,
 )
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import usage_document, user
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
@@ -48,6 +49,7 @@ class _Beginning(TypedDict, total=False):
     directory: str | None
     recipes: str | None
     steps: Mapping[str, str] | None
+    queued: bool | None
 
 
 class RunRecord:
@@ -62,25 +64,40 @@ class RunRecord:
         self._built = built
         self._recorder = context.scope.recorder
 
-    async def start(self, model: str | None, conversation: ConversationStart | None) -> None:
+    async def start(
+        self,
+        model: str | None,
+        conversation: ConversationStart | None,
+        *,
+        queue_note: Mapping[str, JsonValue] | None = None,
+    ) -> JournalEntry | None:
         """Record the start, or how the run is resumed.
 
         Args:
             model: The name of the model that answers, as far as it is known.
             conversation: Where it continues the session's conversation; None: it has no part in it.
+            queue_note: Added to the run's note where nothing is executed here, and a worker
+                resumes the run; None: it is executed here.
+        Returns:
+            The fact; None: the run came to its output before.
         Raises:
             JournalError: The fact, or a blob of it, could not be stored.
         """
         if self._start.is_over:
-            return
+            return None
         beginning, plan = await self._beginning(model, conversation), self._start.resume_plan
+        if queue_note is not None:
+            beginning["queued"] = True
+            beginning["note"] = {**self._start.note, **queue_note}
         if plan is None:
-            await self._recorder.record("run", RunStarted(**beginning))
+            entry = await self._recorder.record("run", RunStarted(**beginning))
         else:
-            await self._record_resume(beginning, plan)
-        self._log("run_started" if plan is None else "run_resumed", recipe=self._context.recipe.id)
+            entry = await self._record_resume(beginning, plan)
+        word = "started" if plan is None else "resumed"
+        self._log(f"run_{word if queue_note is None else 'queued'}", recipe=self._context.recipe.id)
+        return entry
 
-    async def _record_resume(self, beginning: _Beginning, plan: ResumePlan) -> None:
+    async def _record_resume(self, beginning: _Beginning, plan: ResumePlan) -> JournalEntry:
         resumed = RunResumed(
             **beginning,
             retries=plan.retries,
@@ -89,12 +106,13 @@ class RunRecord:
             decisions={key: word_of(decision) for key, decision in plan.decisions.items()},
             by=plan.decided_by,
         )
-        await self._recorder.record("run", resumed)
+        entry = await self._recorder.record("run", resumed)
         for call in plan.doubt:
             in_doubt = ToolCallInDoubt(
                 step_id=call.step_id, tool=call.tool, arguments=call.arguments
             )
             await self._recorder.record(call.key, in_doubt)
+        return entry
 
     async def _beginning(
         self, model: str | None, conversation: ConversationStart | None

@@ -1,16 +1,17 @@
-"""Cancels a run from outside: its worker loses the lease, and can store nothing more."""
+"""Ends a run from outside: its worker loses the lease, and can store nothing more."""
 
 from __future__ import annotations
 
-from minions.contracts.errors import LeaseHeldError, UsageError
+from minions.contracts.errors import FailureInfo, LeaseHeldError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.facts import RunFinished
 from minions.contracts.journal import EntryDraft, Lease
 from minions.engine.history.lookup import find_run
 from minions.engine.history.run_summary import RunSummary
+from minions.engine.services.leases import acquire_lease
 from minions.engine.services.services import Services
 
-__all__ = ["cancel_run"]
+__all__ = ["cancel_run", "fail_run"]
 
 _WORDS = "The run was cancelled from outside; what was done is kept."
 
@@ -37,17 +38,39 @@ async def cancel_run(services: Services, name: str) -> RunSummary:
             code="run-ended",
         )
     lease = await _seized(services, run)
+    error = FailureInfo(code="cancelled", message=_WORDS)
+    return await _ended(services, lease, run, RunStatus.CANCELLED, error)
+
+
+async def fail_run(services: Services, run: RunSummary, error: FailureInfo) -> RunSummary:
+    """Record that a run without an end failed, and that no worker tries it any more.
+
+    What is recorded stays, and the run can be retried.
+
+    Returns:
+        The run with its new state.
+    Raises:
+        LeaseHeldError: A worker executes it, or another run of its session.
+        JournalError: It cannot be stored.
+    """
+    lease = await acquire_lease(services, run.session_id, run.run_id)
+    return await _ended(services, lease, run, RunStatus.FAILED, error)
+
+
+async def _ended(
+    services: Services, lease: Lease, run: RunSummary, status: RunStatus, error: FailureInfo
+) -> RunSummary:
+    finished = RunFinished(
+        status=status.value,
+        output=None,
+        usage=dict(run.usage),
+        error={"code": error.code, "message": error.message},
+    )
     try:
-        cancelled = RunFinished(
-            status=RunStatus.CANCELLED.value,
-            output=None,
-            usage=dict(run.usage),
-            error={"code": "cancelled", "message": _WORDS},
-        )
-        await journal.append(lease, EntryDraft(key="run", fact=cancelled))
+        await services.journal.append(lease, EntryDraft(key="run", fact=finished))
     finally:
-        await journal.release(lease)
-    return await find_run(journal, run.run_id)
+        await services.journal.release(lease)
+    return await find_run(services.journal, run.run_id)
 
 
 async def _seized(services: Services, run: RunSummary) -> Lease:

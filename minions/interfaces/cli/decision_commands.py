@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from minions.contracts.decision_words import Approve, Decision, name_of, word_of
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import UsageError
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
@@ -20,6 +21,7 @@ from minions.engine.calls.pending_decisions import (
 from minions.engine.history.replay import Replay
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import command_context, common_options
+from minions.interfaces.cli.queue_options import settings_of
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import refuse_two_outputs
 
@@ -34,6 +36,11 @@ def resume_options(function: F) -> F:
         click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own."),
         click.option("--approve", help="Who approves further calls: ask, deny, all or wait."),
         click.option("--events", is_flag=True, help="Print one JSON event per line."),
+        click.option(
+            "--detach/--no-detach",
+            default=None,
+            help="Leave the rest to a worker; default: where it was queued before.",
+        ),
         common_options,
     ):
         function = option(function)
@@ -49,13 +56,16 @@ def decide(
         about: An address, a tool, a step or a key; None: the only one that waits.
         what: `approval` or `answer`.
     """
-    context = command_context(flags)
+    context = command_context(settings_of(flags))
     refuse_two_outputs(context.settings)
     model = flags["model"] if isinstance(flags["model"], str) else None
     out = sys.stdout
 
     async def resume() -> int:
         async with RecordedRunOpener(context, run, model=model) as opened:
+            detach = flags["detach"]
+            if detach or (detach is None and opened.place is not None):
+                opened.queue_at(opened.place or QueuePlace())
             recipe = opened.own_recipe()
             replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
             waiting = () if opened.recorded.is_over else pending_decisions(replay)

@@ -11,6 +11,7 @@ from typing import Self, TextIO, cast
 from attrs import evolve
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import EnvironmentRefusedError, RecipeError, UsageError
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
@@ -21,9 +22,10 @@ from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.lease_holders import refuse_if_active
 from minions.interfaces.cli.options import CommandContext, naming_the_journal
+from minions.interfaces.cli.queue_options import open_queue, report_queued
 from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
 from minions.interfaces.deciders import decider_for
-from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.run_policy import QUEUE, RunPolicy
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import ServiceChanges
@@ -58,6 +60,7 @@ class RecordedRunOpener:
         self._here = Path.cwd()
         self._command = "run"
         self._asked_as: str | None = None
+        self._place: QueuePlace | None = None
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -166,10 +169,19 @@ class RecordedRunOpener:
 
     def note(self) -> Mapping[str, JsonValue]:
         """The note to store with the resumed run, for the next resume."""
-        marks = ("imported", "server")  # from now on it belongs to this machine and command line
+        marks = ("imported", "server", QUEUE)  # from now on it belongs to this command line
         note = {name: value for name, value in self._noted.items() if name not in marks}
         now = note_of(self.context, self._model)
         return {**note, **now, "cwd": note.get("cwd", now["cwd"])}
+
+    @property
+    def place(self) -> QueuePlace | None:
+        """The queue in which the run is, or was before it waited; None: none."""
+        return self._began_with.queue
+
+    def queue_at(self, place: QueuePlace | None) -> None:
+        """Queue the run there instead of executing it; None: execute it here."""
+        self._place = place
 
     def executor(self, recipe: AgentRecipe) -> AgentExecutor:
         """An executor with the run's own model, or the one named now, in the folder where the run
@@ -221,6 +233,9 @@ class RecordedRunOpener:
         """
         for line in run.preview():
             tell(line)
+        if self._place is not None:
+            async with open_queue(self.context) as queue:
+                return report_queued(await queue.put(run, self._place), self.context, out)
         if Path.cwd() != self._here:
             tell(f"  in {Path.cwd()}, where it was started")
         return await follow(

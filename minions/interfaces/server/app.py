@@ -21,6 +21,7 @@ from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
+from minions.interfaces.run_queue import RunQueue
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.http.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.http.incidents import Incidents, StandardLog
@@ -39,6 +40,7 @@ from minions.interfaces.server.runtime import ServerRuntime
 from minions.interfaces.setting_sources import environment
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.databases import place_of_journal, state_beside
+from minions.interfaces.wiring.dispatch import shared_dispatch
 from minions.interfaces.wiring.logs import is_logging
 from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from minions.interfaces.wiring.webhook import waiting_webhook
@@ -269,7 +271,14 @@ def _app_state(
         queue_frames=options.queue_frames,
         heartbeat_s=options.heartbeat_s,
     )
-    run_manager = RunManager(channels, log, most=options.max_runs, on_waiting=notices.tell)
+    run_manager = RunManager(
+        channels,
+        log,
+        most=options.max_runs,
+        on_waiting=notices.tell,
+        queue=RunQueue(shared_dispatch(runtime.settings, log), services.clock),
+        place=options.queue,
+    )
     allows_text = options.allow_recipe_bodies
     return AppState(
         options=options,

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, gt
 
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import UsageError
 from minions.interfaces.server.tokens import CallerToken, check_token
 
@@ -82,5 +83,7 @@ class ServerOptions:
     input_folders: tuple[str, ...] = field(default=(), converter=_as_texts)
     """Folders beneath which requests may choose folders and files, where a recipe takes a path as
     an input, beside those beneath the working folder and the folders of recipes."""
+    queue: QueuePlace | None = None
+    """Where runs are queued for workers; None: the server executes them itself."""
     allow_recipe_bodies: bool = False
     """Whether a request may contain the text of a recipe, which can call every tool there is."""

@@ -73,7 +73,7 @@ cannot be resumed here."""
 async def all_waiting(journal: Journal, in_doubt: CallsInDoubt) -> list[ApprovalView]:
     """The pending decisions of all runs, the newest run first; a damaged run hides no other."""
     found: list[ApprovalView] = []
-    wanted = RunFilter(statuses={_STATUS, *OPEN_STATES})
+    wanted = RunFilter(statuses={_STATUS, *(OPEN_STATES - {RunState.QUEUED})})
     for run in await list_runs(journal, wanted=wanted):
         try:
             found += await waiting_of(journal, run, in_doubt)

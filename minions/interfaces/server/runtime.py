@@ -3,54 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
 
-from attrs import evolve
-
-from minions.adapters.stores.memory_step_cache import NoStepCache
-from minions.contracts.decisions import Verdict
 from minions.contracts.errors import (
-    EnvironmentRefusedError,
     MinionsError,
-    UsageError,
     near_names,
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Ids
-from minions.engine.compile.extensions import Extensions
 from minions.engine.history.replay import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
-from minions.engine.services.services import Services
 from minions.engine.services.worker_names import worker_name
-from minions.interfaces.deciders import named_policy
-from minions.interfaces.operator_limits import bounded
-from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.server.http.caller_inputs import CallerInputs
 from minions.interfaces.server.http.caller_secrets import CallerSecrets
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.models import ModelChoice
-from minions.interfaces.wiring.runtime import Runtime, ServiceChanges
-from minions.recipe.catalog import Catalog
+from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["ServerRuntime", "ids_of_key"]
 
-_VERDICTS: Final[Mapping[str, Verdict]] = {
-    "wait": Verdict.LATER,
-    "ask": Verdict.LATER,  # there is no terminal: the run waits for /approvals
-    "deny": Verdict.REJECTED,
-    "all": Verdict.APPROVED,
-}
 
-
-class ServerRuntime:
-    """Makes an executor for each execution, with a worker name of its own; all share models."""
+class ServerRuntime(UnattendedRuntime):
+    """The executors of a server, which checks what callers give."""
 
     def __init__(
         self,
@@ -69,45 +47,12 @@ class ServerRuntime:
         Raises:
             UsageError: A setting is wrong.
         """
-        self.settings = settings
-        self._runtime = runtime
+        folder = str(note.get("cwd", "."))
+        name = worker_name(runtime.services.ids("srv"))
+        super().__init__(settings, runtime, name=name, folder=folder)
         self._note = note
         self._caller_secrets = CallerSecrets.of(settings.caller_secrets)
-        self._caller_inputs = CallerInputs.beneath(str(note.get("cwd", ".")), *folders)
-        self._numbers = itertools.count(1)
-        self._name = runtime.services.ids("srv")
-        self._ended: set[str] = set()
-
-    def has_ended(self, worker_id: str) -> None:
-        """Note that a worker of this process has ended: its lease may be taken over."""
-        self._ended.add(worker_id)
-
-    def is_worker_gone(self, worker_id: str) -> bool:
-        """Whether the worker's process has died, or this process has ended its execution."""
-        return worker_id in self._ended or self.services.is_worker_gone(worker_id)
-
-    async def aclose(self) -> None:
-        """Close what was opened for the runs."""
-        await self._runtime.aclose()
-
-    @property
-    def services(self) -> Services:
-        """Journal, clock and others."""
-        return self._runtime.services
-
-    @property
-    def extensions(self) -> Extensions:
-        """Everything that recipes may name."""
-        return self._runtime.extensions
-
-    @property
-    def catalog(self) -> Catalog:
-        """Everything that recipes may name, for the static checks."""
-        return self._runtime.catalog
-
-    def bounded(self, recipe: AgentRecipe) -> AgentRecipe:
-        """The recipe with the operator's limits."""
-        return bounded(recipe, self.settings)
+        self._caller_inputs = CallerInputs.beneath(folder, *folders)
 
     def note(self, **more: JsonValue) -> dict[str, JsonValue]:
         """The note for the start of a new run."""
@@ -164,45 +109,7 @@ class ServerRuntime:
             RefusedError: `secret-refused`, `input-refused`.
         """
         self.check_inputs(recipe, inputs, is_stored=is_stored)
-        began_with = RunPolicy.recorded(note or {})
-        changes: ServiceChanges = {
-            "worker_id": worker_name(f"{self._name}.{next(self._numbers)}"),
-            "is_worker_gone": self.is_worker_gone,
-            "decider": named_policy(self.settings.approve or "wait", _VERDICTS),
-        }
-        if ids is not None:
-            changes["ids"] = ids
-        if began_with.no_cache:
-            changes["cache"] = NoStepCache()
-        choice = ModelChoice(override=began_with.model, folder=began_with.folder)
-        return self._runtime.evolve(**changes).executor(recipe, choice)
-
-    # --- recorded runs --------------------------------------------------------------------------
-
-    async def recorded(self, run_id: str) -> RecordedRun:
-        """A run that may be resumed here.
-
-        Raises:
-            NotFoundError: There is no such run.
-            UsageError: It was rejected, or belongs to another command.
-            EnvironmentRefusedError: It began in another folder.
-        """
-        recorded = await load_recorded_run(self.services.journal, run_id)
-        command, home = recorded.note.get("command"), RunPolicy.recorded(recorded.note).cwd
-        if command is not None:
-            raise UsageError(
-                f"Run '{recorded.run_id}' was made by `minions {command}`, which cannot be "
-                "resumed.",
-                code="other-command",
-            )
-        if home is not None and home != self._note.get("cwd"):
-            raise EnvironmentRefusedError(
-                f"Run '{recorded.run_id}' was started in {home}, where relative paths of its "
-                f"tools start; this server runs in {self._note.get('cwd')}. Use the command line "
-                "there.",
-                code="other-folder",
-            )
-        return recorded
+        return self.executor_of(recipe, note=note, ids=ids)
 
     async def calls_in_doubt(self, run_id: str) -> Sequence[OpenCall]:
         """The calls of an interrupted run that a resume would ask about; nothing is executed.
@@ -218,22 +125,6 @@ class ServerRuntime:
             if error.error_code == "corrupt-entry":
                 raise
             return ()
-
-    def own_recipe(self, recorded: RecordedRun) -> AgentRecipe:
-        """The recipe that is stored with the run, with the operator's limits.
-
-        Raises:
-            UsageError: It was made by code, or names something that is not registered here.
-        """
-        made = self.extensions.recipes.get(recorded.summary.recipe)
-        if recorded.document is None and made is not None:
-            recipe = made
-        else:
-            recipe = recorded.recipe(self.catalog)
-        began_with = RunPolicy.recorded(recorded.note).max_cost_usd
-        if began_with is not None:
-            return bounded(recipe, evolve(self.settings, max_cost_usd=began_with))
-        return self.bounded(recipe)
 
 
 def ids_of_key(key: str, ids: Ids) -> Ids:

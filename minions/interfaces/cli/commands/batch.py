@@ -8,7 +8,7 @@ import hashlib
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TextIO, cast
 
@@ -17,13 +17,15 @@ from attrs import evolve, frozen
 
 from minions.analysis.explanation import explain
 from minions.analysis.spending import KnownModel
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.durations import spoken
 from minions.contracts.errors import LIMIT_REACHED, BudgetSpentError, FailureInfo, UsageError
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
 from minions.contracts.json_values import JsonValue, dumps
-from minions.engine.batches.batch import Batch, BatchPlan
+from minions.engine.batches.batch import Batch, BatchPlan, Enqueue
 from minions.engine.batches.result import NOT_STARTED
+from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.batch_items import ItemsFile, count_lines, lines_of
 from minions.interfaces.cli.console.batch_progress import BatchTally, batch_progress
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -37,6 +39,12 @@ from minions.interfaces.cli.options import (
     user_option,
 )
 from minions.interfaces.cli.params import common_inputs
+from minions.interfaces.cli.queue_options import (
+    open_queue,
+    queue_options,
+    queue_place,
+    settings_of,
+)
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
 from minions.interfaces.cli.result_file import ResultFile
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
@@ -92,6 +100,7 @@ _REPEATED: Final = {
     type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
     help="Who approves calls that need approval; default: the line waits.",
 )
+@queue_options
 @user_option
 @cassette_options
 @cache_option
@@ -115,7 +124,10 @@ def command(
     There is one result line for each of them, in the same order. Started again with the same
     arguments, it continues where it was stopped or killed: recorded lines are not run again.
     """
-    context = command_context(flags)
+    context = command_context(settings_of(flags))
+    place = queue_place(context, flags)
+    if place is not None:
+        _refuse_to_follow(context, batch_cost_usd)
     if context.settings.json and output is None:
         raise UsageError("--json prints a summary to standard output: give -o OUT.jsonl, too.")
     options = _BatchOptions(
@@ -129,6 +141,7 @@ def command(
         name=name,
         model=cast("str | None", flags["model"]),
         user=user,
+        place=place,
     )
     out = sys.stdout
     # What tools and extensions print is no result: only we write to standard output.
@@ -150,6 +163,8 @@ class _BatchOptions:
     name: str | None
     model: str | None
     user: str | None
+    place: QueuePlace | None
+    """Where the lines are queued for workers; None: they run here."""
 
     def identity(self, recipe: AgentRecipe, items: ItemsFile) -> str:
         """The name of the batch: of recipe, model and file; a given name stands for the file."""
@@ -170,6 +185,9 @@ class _BatchOptions:
         words += ["--no-cache"] if "no_cache" in context.flags else []
         words += ["--name", self.name] if self.name else []
         words += ["--user", self.user] if self.user else []
+        if self.place is not None:
+            words += ["--detach", "--queue", self.place.name]
+            words += ["--priority", str(self.place.priority)] if self.place.priority else []
         if self.max_cost_usd is not None and _LIMIT not in more:
             words += [_LIMIT, str(self.max_cost_usd)]
         database, code = context.flags_again
@@ -212,7 +230,42 @@ async def _run_until(
         recipe, ModelChoice(override=options.model, asked_as=options.recipe, command="batch")
     )
     plan = _plan(context, runtime, recipe, options, options.identity(recipe, items))
-    batch = Batch(executor, recipe, lines_of(recipe, items, common, Path.cwd()), plan)
+    async with _enqueue(context, options.place) as enqueue:
+        lines = lines_of(recipe, items, common, Path.cwd())
+        batch = Batch(executor, recipe, lines, plan, enqueue=enqueue)
+        return await _followed(signals, context, runtime, options, batch, plan, total, out)
+
+
+@contextlib.asynccontextmanager
+async def _enqueue(
+    context: CommandContext, place: QueuePlace | None
+) -> AsyncIterator[Enqueue | None]:
+    """Queues runs there; None: runs are executed here. One warning for all that goes wrong."""
+    if place is None:
+        yield None
+        return
+    problems: set[str] = set()
+    async with open_queue(context) as queue:
+
+        async def enqueue(run: AgentRun) -> None:
+            problem = (await queue.put(run, place)).problem
+            if problem is not None and problem not in problems:
+                problems.add(problem)
+                tell(f"warning: {problem} The runs are recorded; a worker finds them there.")
+
+        yield enqueue
+
+
+async def _followed(
+    signals: Signals,
+    context: CommandContext,
+    runtime: Runtime,
+    options: _BatchOptions,
+    batch: Batch,
+    plan: BatchPlan,
+    total: int,
+    out: TextIO,
+) -> int:
     await _check_earlier(batch, plan)
     signals.stop(batch, last_words=f"continue: {options.again(context)}")
     progress = batch_progress(context.environ, runtime.services.clock, total)
@@ -228,6 +281,27 @@ async def _run_until(
     if signals.caught is not None:
         return 128 + signals.caught
     return with_misses(report.exit_code, runtime.cassettes)
+
+
+def _refuse_to_follow(context: CommandContext, max_cost_usd: float | None) -> None:
+    """Refuse options about how lines are executed, which a worker decides.
+
+    Raises:
+        UsageError: One was given.
+    """
+    settings = context.settings
+    given = {
+        _LIMIT: max_cost_usd,
+        "--record": settings.record,
+        "--replay": settings.replay,
+        "--approve": context.flags.get("approve"),
+    }
+    for flag, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{flag} does not go with --detach: workers execute the lines, each by its own "
+                "configuration."
+            )
 
 
 def _with_limit(settings: Settings, max_cost_usd: float | None) -> Settings:
@@ -363,6 +437,8 @@ def _next_command(report: _Report, context: CommandContext, options: _BatchOptio
         return f"continue: {options.again(context)}"
     if report.has_reached_limit:
         return f"raise the limit: {options.again(context, _LIMIT, 'USD')}"
+    if count[RunState.QUEUED]:
+        return f"collect their results, when workers have executed them: {options.again(context)}"
     if count[NOT_STARTED] or count[RunState.CANCELLED] or count[RunState.INTERRUPTED]:
         return f"continue: {options.again(context)}"
     if count[RunState.FAILED] or count[RunState.PARTIAL]:

@@ -10,6 +10,7 @@ from typing import TextIO, cast
 
 import click
 
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import (
@@ -19,6 +20,7 @@ from minions.interfaces.cli.options import (
     command_context,
     common_options,
 )
+from minions.interfaces.cli.queue_options import queue_options, queue_place, settings_of
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import refuse_two_outputs
 from minions.interfaces.cli.session_choice import OpenSession, is_conversation
@@ -47,6 +49,7 @@ __all__ = ["command"]
 )
 @click.option("--approve", help="Who approves further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@queue_options
 @cassette_options
 @cache_option
 @common_options
@@ -55,13 +58,14 @@ def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
 
     ID is a run's or a session's, or a unique start of one. Recorded work is not done again.
     """
-    context = command_context(flags)
+    context = command_context(settings_of(flags))
+    place = queue_place(context, flags)
     refuse_two_outputs(context.settings)
     words = _decisions(decisions)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         model = cast("str | None", flags["model"])
-        return asyncio.run(_resume(context, name, words, model=model, out=out))
+        return asyncio.run(_resume(context, name, words, place, model=model, out=out))
 
 
 def _decisions(texts: Iterable[str]) -> dict[str, str]:
@@ -94,11 +98,18 @@ async def _resume_session(
 
 
 async def _resume(
-    context: CommandContext, name: str, words: dict[str, str], *, model: str | None, out: TextIO
+    context: CommandContext,
+    name: str,
+    words: dict[str, str],
+    place: QueuePlace | None,
+    *,
+    model: str | None,
+    out: TextIO,
 ) -> int:
-    if not words and await is_conversation(context, name):
+    if place is None and not words and await is_conversation(context, name):
         return await _resume_session(context, name, model=model, out=out)
     async with RecordedRunOpener(context, name, model=model) as opened:
+        opened.queue_at(place)
         recipe = opened.own_recipe()
         run = opened.executor(recipe).prepare_resume(
             opened.recorded, recipe=recipe, decisions=words, note=opened.note()

@@ -11,6 +11,7 @@ from typing import TextIO, cast
 
 import click
 
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.facts import given
 from minions.engine.run.recipe_changes import is_same_json
@@ -23,6 +24,7 @@ from minions.interfaces.cli.options import (
     common_options,
 )
 from minions.interfaces.cli.params import some_inputs
+from minions.interfaces.cli.queue_options import queue_options, queue_place, settings_of
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import bounded, refuse_two_outputs
@@ -71,6 +73,7 @@ __all__ = ["command"]
 )
 @click.option("--approve", help="Who approves further calls: ask, deny, all or wait.")
 @click.option("--events", is_flag=True, help="Print one JSON event per line.")
+@queue_options
 @cassette_options
 @cache_option
 @common_options
@@ -85,12 +88,15 @@ def command(
 
     ID is a run's or a session's, or a unique start of one.
     """
-    context = command_context(flags)
+    context = command_context(settings_of(flags))
+    place = queue_place(context, flags)
     refuse_two_outputs(context.settings)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         model = cast("str | None", flags["model"])
-        return asyncio.run(_retry(context, name, from_step, edited, pairs, model=model, out=out))
+        return asyncio.run(
+            _retry(context, name, from_step, edited, pairs, place, model=model, out=out)
+        )
 
 
 async def _retry_session(
@@ -117,12 +123,14 @@ async def _retry(
     from_step: str | None,
     edited: str | None,
     pairs: tuple[str, ...],
+    place: QueuePlace | None,
     *,
     model: str | None,
     out: TextIO,
 ) -> int:
     if (
-        from_step is not None
+        place is None
+        and from_step is not None
         and from_step.isdecimal()
         and await is_conversation(context, name, any_run=True)
     ):
@@ -139,6 +147,7 @@ async def _retry(
         sequence = message_number(from_step)
         return await _retry_session(context, name, sequence, model=model, out=out)
     async with RecordedRunOpener(context, name, model=model) as opened:
+        opened.queue_at(place)
         file = None if edited is not None else _edited_since(opened)
         if file is not None:
             tell(f"{file} was edited since; the run has its own. To use it: --recipe {file}")

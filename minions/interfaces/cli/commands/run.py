@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 from attrs import field, frozen
 
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
@@ -30,6 +31,12 @@ from minions.interfaces.cli.options import (
     user_option,
 )
 from minions.interfaces.cli.params import given_inputs
+from minions.interfaces.cli.queue_options import (
+    open_queue,
+    queue_options,
+    queue_place,
+    report_queued,
+)
 from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path, registered_recipe
 from minions.interfaces.cli.rejection import keep_rejection
 from minions.interfaces.cli.run_follower import (
@@ -94,6 +101,7 @@ __all__ = ["command", "reports_of", "run_with"]
     default=None,
     help="Print failures as annotations of a GitHub workflow. In one of them it is done anyway.",
 )
+@queue_options
 @user_option
 @strict_option
 @cassette_options
@@ -111,7 +119,7 @@ def command(recipe: str, **options: object) -> int:
 
 _NO_SETTINGS: Final = (
     "pairs", "first", "until", "only", "pin", "session_name", "continues", "user", "junit",
-    "annotations",
+    "annotations", "detach", "queue", "priority", "delay",
 )  # fmt: skip
 """Options of the command that are no settings."""
 
@@ -131,6 +139,8 @@ def run_with(
     refuse_two_outputs(context.settings)
     if options["continues"] and options["session_name"] is not None:
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
+    if options.get("detach"):
+        _refuse_to_follow(options)
     out = sys.stdout
     wanted = _RunOptions(
         recipe=recipe,
@@ -143,6 +153,7 @@ def run_with(
         continues=options["continues"],
         user=options["user"],
         reports=reports_of(context, options["junit"], options["annotations"], out),
+        place=queue_place(context, options),
     )
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
@@ -171,6 +182,33 @@ class _RunOptions:
     """The label of the user for whom it runs; None: none was given."""
     reports: RunReports = field(factory=RunReports)
     """Where the end of the run is reported beside the console."""
+    place: QueuePlace | None = None
+    """Where the run is queued for a worker; None: it is executed here."""
+
+
+def _refuse_to_follow(options: Mapping[str, Any]) -> None:
+    """Refuse options about the end of a run that nobody waits for.
+
+    Raises:
+        UsageError: One was given.
+    """
+    given = [
+        flag
+        for flag, key in (
+            ("--events", "events"),
+            ("--junit", "junit"),
+            ("--dry-run", "dry_run"),
+            ("--record", "record"),
+            ("--replay", "replay"),
+            ("--approve", "approve"),
+        )
+        if options.get(key)
+    ]
+    if given:
+        raise UsageError(
+            f"{given[0]} does not go with --detach: a worker executes the run, later and by its "
+            "own configuration."
+        )
 
 
 def reports_of(
@@ -243,6 +281,9 @@ async def _run_until(
     )
     for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
         tell(line)
+    if wanted.place is not None:
+        async with open_queue(context) as queue:
+            return report_queued(await queue.put(run, wanted.place), context, out)
     return await follow(
         run, context, out, signals, reports=wanted.reports, cassettes=runtime.cassettes
     )

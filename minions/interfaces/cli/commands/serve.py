@@ -20,10 +20,11 @@ from minions.interfaces.cli.options import (
     command_context,
     common_options,
 )
+from minions.interfaces.cli.process_log import process_log
+from minions.interfaces.cli.queue_options import queue_place
 
 if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
-    from minions.contracts.runtime import Log
     from minions.interfaces.server.options import ServerOptions
     from minions.interfaces.server.token_file import FileTokens
 
@@ -83,6 +84,10 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 @click.option(
     "--public-url", metavar="URL", help="The address of the page for people; else that of --host."
 )
+@click.option(
+    "--submit-only", is_flag=True, help="Execute nothing: queue runs for `minions worker`."
+)
+@click.option("--queue", metavar="NAME", help="Their queue; else `default`. With --submit-only.")
 @click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
@@ -108,6 +113,8 @@ def command(
     public_url: str | None,
     resume: bool,
     max_runs: int,
+    submit_only: bool,
+    queue: str | None,
     **flags: object,
 ) -> int:
     """Serve the stored recipes at http://127.0.0.1:8642/api/v1, until Ctrl-C.
@@ -128,6 +135,7 @@ def command(
         plan_workspaces=plan_workspace,
         input_folders=allow_folder,
         max_runs=max_runs,
+        queue=queue_place(context, {"detach": submit_only, "queue": queue}, flag="--submit-only"),
     )
     folders = [Path(name) for name in recipes or ("recipes",)]
     _check_folders(folders if recipes else ())
@@ -208,7 +216,7 @@ async def _serve(
         environ=context.environ,
         folder_of=context.folder_of,
         note=_note(context),
-        log=_log(context),
+        log=process_log(context),
         resume=resume,
     )
     _announce(context, options, place, url)
@@ -239,22 +247,3 @@ def _login_link(url: str, token: str) -> str:
     """The page's address with the token in the fragment, which browsers send to no server."""
     host = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
     return f"{host}/#token={quote(token, safe='')}"
-
-
-def _log(context: CommandContext) -> Log:
-    from minions.interfaces.wiring.logs import make_log
-
-    settings = context.settings
-    return make_log(settings, tell) if settings.log_format is not None else _Lines()
-
-
-class _Lines:
-    """The server's log, on standard error."""
-
-    def info(self, event: str, /, **facts: object) -> None:
-        """Write one line."""
-        tell(" ".join((event, *(f"{name}={value!r}" for name, value in facts.items()))))
-
-    def warning(self, event: str, /, **facts: object) -> None:
-        """Write one line."""
-        self.info(event, **facts)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
 from minions.contracts.errors import (
-    JournalError,
     LeaseHeldError,
     MinionsError,
     NotFoundError,
     words_of,
 )
-from minions.contracts.executions import OPEN_STATES
-from minions.contracts.journal import JournalEntry
+from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.engine.history.lookup import list_runs
 from minions.engine.run.recorded_run import RecordedRun
+from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
+from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.runtime import ServerRuntime
 
@@ -26,13 +25,6 @@ __all__ = ["BEGUN_BY_SERVER", "Recovery"]
 
 BEGUN_BY_SERVER: Final = "server"
 """A key in the note of a run's start: a server began the run, so any server may resume it."""
-
-_MOST_IDLE_EXECUTIONS: Final = 5
-"""After so many executions in a row that finished nothing, a run is not resumed any more: it may be
-the run that ends the process."""
-
-_BEGINNINGS: Final = frozenset({"started", "resumed", "in_doubt", "waiting"})
-"""States that finish nothing: an execution with only these may have died of what it started."""
 
 
 class Recovery:
@@ -100,7 +92,7 @@ class Recovery:
     async def resume_all(self) -> None:
         """Resume every run without an end, the oldest first."""
         try:
-            unended = RunFilter(statuses=OPEN_STATES)
+            unended = RunFilter(statuses=OPEN_STATES - {RunState.QUEUED})
             runs = await list_runs(self._runtime.services.journal, wanted=unended)
         except MinionsError as error:
             self._log.warning("nothing_resumed", reason=error.message)
@@ -126,7 +118,7 @@ class Recovery:
         except LeaseHeldError:
             return False  # another worker executes it by now
         except MinionsError as error:
-            is_over = not _may_pass(error)
+            is_over = not may_pass(error)
             self._log_once(
                 "run_not_resumed" if is_over else "run_not_resumed_yet", run_id, error.message
             )
@@ -145,28 +137,16 @@ class Recovery:
     def _is_wanted(self, recorded: RecordedRun, *, is_own: bool) -> bool:
         if recorded.has_ended or recorded.note.get("imported"):
             return False
+        if RunPolicy.recorded(recorded.note).queue is not None:
+            return False  # it belongs to the workers of that queue
         if not (is_own or recorded.note.get(BEGUN_BY_SERVER)):
             return False
-        if _idle_executions(recorded.entries) >= _MOST_IDLE_EXECUTIONS:
+        if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
             self._log_once(
                 "run_left",
                 recorded.run_id,
-                f"its last {_MOST_IDLE_EXECUTIONS} executions finished nothing; resume "
+                f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing; resume "
                 f"it with `minions resume {recorded.run_id}`",
             )
             return False
         return True
-
-
-def _idle_executions(entries: Sequence[JournalEntry]) -> int:
-    """How many of the newest executions finished nothing."""
-    at_work = {entry.generation for entry in entries if entry.state not in _BEGINNINGS}
-    newest = max(entry.generation for entry in entries)
-    return newest - max(at_work, default=0)
-
-
-def _may_pass(error: MinionsError) -> bool:
-    """Whether the error may pass without a change on this machine."""
-    if isinstance(error, JournalError):
-        return error.error_code != "corrupt-entry"
-    return error.error_code in ("stopping", "too-many-runs")

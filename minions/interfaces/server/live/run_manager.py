@@ -12,11 +12,14 @@ from http import HTTPStatus
 
 from attrs import frozen
 
+from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import EnvironmentRefusedError, FencedError, words_of
 from minions.contracts.events import RunEvent, RunFailed
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.runtime import Log
 from minions.engine.run.agent_run import AgentRun
+from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.run_queue import RunQueue
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.channels import Channels
 
@@ -35,15 +38,26 @@ class RunManager:
     """Executes runs in background tasks; no run is executed twice at a time."""
 
     def __init__(
-        self, channels: Channels, log: Log, *, most: int, on_waiting: Callable[[str], None]
+        self,
+        channels: Channels,
+        log: Log,
+        *,
+        most: int,
+        on_waiting: Callable[[str], None],
+        queue: RunQueue,
+        place: QueuePlace | None = None,
     ) -> None:
         """Start without runs.
 
         Args:
+            queue: Where runs are queued that workers execute; closed here.
+            place: Where all runs are queued; None: only those that were queued before.
             most: The most runs at a time.
             on_waiting: Called with the id of a run that has begun to wait for a person.
         """
         self._on_waiting = on_waiting
+        self._queue = queue
+        self._place = place
         self._channels = channels
         self._log = log
         self._most = most
@@ -62,8 +76,9 @@ class RunManager:
         """How many runs are executed now."""
         return len(self._executions)
 
-    async def begin(self, run: AgentRun) -> Execution:
-        """Start to execute a run in the background; returns when its start is stored.
+    async def begin(self, run: AgentRun) -> None:
+        """Start to execute a run in the background, or queue it for a worker; returns when its
+        start is stored.
 
         Raises:
             RefusedError: It is active already, or there are too many runs.
@@ -71,6 +86,10 @@ class RunManager:
             EnvironmentRefusedError: The server stops.
             LeaseHeldError, JournalError: The journal refused; nothing was done.
         """
+        place = RunPolicy.recorded(run.note).queue or self._place
+        if place is not None:
+            await self._put(run, place)
+            return
         await run.check_budgets()
         self._check_room(run.run_id)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -90,13 +109,21 @@ class RunManager:
         await asyncio.wait((started, task), return_when=asyncio.FIRST_COMPLETED)
         if not started.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
-        return execution
 
-    def _check_room(self, run_id: str) -> None:
+    async def _put(self, run: AgentRun, place: QueuePlace) -> None:
+        self._check_open()
+        queued = await self._queue.put(run, place)
+        if queued.problem is not None:
+            self._log.warning("job_not_submitted", run_id=run.run_id, reason=queued.problem)
+
+    def _check_open(self) -> None:
         if self.is_closing:
             raise EnvironmentRefusedError(
                 "The server is stopping; no run is started.", code="stopping"
             )
+
+    def _check_room(self, run_id: str) -> None:
+        self._check_open()
         if run_id in self._executions:
             raise RefusedError(
                 HTTPStatus.CONFLICT, "run-active", f"Run '{run_id}' is executed already."
@@ -163,6 +190,7 @@ class RunManager:
             _, late = await asyncio.wait(tasks, timeout=grace_s)
             for task in late:
                 task.cancel()
+        await self._queue.aclose()
 
 
 def _was_taken_over(result: AgentResult[object]) -> bool:

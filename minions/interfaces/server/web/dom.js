@@ -70,6 +70,7 @@ const SHAPES = {
 	stop: "M3.2 3.2h5.6v5.6H3.2Z",
 };
 const STATUSES = {
+	queued: ["open", "queued"],
 	running: ["run", "running"],
 	interrupted: ["gone", "interrupted"],
 	completed: ["good", "completed"],

@@ -6,7 +6,7 @@ import { Fields } from "./form.js";
 import { LiveList, cell, choice, main, num, offer, state } from "./list.js";
 import { go } from "./app.js";
 
-const STATUSES = ["running", "interrupted", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected", "unreadable"];
+const STATUSES = ["queued", "running", "interrupted", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected", "unreadable"];
 
 export async function showRuns({ root, query, signal }) {
 	const picked = new Set();

@@ -88,7 +88,7 @@ class Conversation {
 		this.session = session;
 		this.steps = steps;
 		this.summary = context.summary;
-		const isOpen = ["running", "interrupted", "needs_decision"].includes(session.status);
+		const isOpen = ["queued", "running", "interrupted", "needs_decision"].includes(session.status);
 		const last = isOpen && (await get(`/runs/${enc(session.last_run_id)}`, { signal: this.signal }));
 		this.waiting = last ? last.waiting : [];
 		this.running = last && last.status === "running" ? last.run_id : null;

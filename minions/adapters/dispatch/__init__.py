@@ -1,0 +1,1 @@
+"""Engines that give runs to workers."""

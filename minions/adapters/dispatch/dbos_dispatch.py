@@ -1,0 +1,428 @@
+"""Dispatch over DBOS on PostgreSQL: one durable workflow for each job, and no steps of its own.
+
+Its tables hold ids, numbers and states. Workers tell by heartbeats that they are alive, for the
+engine itself does not notice a process that died elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from attrs import asdict
+
+from minions.adapters.dispatch.dbos_server import (
+    APPLICATION,
+    VERSION,
+    WORKFLOW,
+    DbosServer,
+    refuse_pickles,
+)
+from minions.adapters.dispatch.postgres_workers import SCHEMA, PostgresWorkers
+from minions.adapters.stores.postgres_url import without_password
+from minions.contracts.dispatch import (
+    DispatchEngine,
+    Execute,
+    Job,
+    JobState,
+    JobView,
+    QueueLimits,
+    QueueView,
+    RateLimit,
+    WorkerPlan,
+    WorkerView,
+)
+from minions.contracts.errors import EnvironmentRefusedError
+from minions.contracts.runtime import Log
+
+if TYPE_CHECKING:
+    from dbos import DBOSClient, EnqueueOptions, WorkflowStatus
+    from dbos import Queue as DbosQueue
+
+__all__ = ["DbosDispatch"]
+
+T = TypeVar("T")
+
+_STATES: Final = {
+    "DELAYED": JobState.DELAYED,
+    "ENQUEUED": JobState.WAITING,
+    "PENDING": JobState.TAKEN,
+}
+_POLL_S: Final = 0.25
+"""How often a worker looks for jobs."""
+_KEPT_S: Final = 7 * 86_400.0
+"""A week: a run that is submitted twice within it has one job."""
+_CLEAN_EVERY_S: Final = 600.0
+_CLEANED: Final = 1_000
+"""Jobs that are removed at once."""
+_PAGE: Final = 100
+"""Runs whose jobs are looked up in one query."""
+
+
+class DbosDispatch(DispatchEngine):
+    """Jobs in the schema `minions_dispatch` of the journal's database.
+
+    Delays are by the clocks of the processes; limits on rate and the death of workers by the
+    server's. A process serves once at a time: the engine is one object for the process.
+    """
+
+    is_shared = True
+
+    def __init__(
+        self,
+        url: str,
+        log: Log,
+        *,
+        heartbeat_s: float = 5.0,
+        dead_after_s: float = 20.0,
+        poll_s: float = _POLL_S,
+        kept_s: float = _KEPT_S,
+    ) -> None:
+        """No I/O here, and DBOS is not loaded.
+
+        Args:
+            url: `postgresql://…` of the journal.
+            heartbeat_s: Seconds between two heartbeats of a worker.
+            dead_after_s: Seconds without one after which its jobs are put back.
+            poll_s: Seconds between two looks for jobs.
+            kept_s: Seconds after their end for which jobs are kept.
+        """
+        self._url = url
+        self._log = log
+        self._heartbeat_s = heartbeat_s
+        self._dead_after_s = dead_after_s
+        self._poll_s = poll_s
+        self._kept_s = kept_s
+        self._workers = PostgresWorkers(url, dead_after_s=dead_after_s)
+        self._client: DBOSClient | None = None
+        self._opening = asyncio.Lock()
+        self._server: DbosServer | None = None
+
+    async def submit(self, job: Job) -> bool:
+        client = await self._opened()
+        return await self._called(lambda: _enqueue(client, job))
+
+    async def cancel(self, run_id: str) -> int:
+        client = await self._opened()
+
+        def cancel() -> int:
+            found = [
+                each.workflow_id
+                for each in _unended(client, [run_id])
+                if each.status in ("ENQUEUED", "DELAYED")
+            ]
+            if found:
+                client.cancel_workflows(found)
+            return len(found)
+
+        return await self._called(cancel)
+
+    async def wake(self, run_id: str) -> int:
+        client = await self._opened()
+
+        def wake() -> int:
+            found = [each for each in _unended(client, [run_id]) if each.status == "DELAYED"]
+            for each in found:
+                client.set_workflow_delay(each.workflow_id, delay_seconds=0)
+            return len(found)
+
+        return await self._called(wake)
+
+    async def jobs(self, run_ids: Collection[str]) -> Sequence[JobView]:
+        client = await self._opened()
+        return await self._called(lambda: list(map(_view, _unended(client, list(run_ids)))))
+
+    async def queues(self) -> Sequence[QueueView]:
+        client = await self._opened()
+        known = await self._called(lambda: [_limits(each) for each in client.list_queues()])
+        counts: dict[str, dict[JobState, int]] = defaultdict(dict)
+        for (queue, status), count in (
+            await self._asked(self._workers.job_counts(WORKFLOW))
+        ).items():
+            counts[queue][_STATES[status]] = count
+        limits = {name: QueueLimits(name=name) for name in counts}
+        limits |= {each.name: each for each in known}
+        return [
+            QueueView(
+                limits=limits[name],
+                waiting=counts[name].get(JobState.WAITING, 0),
+                delayed=counts[name].get(JobState.DELAYED, 0),
+                taken=counts[name].get(JobState.TAKEN, 0),
+            )
+            for name in sorted(limits)
+        ]
+
+    async def set_queue(self, limits: QueueLimits) -> None:
+        client = await self._opened()
+        await self._called(lambda: self._register(client, limits, replaces=True))
+
+    async def workers(self) -> Sequence[WorkerView]:
+        await self._opened()
+        return await self._asked(self._workers.views())
+
+    async def serve(self, execute: Execute, plan: WorkerPlan, stop: asyncio.Event) -> None:
+        client = await self._opened()
+        await self._called(lambda: self._register_all(client, plan))
+        server = DbosServer(self._url, execute, plan, submit=self.submit, log=self._log)
+        beating: asyncio.Task[None] | None = None
+        try:
+            await self._beat(server)
+            self._server = server
+            await server.launch()
+            beating = asyncio.ensure_future(self._beats(server))
+            await self._served(server, stop)
+        finally:
+            await server.drain()
+            if beating is not None:
+                beating.cancel()
+            with contextlib.suppress(EnvironmentRefusedError):  # others see that it is silent
+                await self._asked(self._workers.forget(plan.name))
+
+    def is_worker_gone(self, worker_id: str) -> bool:
+        if self._server is None:
+            return False
+        return any(worker_id.startswith(f"{name}.") for name in self._server.dead)
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await asyncio.to_thread(client.destroy)
+        await self._workers.aclose()
+
+    # --- serving ----------------------------------------------------------------------------------
+
+    async def _served(self, server: DbosServer, stop: asyncio.Event) -> None:
+        """Until the worker is stopped, or has nothing to do and is meant to end then."""
+        if not server.plan.ends_when_idle:
+            await stop.wait()
+            return
+        while not stop.is_set() and await self._has_work(server):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), self._poll_s)
+
+    async def _has_work(self, server: DbosServer) -> bool:
+        if server.taken:
+            return True
+        return await self._asked(self._workers.has_work(WORKFLOW, server.plan))
+
+    async def _beats(self, server: DbosServer) -> None:
+        loop = asyncio.get_running_loop()
+        steady_since = -self._dead_after_s
+        """After a pause of its own, a worker waits until the others could have been heard of: all
+        are silent while the database is away."""
+        cleaned_at = -_CLEAN_EVERY_S
+        while True:
+            await asyncio.sleep(self._heartbeat_s)
+            try:
+                await self._beat(server, is_steady=loop.time() >= steady_since)
+                if loop.time() >= cleaned_at + _CLEAN_EVERY_S:
+                    cleaned_at = loop.time()
+                    await self._forget_ended(await self._opened())
+            except EnvironmentRefusedError as error:
+                steady_since = loop.time() + self._dead_after_s
+                self._log.warning("heartbeat_failed", reason=error.message)
+
+    async def _forget_ended(self, client: DBOSClient) -> None:
+        """Remove jobs that ended long ago, some at a time; the journal has their runs."""
+        before = datetime.now(UTC) - timedelta(seconds=self._kept_s)
+        await self._called(lambda: _delete_ended(client, before))
+
+    async def _beat(self, server: DbosServer, *, is_steady: bool = True) -> None:
+        """Say that the worker is alive, and put back the jobs of dead ones."""
+        heard = await self._asked(self._workers.beat(server.plan, server.taken))
+        if not is_steady:
+            return
+        server.dead = heard.dead
+        client = await self._opened()
+        abandoned = await self._called(lambda: _abandoned(client, heard.living))
+        for view in abandoned:
+            # The old jobs are ended last: a process that dies in between does the same again.
+            await self.submit(view.job.put_back(is_failed_try=True))
+            self._log.warning("job_put_back", run_id=view.job.run_id, worker=view.worker)
+        if abandoned:
+            ended = [view.job.key for view in abandoned]
+            await self._called(lambda: client.cancel_workflows(ended))
+
+    # --- the client -------------------------------------------------------------------------------
+
+    async def _opened(self) -> DBOSClient:
+        """The client; tables are made at its first use.
+
+        Raises:
+            EnvironmentRefusedError: The extra is not installed, or the server cannot be reached.
+        """
+        async with self._opening:
+            if self._client is None:
+                _require_dbos()
+                await self._asked(self._workers.make_table())
+                self._client = await self._called(lambda: _client_at(self._url))
+            return self._client
+
+    def _register_all(self, client: DBOSClient, plan: WorkerPlan) -> None:
+        """Make the plan's queues that nobody has set."""
+        for name in plan.queues:
+            limits = QueueLimits(name=name, per_worker=plan.slots)
+            self._register(client, limits, replaces=False)
+
+    def _register(self, client: DBOSClient, limits: QueueLimits, *, replaces: bool) -> None:
+        rate = limits.rate
+        client.register_queue(
+            limits.name,
+            global_concurrency=limits.concurrency,
+            worker_concurrency=min(limits.per_worker, limits.concurrency or limits.per_worker),
+            limiter={"limit": rate.starts, "period": rate.period_s} if rate is not None else None,
+            polling_interval_sec=self._poll_s,
+            on_conflict="always_update" if replaces else "never_update",
+            application_name=APPLICATION,
+        )
+
+    async def _called(self, call: Callable[[], T]) -> T:
+        """The result of a blocking call of the client.
+
+        Raises:
+            EnvironmentRefusedError: The server cannot be reached, or refuses.
+        """
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            return await asyncio.to_thread(call)
+        except SQLAlchemyError as error:
+            raise self._refused(error) from error
+
+    async def _asked(self, asking: Awaitable[T]) -> T:
+        """What the table of workers says.
+
+        Raises:
+            EnvironmentRefusedError: The server cannot be reached, or refuses.
+        """
+        _require_dbos()
+        import psycopg
+
+        try:
+            return await asking
+        except (psycopg.Error, OSError) as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> EnvironmentRefusedError:
+        words = str(error).strip().partition("\n")[0]
+        return EnvironmentRefusedError(
+            f"The queues in {without_password(self._url)} cannot be used: "
+            f"{_hidden(self._url, words)}. Check that the server runs there, and that its user may "
+            f"use the schema {SCHEMA}.",
+            code="dispatch-unreachable",
+        )
+
+
+def _require_dbos() -> None:
+    """Load the packages of the extra.
+
+    Raises:
+        EnvironmentRefusedError: `missing-extra`.
+    """
+    try:
+        import dbos  # noqa: F401  # whether it can be
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise EnvironmentRefusedError(
+            f"Queues in PostgreSQL need the package '{error.name}', which is not installed. "
+            "Install the extra: pip install 'minions-engine[dbos]'.",
+            code="missing-extra",
+        ) from error
+    refuse_pickles()
+
+
+def _client_at(url: str) -> DBOSClient:
+    from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
+
+    DBOS.migrate(url, schema=SCHEMA)
+    return DBOSClient(
+        system_database_url=url,
+        dbos_system_schema=SCHEMA,
+        serializer=DBOSPortableJSONSerializer(),
+        application_name=APPLICATION,
+        retry_connection_errors=False,
+    )
+
+
+def _enqueue(client: DBOSClient, job: Job) -> bool:
+    from dbos import error
+
+    options: EnqueueOptions = {
+        "workflow_name": WORKFLOW,
+        "queue_name": job.queue,
+        "workflow_id": job.key,
+        "workflow_id_reuse_policy": "reject",
+        "app_version": VERSION,
+        "priority": job.priority + 1,
+        "queue_partition_key": job.session_id,
+        "application_name": APPLICATION,
+    }
+    if job.delay_s:
+        options["delay_seconds"] = job.delay_s
+    try:
+        client.enqueue(options, asdict(job))
+    except error.DBOSWorkflowIDInUseError:
+        return False
+    return True
+
+
+def _unended(client: DBOSClient, run_ids: list[str]) -> list[WorkflowStatus]:
+    found: list[WorkflowStatus] = []
+    for at in range(0, len(run_ids), _PAGE):
+        part = run_ids[at : at + _PAGE]
+        found += client.list_workflows(
+            workflow_id_prefix=[f"{run_id}@" for run_id in part],
+            status=list(_STATES),
+            name=WORKFLOW,
+            load_output=False,
+        )
+    return found
+
+
+def _abandoned(client: DBOSClient, living: frozenset[str]) -> list[JobView]:
+    """The jobs that workers have which are not alive."""
+    taken = client.list_workflows(status="PENDING", name=WORKFLOW, load_output=False)
+    return [_view(each) for each in taken if each.executor_id not in living]
+
+
+def _delete_ended(client: DBOSClient, before: datetime) -> None:
+    ended = client.list_workflows(
+        status=["SUCCESS", "CANCELLED", "ERROR"],
+        name=WORKFLOW,
+        completed_before=before.isoformat(),
+        limit=_CLEANED,
+        load_input=False,
+        load_output=False,
+    )
+    if ended:
+        client.delete_workflows([each.workflow_id for each in ended])
+
+
+def _view(status: WorkflowStatus) -> JobView:
+    job = Job(**cast("dict[str, str]", (status.input or {"args": ({},)})["args"][0]))  # type: ignore[arg-type]  # attrs checks
+    state = _STATES[status.status]
+    return JobView(
+        job=job, state=state, worker=status.executor_id if state is JobState.TAKEN else None
+    )
+
+
+def _limits(queue: DbosQueue) -> QueueLimits:
+    rate = queue.limiter
+    return QueueLimits(
+        name=queue.name,
+        concurrency=queue.global_concurrency,
+        per_worker=queue.worker_concurrency or 1,
+        rate=RateLimit(starts=rate["limit"], period_s=rate["period"]) if rate else None,
+    )
+
+
+def _hidden(url: str, words: str) -> str:
+    from minions.adapters.stores.postgres_url import hidden_in
+
+    for word in hidden_in(url):
+        words = words.replace(word, "***")
+    return words

@@ -1,0 +1,177 @@
+"""A worker's part of DBOS: its one workflow, and the jobs that this process has."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from minions.adapters.dispatch.postgres_workers import SCHEMA
+from minions.contracts.dispatch import Execute, Job, JobEnd, WorkerPlan
+from minions.contracts.errors import EnvironmentRefusedError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import Log
+
+__all__ = ["APPLICATION", "VERSION", "WORKFLOW", "DbosServer", "refuse_pickles"]
+
+APPLICATION: Final = "minions"
+"""The owner of queues and workflows in DBOS's tables."""
+WORKFLOW: Final = "minions.execute"
+"""The name of the workflow that executes a job."""
+VERSION: Final = "minions-1"
+"""Of the workflow, not of this program: what a run needs of a version is in its record."""
+_DONE: Final = "done"
+_PUT_BACK: Final = "put back"
+_HAND_OVER_S: Final = 10
+"""Seconds for handing over what has not ended within the time for it."""
+_CONNECTIONS: Final = 4
+_AGAIN_S: Final = 1.0
+
+
+class DbosServer:
+    """Takes jobs in DBOS's threads, and executes them on the loop on which it was made."""
+
+    def __init__(
+        self,
+        url: str,
+        execute: Execute,
+        plan: WorkerPlan,
+        *,
+        submit: Callable[[Job], Awaitable[bool]],
+        log: Log,
+    ) -> None:
+        """Nothing is launched yet; an event loop must be running.
+
+        Args:
+            submit: Stores the job that takes the place of one that is put back.
+        """
+        self.plan = plan
+        self.dead: frozenset[str] = frozenset()
+        """The names of workers that were not heard of for too long."""
+        self._url = url
+        self._execute = execute
+        self._submit = submit
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._slots = asyncio.Semaphore(plan.slots)
+        self._tasks: set[asyncio.Task[str]] = set()
+        self._is_stopping = False
+
+    @property
+    def taken(self) -> int:
+        """How many jobs the worker has, those that wait for a slot included."""
+        return len(self._tasks)
+
+    async def launch(self) -> None:
+        """Take jobs from now on."""
+        await asyncio.to_thread(self._launch)
+
+    def _launch(self) -> None:
+        from dbos import DBOS, DBOSPortableJSONSerializer
+
+        logger = logging.getLogger("dbos")
+        if not logger.handlers:  # else it prints to standard error
+            logger.addHandler(logging.NullHandler())
+        DBOS(
+            config={
+                "name": APPLICATION,
+                "system_database_url": self._url,
+                "dbos_system_schema": SCHEMA,
+                "application_version": VERSION,
+                "executor_id": self.plan.name,
+                "serializer": DBOSPortableJSONSerializer(),
+                "sys_db_pool_size": _CONNECTIONS,
+                "enable_otlp": False,
+                "use_listen_notify": True,
+            }
+        )
+        DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(self._workflow())
+        DBOS.listen_queues(list(self.plan.queues))
+        DBOS.launch()
+
+    def _workflow(self) -> Callable[[Mapping[str, JsonValue]], Awaitable[str]]:
+        async def execute(job: Mapping[str, JsonValue]) -> str:
+            """Run on DBOS's own loop; gives only a state."""
+            taking = asyncio.run_coroutine_threadsafe(self._taken(job), self._loop)
+            return await asyncio.wrap_future(taking)
+
+        return execute
+
+    async def _taken(self, document: Mapping[str, JsonValue]) -> str:
+        job = Job(**document)  # type: ignore[arg-type]  # attrs checks what another process stored
+        task = asyncio.ensure_future(self._executed(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await task
+
+    async def _executed(self, job: Job) -> str:
+        try:
+            async with self._slots:
+                end = await self._execute(job) if not self._is_stopping else _unused(job)
+        except asyncio.CancelledError:
+            if not self._is_stopping:
+                raise
+            end = _unused(job)
+        if end.again is None:
+            return _DONE
+        await self._put_back(end.again)
+        return _PUT_BACK
+
+    async def _put_back(self, job: Job) -> None:
+        """Store the job, also where the server is away for a while."""
+        while True:
+            try:
+                await self._submit(job)
+            except EnvironmentRefusedError as error:
+                self._log.warning("job_not_put_back", run_id=job.run_id, reason=error.message)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
+
+    async def drain(self) -> None:
+        """Take no more jobs, let those that it has end in time, and hand over the rest."""
+        self._is_stopping = True
+        # It looks once a second whether they have ended; none is not waited for.
+        wait_s = int(self.plan.drain_s) + _HAND_OVER_S + 1 if self._tasks else 0
+        ending = asyncio.ensure_future(asyncio.to_thread(_destroy, wait_s))
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=self.plan.drain_s)
+        for task in set(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=_HAND_OVER_S)
+        await ending
+
+
+def _destroy(wait_s: int) -> None:
+    from dbos import DBOS
+
+    DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=wait_s)
+
+
+def _unused(job: Job) -> JobEnd:
+    """The end of a job that another worker shall have."""
+    return JobEnd(again=job.put_back(is_failed_try=False))
+
+
+def refuse_pickles() -> None:
+    """Keep DBOS from unpickling rows that say of themselves that they are pickles.
+
+    None is written here, and whoever can write a row could have code run by each worker.
+    """
+    from dbos import Serializer, _serialization
+
+    class NoPickles(Serializer):
+        """Reads and writes nothing."""
+
+        def serialize(self, data: object) -> str:
+            raise TypeError("Nothing is pickled here.")
+
+        def deserialize(self, serialized_data: str) -> object:
+            raise TypeError("A row of the queue is a pickle, which is not read here.")
+
+        def name(self) -> str:
+            return "py_pickle"
+
+    _serialization.DBOSDefaultSerializer = NoPickles()

@@ -1,0 +1,317 @@
+"""Dispatch within one process, on asyncio: the default. Jobs end with the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from minions.contracts.dispatch import (
+    DispatchEngine,
+    Execute,
+    Job,
+    JobState,
+    JobView,
+    QueueLimits,
+    QueueView,
+    WorkerPlan,
+    WorkerView,
+)
+from minions.contracts.runtime import Clock, Sleep
+
+__all__ = ["LocalDispatch"]
+
+_MOST_ENDED: Final = 10_000
+"""Keys of ended jobs that are remembered."""
+
+
+@frozen(order=True)
+class _Waiting:
+    """A job in its queue, in the order in which jobs begin."""
+
+    priority: int
+    number: int
+    job: Job = field(order=False)
+    due: float = field(order=False)
+    """When it may begin, by the monotonic clock."""
+
+
+@frozen(kw_only=True, eq=False)
+class _Server:
+    """One call of `serve`."""
+
+    plan: WorkerPlan
+    execute: Execute
+    tasks: dict[asyncio.Task[None], Job] = field(factory=dict)
+    started_at: datetime
+
+    def taken(self, queue: str) -> int:
+        """How many jobs of that queue it has."""
+        return sum(job.queue == queue for job in self.tasks.values())
+
+
+class LocalDispatch(DispatchEngine):
+    """Jobs in memory. One loop owns it, so nothing is locked.
+
+    Two jobs of one session are never executed at the same time.
+    """
+
+    def __init__(self, clock: Clock, sleep: Sleep = asyncio.sleep) -> None:
+        """Start without jobs.
+
+        Args:
+            sleep: Waits for delays and rate limits, in the time of `clock`.
+        """
+        self._clock = clock
+        self._sleep = sleep
+        self._numbers = itertools.count()
+        self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
+        """Heaps by queue."""
+        self._active: set[str] = set()
+        """Keys of jobs that have not ended."""
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._limits: dict[str, QueueLimits] = {}
+        self._starts: dict[str, deque[float]] = defaultdict(deque)
+        """When jobs of a queue began, within the period of its rate limit."""
+        self._servers: list[_Server] = []
+        self._changed = asyncio.Event()
+
+    async def submit(self, job: Job) -> bool:
+        if job.key in self._active or job.key in self._ended:
+            return False
+        self._active.add(job.key)
+        due = self._clock.monotonic() + job.delay_s
+        entry = _Waiting(job.priority, next(self._numbers), job, due)
+        heapq.heappush(self._waiting[job.queue], entry)
+        self._changed.set()
+        return True
+
+    async def cancel(self, run_id: str) -> int:
+        count = 0
+        for queue, entries in self._waiting.items():
+            left = [each for each in entries if each.job.run_id != run_id]
+            for each in entries:
+                if each.job.run_id == run_id:
+                    self._end(each.job)
+                    count += 1
+            heapq.heapify(left)
+            self._waiting[queue] = left
+        self._changed.set()
+        return count
+
+    async def wake(self, run_id: str) -> int:
+        count, now = 0, self._clock.monotonic()
+        for queue, entries in self._waiting.items():
+            for at, each in enumerate(entries):
+                if each.job.run_id == run_id and each.due > now:
+                    entries[at] = _Waiting(each.priority, each.number, each.job, now)
+                    count += 1
+            heapq.heapify(self._waiting[queue])
+        self._changed.set()
+        return count
+
+    async def jobs(self, run_ids: Collection[str]) -> Sequence[JobView]:
+        now = self._clock.monotonic()
+        waiting = [
+            JobView(job=each.job, state=_state(each, now))
+            for entries in self._waiting.values()
+            for each in entries
+            if each.job.run_id in run_ids
+        ]
+        taken = [
+            JobView(job=job, state=JobState.TAKEN, worker=server.plan.name)
+            for server in self._servers
+            for job in server.tasks.values()
+            if job.run_id in run_ids
+        ]
+        return waiting + taken
+
+    async def queues(self) -> Sequence[QueueView]:
+        names = {*self._limits, *(name for name, found in self._waiting.items() if found)}
+        names |= {job.queue for server in self._servers for job in server.tasks.values()}
+        return [self._queue_view(name) for name in sorted(names)]
+
+    def _queue_view(self, name: str) -> QueueView:
+        now = self._clock.monotonic()
+        states = Counter(_state(each, now) for each in self._waiting[name])
+        return QueueView(
+            limits=self._limits_of(name),
+            waiting=states[JobState.WAITING],
+            delayed=states[JobState.DELAYED],
+            taken=self._taken(name),
+        )
+
+    async def set_queue(self, limits: QueueLimits) -> None:
+        self._limits[limits.name] = limits
+        self._changed.set()
+
+    async def workers(self) -> Sequence[WorkerView]:
+        return [
+            WorkerView(
+                name=server.plan.name,
+                queues=server.plan.queues,
+                slots=server.plan.slots,
+                taken=len(server.tasks),
+                started_at=server.started_at,
+                seen_at=self._clock.now(),
+                is_alive=True,
+            )
+            for server in sorted(self._servers, key=lambda each: each.plan.name)
+        ]
+
+    async def serve(self, execute: Execute, plan: WorkerPlan, stop: asyncio.Event) -> None:
+        server = _Server(plan=plan, execute=execute, started_at=self._clock.now())
+        self._servers.append(server)
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set() and not self._is_over(server):
+                self._changed.clear()
+                while (job := self._next(server)) is not None:
+                    self._begin(server, job)
+                await self._news(stopping, server)
+            await self._drained(server)
+        finally:
+            stopping.cancel()
+            self._servers.remove(server)
+
+    # --- which job begins -------------------------------------------------------------------------
+
+    def _next(self, server: _Server) -> Job | None:
+        """Take the first job that may begin now; None: there is none."""
+        if len(server.tasks) >= server.plan.slots:
+            return None
+        found = [each for name in server.plan.queues if (each := self._first(name, server))]
+        if not found:
+            return None
+        entry = min(found)
+        self._take(self._waiting[entry.job.queue], entry)
+        if self._limits_of(entry.job.queue).rate is not None:
+            self._starts[entry.job.queue].append(self._clock.monotonic())
+        return entry.job
+
+    @staticmethod
+    def _take(entries: list[_Waiting], entry: _Waiting) -> None:
+        if entries[0] is entry:  # the usual case, which costs little in a long queue
+            heapq.heappop(entries)
+        else:
+            entries.remove(entry)
+            heapq.heapify(entries)
+
+    def _first(self, queue: str, server: _Server) -> _Waiting | None:
+        """The first job of the queue that may begin at that worker now."""
+        limits = self._limits_of(queue)
+        if limits.concurrency is not None and self._taken(queue) >= limits.concurrency:
+            return None
+        if queue in self._limits and server.taken(queue) >= limits.per_worker:
+            return None
+        now = self._clock.monotonic()
+        if self._allowed_at(queue) > now:
+            return None
+        busy = {job.session_id for each in self._servers for job in each.tasks.values()}
+
+        def is_ready(each: _Waiting) -> bool:
+            return each.due <= now and each.job.session_id not in busy
+
+        entries = self._waiting[queue]
+        if entries and is_ready(entries[0]):
+            return entries[0]
+        return min(filter(is_ready, entries), default=None)
+
+    def _allowed_at(self, queue: str) -> float:
+        """When the rate limit lets a next job begin."""
+        rate, starts = self._limits_of(queue).rate, self._starts[queue]
+        if rate is None:
+            return 0.0
+        now = self._clock.monotonic()
+        while starts and starts[0] <= now - rate.period_s:
+            starts.popleft()
+        return starts[-rate.starts] + rate.period_s if len(starts) >= rate.starts else 0.0
+
+    def _limits_of(self, queue: str) -> QueueLimits:
+        return self._limits.get(queue) or QueueLimits(name=queue)
+
+    def _taken(self, queue: str) -> int:
+        return sum(server.taken(queue) for server in self._servers)
+
+    # --- a job at a worker ------------------------------------------------------------------------
+
+    def _begin(self, server: _Server, job: Job) -> None:
+        task = asyncio.ensure_future(self._executed(server, job))
+        server.tasks[task] = job
+        task.add_done_callback(lambda done: self._forget(server, done))
+
+    async def _executed(self, server: _Server, job: Job) -> None:
+        try:
+            again = (await server.execute(job)).again
+        except asyncio.CancelledError:
+            await self.submit(job.put_back(is_failed_try=False))
+            raise
+        if again is not None:
+            await self.submit(again)
+
+    def _forget(self, server: _Server, task: asyncio.Task[None]) -> None:
+        self._end(server.tasks.pop(task))
+        self._changed.set()
+
+    def _end(self, job: Job) -> None:
+        self._active.discard(job.key)
+        self._ended[job.key] = None
+        if len(self._ended) > _MOST_ENDED:
+            self._ended.popitem(last=False)
+
+    def _is_over(self, server: _Server) -> bool:
+        if not server.plan.ends_when_idle or server.tasks:
+            return False
+        now = self._clock.monotonic()
+        return not any(
+            each.due <= now for name in server.plan.queues for each in self._waiting[name]
+        )
+
+    async def _news(self, stopping: asyncio.Task[bool], server: _Server) -> None:
+        """Wait until a job may begin or the worker is stopped."""
+        if self._is_over(server):
+            return
+        waits: list[asyncio.Future[Any]] = [  # Any: what they give is not looked at
+            asyncio.ensure_future(self._changed.wait())
+        ]
+        if (seconds := self._next_due(server)) is not None:
+            waits.append(asyncio.ensure_future(self._sleep(seconds)))
+        try:
+            await asyncio.wait((*waits, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    def _next_due(self, server: _Server) -> float | None:
+        """Seconds until a delay or a rate limit is over; None: only a change can help."""
+        now = self._clock.monotonic()
+        times = [
+            max(each.due, self._allowed_at(name))
+            for name in server.plan.queues
+            for each in self._waiting[name]
+        ]
+        return min((at - now for at in times if at > now), default=None)
+
+    async def _drained(self, server: _Server) -> None:
+        """Let the worker's jobs end in time, and cancel the others."""
+        if not server.tasks:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(server.plan.drain_s):
+                await asyncio.wait(set(server.tasks))
+        late = set(server.tasks)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+
+def _state(entry: _Waiting, now: float) -> JobState:
+    return JobState.DELAYED if entry.due > now else JobState.WAITING

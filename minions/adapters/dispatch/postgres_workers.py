@@ -1,0 +1,199 @@
+"""The workers of a database and their heartbeats, by the clock of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from attrs import frozen
+
+from minions.contracts.dispatch import WorkerPlan, WorkerView
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+    from psycopg.rows import TupleRow
+
+__all__ = ["SCHEMA", "Heartbeat", "PostgresWorkers"]
+
+SCHEMA: Final = "minions_dispatch"
+"""The schema of this table and of the engine's own."""
+
+_TABLE: Final = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_workers (
+    name text PRIMARY KEY,
+    queues text[] NOT NULL,
+    slots integer NOT NULL,
+    taken integer NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at timestamptz NOT NULL
+)
+"""
+_MAKING: Final = 7_316_082_145
+"""Of the advisory lock under which the table is made."""
+_BEAT: Final = f"""
+INSERT INTO {SCHEMA}.minions_workers AS known (name, queues, slots, taken, started_at, seen_at)
+VALUES (%s, %s, %s, %s, clock_timestamp(), clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET taken = excluded.taken, seen_at = excluded.seen_at
+"""  # noqa: S608  # the schema is a constant
+_LIVING: Final = f"""
+SELECT name, seen_at > clock_timestamp() - make_interval(secs => %s)
+FROM {SCHEMA}.minions_workers
+"""  # noqa: S608
+_FORGET_OLD: Final = f"""
+DELETE FROM {SCHEMA}.minions_workers WHERE seen_at < clock_timestamp() - interval '1 day'
+"""  # noqa: S608
+_VIEWS: Final = f"""
+SELECT name, queues, slots, taken, started_at, seen_at,
+    seen_at > clock_timestamp() - make_interval(secs => %s)
+FROM {SCHEMA}.minions_workers ORDER BY name
+"""  # noqa: S608
+_COUNTS: Final = f"""
+SELECT queue_name, status, count(*) FROM {SCHEMA}.workflow_status
+WHERE status IN ('ENQUEUED', 'DELAYED', 'PENDING') AND name = %s AND queue_name IS NOT NULL
+GROUP BY queue_name, status
+"""  # noqa: S608
+_TO_DO: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM {SCHEMA}.workflow_status WHERE name = %(name)s AND (
+        (status = 'ENQUEUED' AND queue_name = ANY (%(queues)s))
+        OR (status = 'PENDING' AND executor_id = %(worker)s)
+    )
+)
+"""  # noqa: S608
+_CONNECT_S: Final = 4
+_STATEMENT_MS: Final = 10_000
+
+
+@frozen(kw_only=True)
+class Heartbeat:
+    """What a worker learns with its heartbeat."""
+
+    living: frozenset[str]
+    """The names of the workers that are alive."""
+    dead: frozenset[str]
+    """The names of those that were not heard of for too long."""
+
+
+class PostgresWorkers:
+    """One row for each worker. A connection that is lost is opened again at the next call."""
+
+    def __init__(self, url: str, *, dead_after_s: float) -> None:
+        """No I/O here.
+
+        Args:
+            dead_after_s: Seconds without a heartbeat after which a worker counts as dead.
+        """
+        self._url = url
+        self._dead_after_s = dead_after_s
+        self._connection: psycopg.AsyncConnection[TupleRow] | None = None
+        self._lock = asyncio.Lock()
+
+    async def make_table(self) -> None:
+        """Make the table where there is none.
+
+        Raises:
+            psycopg.Error: It cannot be made.
+        """
+        async with self._lock:
+            db = await self._connected()
+            async with db.transaction():
+                await db.execute("SELECT pg_advisory_xact_lock(%s)", [_MAKING])
+                await db.execute(_TABLE)
+
+    async def beat(self, plan: WorkerPlan, taken: int) -> Heartbeat:
+        """Say that a worker is alive, and learn who else is.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connected()
+            await db.execute(_BEAT, [plan.name, list(plan.queues), plan.slots, taken])
+            rows = await (await db.execute(_LIVING, [self._dead_after_s])).fetchall()
+            await db.execute(_FORGET_OLD)
+        living = frozenset(name for name, is_alive in rows if is_alive)
+        return Heartbeat(
+            living=living | {plan.name}, dead=frozenset(name for name, _ in rows) - living
+        )
+
+    async def job_counts(self, workflow: str) -> Mapping[tuple[str, str], int]:
+        """How many jobs have not ended, by queue and the engine's word for their state.
+
+        Args:
+            workflow: The name of the workflow that executes jobs.
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connected()
+            rows = await (await db.execute(_COUNTS, [workflow])).fetchall()
+        return {(queue, status): count for queue, status, count in rows}
+
+    async def has_work(self, workflow: str, plan: WorkerPlan) -> bool:
+        """Whether a job waits in the worker's queues, or the worker has one.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        asked = {"name": workflow, "queues": list(plan.queues), "worker": plan.name}
+        async with self._lock:
+            db = await self._connected()
+            row = await (await db.execute(_TO_DO, asked)).fetchone()
+        return row is not None and bool(row[0])
+
+    async def forget(self, name: str) -> None:
+        """Remove a worker that has ended.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connected()
+            await db.execute(
+                f"DELETE FROM {SCHEMA}.minions_workers WHERE name = %s",  # noqa: S608
+                [name],
+            )
+
+    async def views(self) -> Sequence[WorkerView]:
+        """All workers that were heard of within a day, by name.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connected()
+            rows = await (await db.execute(_VIEWS, [self._dead_after_s])).fetchall()
+        return [
+            WorkerView(
+                name=name,
+                queues=tuple(queues),
+                slots=slots,
+                taken=taken,
+                started_at=started_at,
+                seen_at=seen_at,
+                is_alive=is_alive,
+            )
+            for name, queues, slots, taken, started_at, seen_at, is_alive in rows
+        ]
+
+    async def aclose(self) -> None:
+        """Close the connection; a later call connects again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connected(self) -> psycopg.AsyncConnection[TupleRow]:
+        import psycopg
+
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        self._connection = await psycopg.AsyncConnection.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=_CONNECT_S,
+            options=f"-c statement_timeout={_STATEMENT_MS}",
+        )
+        return self._connection

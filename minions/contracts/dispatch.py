@@ -1,0 +1,275 @@
+"""Dispatch of whole runs to workers: jobs, queues, workers, and the engine that stores them.
+
+A job holds ids and numbers only. What a run needs and what became of it is in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from attrs import evolve, field, frozen
+from attrs.validators import ge, gt, le, matches_re, max_len, min_len, optional
+
+from minions.contracts.json_values import JsonValue
+
+__all__ = [
+    "DEFAULT_QUEUE",
+    "DEFAULT_SLOTS",
+    "LOWEST_PRIORITY",
+    "DispatchEngine",
+    "Execute",
+    "Job",
+    "JobEnd",
+    "JobState",
+    "JobView",
+    "QueueLimits",
+    "QueuePlace",
+    "QueueView",
+    "RateLimit",
+    "WorkerPlan",
+    "WorkerView",
+]
+
+DEFAULT_QUEUE: Final = "default"
+"""The queue of jobs for which none is named."""
+DEFAULT_SLOTS: Final = 4
+"""Runs at a time of a worker for which no number is given."""
+LOWEST_PRIORITY: Final = 1_000
+"""The greatest number that a priority may be."""
+_QUEUE_NAME: Final = r"[a-z0-9][a-z0-9_.-]{0,62}\Z"
+
+
+@frozen(kw_only=True)
+class QueuePlace:
+    """Where a run is queued; stored with its start, so that it can be submitted again."""
+
+    name: str = field(default=DEFAULT_QUEUE, validator=matches_re(_QUEUE_NAME))
+    priority: int = field(default=0, validator=[ge(0), le(LOWEST_PRIORITY)])
+    not_before: datetime | None = None
+    """Before this time no worker begins with it; None: it may begin at once."""
+
+    def to_note(self) -> dict[str, JsonValue]:
+        """The form in which it is stored."""
+        note: dict[str, JsonValue] = {"name": self.name, "priority": self.priority}
+        if self.not_before is not None:
+            note["not_before"] = self.not_before.isoformat()
+        return note
+
+    @classmethod
+    def of_note(cls, note: object) -> QueuePlace | None:
+        """The place that was stored; None: the note is of another form."""
+        if not isinstance(note, Mapping):
+            return None
+        try:
+            until = note.get("not_before")
+            return cls(
+                name=note.get("name", ""),
+                priority=note.get("priority", 0),
+                not_before=None if until is None else datetime.fromisoformat(until),
+            )
+        except (TypeError, ValueError):
+            return None
+
+
+@frozen(kw_only=True)
+class Job:
+    """One submission of a run: a worker shall execute it from where its record stands."""
+
+    run_id: str = field(validator=[min_len(1), max_len(200)])
+    session_id: str
+    submission: str = field(validator=[min_len(1), max_len(100)])
+    """Names the submission of the run: a second one with the same name is the same job."""
+    queue: str = field(default=DEFAULT_QUEUE, validator=matches_re(_QUEUE_NAME))
+    priority: int = field(default=0, validator=[ge(0), le(LOWEST_PRIORITY)])
+    """The lower number goes first; with the same number, the job that was submitted first."""
+    delay_s: float = field(default=0.0, validator=ge(0))
+    """Seconds until it may begin."""
+    number: int = field(default=0, validator=ge(0))
+    """How often it was put back into its queue."""
+    tries: int = field(default=0, validator=ge(0))
+    """How often a worker took it and could not execute the run, or died."""
+
+    @property
+    def key(self) -> str:
+        """The name of the job: `RUN@SUBMISSION`, and how often it was put back."""
+        return f"{self.run_id}@{self.submission}" + (f".{self.number}" if self.number else "")
+
+    def put_back(self, delay_s: float = 0.0, *, is_failed_try: bool) -> Job:
+        """The job that follows this one in the same queue.
+
+        Args:
+            is_failed_try: Whether it counts in `tries`.
+        """
+        return evolve(
+            self,
+            number=self.number + 1,
+            tries=self.tries + 1 if is_failed_try else self.tries,
+            delay_s=delay_s,
+        )
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    DELAYED = "delayed"
+    """It may not begin yet."""
+    WAITING = "waiting"
+    """It waits for a worker."""
+    TAKEN = "taken"
+    """A worker has it."""
+
+
+@frozen(kw_only=True)
+class JobView:
+    """A job that has not ended."""
+
+    job: Job
+    state: JobState
+    worker: str | None = None
+    """The worker that has it; None: none has."""
+
+
+@frozen(kw_only=True)
+class JobEnd:
+    """What became of a job at a worker."""
+
+    again: Job | None = None
+    """The job that takes its place in the queue; None: nothing is left to do."""
+
+
+Execute: TypeAlias = Callable[[Job], Awaitable[JobEnd]]
+"""Executes the run of a job. Where it is cancelled, it has handed over the run; else it never
+raises."""
+
+
+@frozen(kw_only=True)
+class RateLimit:
+    """How many jobs may begin in a time."""
+
+    starts: int = field(validator=ge(1))
+    period_s: float = field(validator=gt(0))
+
+
+@frozen(kw_only=True)
+class QueueLimits:
+    """How the jobs of a queue are limited, over all workers."""
+
+    name: str = field(default=DEFAULT_QUEUE, validator=matches_re(_QUEUE_NAME))
+    concurrency: int | None = field(default=None, validator=optional(ge(1)))
+    """The most jobs at a time, over all workers; None: unlimited."""
+    per_worker: int = field(default=DEFAULT_SLOTS, validator=ge(1))
+    """The most jobs of the queue at a time that one worker takes."""
+    rate: RateLimit | None = None
+    """The most jobs that begin in a time, over all workers; None: unlimited."""
+
+
+@frozen(kw_only=True)
+class QueueView:
+    """A queue with the number of its jobs."""
+
+    limits: QueueLimits
+    waiting: int = 0
+    delayed: int = 0
+    taken: int = 0
+
+
+@frozen(kw_only=True)
+class WorkerView:
+    """A worker, as it last said of itself."""
+
+    name: str
+    queues: tuple[str, ...]
+    slots: int
+    taken: int
+    """Jobs that it has."""
+    started_at: datetime
+    seen_at: datetime
+    """When it last said so, by the clock of the database."""
+    is_alive: bool
+    """Whether that was not too long ago."""
+
+
+@frozen(kw_only=True)
+class WorkerPlan:
+    """What a worker takes, and how it ends."""
+
+    name: str
+    """Unique among all workers, also of other times."""
+    queues: tuple[str, ...] = (DEFAULT_QUEUE,)
+    slots: int = field(default=DEFAULT_SLOTS, validator=ge(1))
+    """The most runs at a time."""
+    drain_s: float = field(default=30.0, validator=ge(0))
+    """Seconds that runs have to end when the worker is stopped; then they are handed over."""
+    ends_when_idle: bool = False
+    """Whether it ends when no job of its queues waits and it has none."""
+
+
+class DispatchEngine(ABC):
+    """Stores which runs wait for a worker, and gives each of them to one.
+
+    Its own store is no truth: a job that is lost is submitted again from the journal, and one that
+    is given to two workers is executed by one of them, for a run has one lease.
+    """
+
+    is_shared: bool = False
+    """Whether other processes see the jobs that are submitted here."""
+
+    @abstractmethod
+    async def submit(self, job: Job) -> bool:
+        """Put a job into its queue. When this returns, it is stored.
+
+        Returns:
+            Whether it is new; False: there was a job of that key, and it stays as it was.
+        Raises:
+            EnvironmentRefusedError: The engine cannot be reached.
+        """
+
+    @abstractmethod
+    async def cancel(self, run_id: str) -> int:
+        """Remove the jobs of that run that no worker has; returns their number.
+
+        A run that is executed is cancelled through the journal.
+        """
+
+    @abstractmethod
+    async def wake(self, run_id: str) -> int:
+        """Let delayed jobs of that run begin at once; returns their number."""
+
+    @abstractmethod
+    async def jobs(self, run_ids: Collection[str]) -> Sequence[JobView]:
+        """The jobs of these runs that have not ended, in no particular order."""
+
+    @abstractmethod
+    async def queues(self) -> Sequence[QueueView]:
+        """All queues that have limits or jobs, by name."""
+
+    @abstractmethod
+    async def set_queue(self, limits: QueueLimits) -> None:
+        """Replace the limits of a queue; workers obey them for the jobs that they take next."""
+
+    @abstractmethod
+    async def workers(self) -> Sequence[WorkerView]:
+        """The workers that are or were alive lately, by name."""
+
+    @abstractmethod
+    async def serve(self, execute: Execute, plan: WorkerPlan, stop: asyncio.Event) -> None:
+        """Take jobs of the plan's queues until `stop` is set, or until the worker is idle.
+
+        Then those that it has may end within `drain_s`; the rest are cancelled. Jobs of dead
+        workers are put back meanwhile.
+
+        Raises:
+            EnvironmentRefusedError: The engine cannot be reached.
+        """
+
+    def is_worker_gone(self, worker_id: str) -> bool:
+        """Whether the worker with a lease of that name is known to be dead; costs nothing."""
+        return False
+
+    async def aclose(self) -> None:
+        """Close what was opened."""

@@ -1,0 +1,153 @@
+"""`minions queues`: lists the queues of a database with their limits, and sets these."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+from attrs import evolve
+
+from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView, RateLimit
+from minions.contracts.durations import seconds_of
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import CommandContext, command_context, output_options
+from minions.interfaces.wiring.dispatch import shared_dispatch
+from minions.interfaces.wiring.logs import make_log
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+
+
+@click.group("queues")
+def command() -> None:
+    """List queues with their limits, and limit them."""
+
+
+@command.command("list")
+@click.option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
+@output_options
+def list_(**flags: object) -> int:
+    """List the queues: their limits, and how many runs wait and are executed."""
+    context = command_context(flags)
+    queues = asyncio.run(_with_engine(context, lambda engine: engine.queues()))
+    if context.settings.json:
+        say(json_text({"queues": [_document(each) for each in queues]}))
+        return 0
+    for each in queues:
+        say(
+            f"{each.limits.name}  {each.waiting} wait, {each.delayed} delayed, {each.taken} "
+            f"executed  {_words(each.limits)}"
+        )
+    if not queues:
+        tell("There is no queue. The first run makes one: minions run RECIPE --detach --queue NAME")
+    return 0
+
+
+@command.command("set")
+@click.argument("name")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    help="Runs at a time, over all workers; 0: unlimited.",
+)
+@click.option(
+    "--per-worker", type=click.IntRange(min=1), metavar="NUMBER", help="Runs at a time of a worker."
+)
+@click.option(
+    "--rate", metavar="NUMBER/TIME", help="Runs that begin in a time: 10/60s; 0: unlimited."
+)
+@click.option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
+@output_options
+def set_(
+    name: str, *, concurrency: int | None, per_worker: int | None, rate: str | None, **flags: object
+) -> int:
+    """Change limits of the queue NAME; those that are not named stay as they are."""
+    context = command_context(flags)
+    given: dict[str, object] = {}
+    if concurrency is not None:
+        given["concurrency"] = concurrency or None
+    if per_worker is not None:
+        given["per_worker"] = per_worker
+    if rate is not None:
+        given["rate"] = _rate(rate)
+    if not given:
+        raise UsageError("Say which limit: --concurrency, --per-worker or --rate.")
+
+    async def change(engine: DispatchEngine) -> QueueLimits:
+        known = {each.limits.name: each.limits for each in await engine.queues()}
+        limits = evolve(known.get(name) or _new(name), **given)  # type: ignore[arg-type]  # its own
+        await engine.set_queue(limits)
+        return limits
+
+    limits = asyncio.run(_with_engine(context, change))
+    if context.settings.json:
+        say(json_text(_document(QueueView(limits=limits))))
+    else:
+        say(f"{limits.name}  {_words(limits)}")
+    return 0
+
+
+def _new(name: str) -> QueueLimits:
+    try:
+        return QueueLimits(name=name)
+    except ValueError as error:
+        raise UsageError(
+            f"{name!r} is no name of a queue: it has 1 to 63 lower-case letters, digits, `-`, `_` "
+            "or `.`, and begins with a letter or digit.",
+            code="bad-queue-name",
+        ) from error
+
+
+def _rate(text: str) -> RateLimit | None:
+    """The rate as it was typed; None: unlimited.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if text == "0":
+        return None
+    number, slash, time = text.partition("/")
+    if not (slash and number.isascii() and number.isdecimal() and int(number)):
+        raise UsageError(f"--rate {text}: expected NUMBER/TIME, such as 10/60s, or 0.")
+    return RateLimit(starts=int(number), period_s=seconds_of(time))
+
+
+def _words(limits: QueueLimits) -> str:
+    at_once = "unlimited" if limits.concurrency is None else f"at most {limits.concurrency}"
+    rate = "" if limits.rate is None else f", {limits.rate.starts} per {limits.rate.period_s:g} s"
+    return f"{at_once}, {limits.per_worker} at each worker{rate}"
+
+
+def _document(queue: QueueView) -> JsonValue:
+    limits = queue.limits
+    rate = limits.rate
+    return {
+        "name": limits.name,
+        "concurrency": limits.concurrency,
+        "per_worker": limits.per_worker,
+        "rate": None if rate is None else {"starts": rate.starts, "period_s": rate.period_s},
+        "waiting": queue.waiting,
+        "delayed": queue.delayed,
+        "taken": queue.taken,
+    }
+
+
+async def _with_engine(context: CommandContext, use: Callable[[DispatchEngine], Awaitable[T]]) -> T:
+    engine = shared_dispatch(context.settings, make_log(context.settings, tell))
+    if engine is None:
+        raise UsageError(
+            "Queues have limits where the journal is in PostgreSQL: give --db postgresql://…. In "
+            "an SQLite file they have none, and `minions sessions list --status queued` lists "
+            "what waits.",
+            code="no-shared-queues",
+        )
+    try:
+        return await use(engine)
+    finally:
+        await engine.aclose()

@@ -1,0 +1,240 @@
+"""`minions worker`: executes the runs of queues until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final, TextIO
+
+import click
+from attrs import frozen
+
+from minions.contracts.dispatch import DEFAULT_QUEUE, DEFAULT_SLOTS, QueueLimits, WorkerPlan
+from minions.contracts.durations import seconds_of
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.engine.services.worker_names import worker_name
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import (
+    CommandContext,
+    cache_option,
+    command_context,
+    common_options,
+)
+from minions.interfaces.cli.process_log import process_log
+from minions.interfaces.worker.worker import Worker
+
+__all__ = ["command"]
+
+_POLICIES: Final = ("wait", "deny", "all")
+_LOOPBACK: Final = "127.0.0.1"
+_BEYOND_DRAIN_S: Final = 15.0
+"""Seconds that the end may take beyond the time of runs; then the process exits."""
+
+
+@click.command("worker")
+@click.option(
+    "--queues",
+    default=DEFAULT_QUEUE,
+    show_default=True,
+    metavar="NAME,…",
+    help="The queues whose runs it executes, separated by commas.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 1_000),
+    default=DEFAULT_SLOTS,
+    show_default=True,
+    help="Runs at a time.",
+)
+@click.option("--once", is_flag=True, help="End when no run is queued any more.")
+@click.option(
+    "--drain",
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="When it is stopped, runs have that long to end; then others resume them.",
+)
+@click.option(
+    "--health", metavar="[HOST:]PORT", help="Answer /health and /ready there; else nowhere."
+)
+@click.option(
+    "--any-folder",
+    is_flag=True,
+    help="Take runs that were started in other folders, too; their relative paths start here.",
+)
+@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
+@click.option("--timeout", metavar="TIME", help="Most time for a run: 90, 90s, 10m.")
+@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="Most a run may cost.")
+@click.option(
+    "--approve",
+    type=click.Choice(_POLICIES),
+    help="Who approves calls that need approval; else the run waits for a decision.",
+)
+@cache_option
+@common_options
+def command(
+    *,
+    queues: str,
+    slots: int,
+    once: bool,
+    drain: str,
+    health: str | None,
+    any_folder: bool,
+    **flags: object,
+) -> int:
+    """Execute the runs that were queued in the database of --db, until Ctrl-C or SIGTERM.
+
+    What a run may do is decided here, not where it was queued: tools, approvals, keys and limits
+    are this worker's. Any number of workers may use one PostgreSQL database.
+    """
+    context = command_context(flags)
+    if context.settings.no_store:
+        raise UsageError("A worker needs a journal: leave out --no-store.", code="no-store")
+    options = _WorkerOptions(
+        plan=_plan(queues, slots, drain, once=once),
+        health=None if health is None else _address(health),
+        any_folder=any_folder,
+    )
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_work(context, options, out))
+
+
+@frozen(kw_only=True)
+class _WorkerOptions:
+    """The arguments of the command."""
+
+    plan: WorkerPlan
+    health: tuple[str, int] | None
+    any_folder: bool
+
+
+def _plan(queues: str, slots: int, drain: str, *, once: bool) -> WorkerPlan:
+    """The plan, under a name that no other worker has.
+
+    Raises:
+        UsageError: The name of a queue, or the time, is none.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in queues.split(",")))
+    for name in names:
+        try:
+            QueueLimits(name=name)
+        except ValueError as error:
+            raise UsageError(
+                f"--queues {queues}: {name!r} is no name of a queue. It has 1 to 63 lower-case "
+                "letters, digits, `-`, `_` or `.`; several are separated by commas.",
+                code="bad-queue-name",
+            ) from error
+    return WorkerPlan(
+        name=worker_name(f"wrk_{os.urandom(6).hex()}"),
+        queues=names,
+        slots=slots,
+        drain_s=seconds_of(drain),
+        ends_when_idle=once,
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Host and port; loopback where no host is given.
+
+    Raises:
+        UsageError: There is no port in it.
+    """
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 65_536):
+        raise UsageError(f"--health {text}: expected a port, or HOST:PORT.")
+    return host.strip("[]") or _LOOPBACK, int(port)
+
+
+async def _work(context: CommandContext, options: _WorkerOptions, out: TextIO) -> int:
+    from minions.interfaces.worker.health import serving_health
+
+    worker = _worker(context, options)
+    try:
+        with _stopped_by_signals(worker) as caught:
+            async with contextlib.AsyncExitStack() as stack:
+                port = None
+                if options.health is not None:
+                    host, wanted = options.health
+                    port = await stack.enter_async_context(serving_health(worker, host, wanted))
+                _announce(context, options.plan, port, out)
+                await worker.run()
+    finally:
+        await worker.aclose()
+    return 128 + caught[0] if caught else 0
+
+
+def _worker(context: CommandContext, options: _WorkerOptions) -> Worker:
+    from minions.interfaces.server.live.waiting_notices import WaitingNotices
+    from minions.interfaces.wiring.databases import state_beside
+    from minions.interfaces.wiring.dispatch import make_dispatch
+    from minions.interfaces.wiring.webhook import waiting_webhook
+    from minions.interfaces.worker.worker import WorkerRuntime
+
+    log, plan, settings = process_log(context), options.plan, context.settings
+    engine = make_dispatch(settings, log)
+    parts = context.runtime()
+    services, is_gone = parts.services, parts.services.is_worker_gone
+    parts = parts.evolve(is_worker_gone=lambda name: is_gone(name) or engine.is_worker_gone(name))
+    folder = None if options.any_folder else str(Path.cwd())
+    runtime = WorkerRuntime(settings, parts, name=plan.name, folder=folder)
+    webhook = waiting_webhook(
+        settings,
+        clock=services.clock,
+        sleep=services.sleep,
+        log=log,
+        secrets=services.secrets,
+    )
+    hooks = () if webhook is None else (webhook,)
+    marks = state_beside(services.journal)
+    notices = WaitingNotices(hooks, services.journal, marks, log, page=None)
+    return Worker(runtime, engine, plan, log, notices=notices)
+
+
+def _announce(context: CommandContext, plan: WorkerPlan, port: int | None, out: TextIO) -> None:
+    if context.settings.json:
+        document: dict[str, JsonValue] = {"worker": plan.name, "queues": list(plan.queues)}
+        say(json_text({**document, "slots": plan.slots, "health_port": port}), out)
+        return
+    health = f" · health on port {port}" if port is not None else ""
+    say(f"worker {plan.name} · queues {', '.join(plan.queues)} · {plan.slots} runs{health}", out)
+
+
+@contextmanager
+def _stopped_by_signals(worker: Worker) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM stops the worker, the second ends the process at once.
+
+    Gives the list in which a caught signal stands afterwards.
+    """
+    caught: list[int] = []
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if caught:
+            os._exit(128 + number)
+        caught.append(number)
+        tell(f"\n{signal.Signals(number).name}: stopping; runs have {worker.plan.drain_s:g} s.")
+        late = threading.Timer(worker.plan.drain_s + _BEYOND_DRAIN_S, os._exit, [128 + number])
+        late.daemon = True
+        late.start()
+        loop.call_soon_threadsafe(worker.stop)
+
+    # Not the loop's handlers: they wait for a loop that code of a step may block.
+    before = {number: signal.signal(number, on_signal) for number in numbers}
+    try:
+        yield caught
+    finally:
+        if not caught:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,171 @@
+"""Executors for runs at which no person sits: those of a server, and of a worker."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import evolve
+
+from minions.adapters.stores.memory_step_cache import NoStepCache
+from minions.contracts.decisions import Verdict
+from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import Ids
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.services import Services
+from minions.interfaces.deciders import named_policy
+from minions.interfaces.operator_limits import bounded
+from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.runtime import Runtime, ServiceChanges
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["UnattendedRuntime"]
+
+_VERDICTS: Final[Mapping[str, Verdict]] = {
+    "wait": Verdict.LATER,
+    "ask": Verdict.LATER,  # there is no terminal: the run waits for a decision
+    "deny": Verdict.REJECTED,
+    "all": Verdict.APPROVED,
+}
+
+
+class UnattendedRuntime:
+    """Makes an executor for each execution, with a worker name of its own; all share models.
+
+    What a run may do is the operator's policy, and nothing that the record of a run says but its
+    model, its limit on cost and whether it uses the cache.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        *,
+        name: str,
+        folder: str | None,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            runtime: The parts that executions share; closed here.
+            name: The start of the names of its workers, unique among all processes.
+            folder: Where relative paths of tools start: runs that began elsewhere are refused.
+                None: runs of all folders are executed here.
+        Raises:
+            UsageError: A setting is wrong.
+        """
+        self.settings = settings
+        self.name = name
+        self._runtime = runtime
+        self._folder = folder
+        self._numbers = itertools.count(1)
+        self._ended: set[str] = set()
+
+    def has_ended(self, worker_id: str) -> None:
+        """Note that a worker of this process has ended: its lease may be taken over."""
+        self._ended.add(worker_id)
+
+    def is_worker_gone(self, worker_id: str) -> bool:
+        """Whether the worker's process has died, or this process has ended its execution."""
+        return worker_id in self._ended or self.services.is_worker_gone(worker_id)
+
+    async def aclose(self) -> None:
+        """Close what was opened for the runs."""
+        await self._runtime.aclose()
+
+    @property
+    def services(self) -> Services:
+        """Journal, clock and others."""
+        return self._runtime.services
+
+    @property
+    def extensions(self) -> Extensions:
+        """Everything that recipes may name."""
+        return self._runtime.extensions
+
+    @property
+    def catalog(self) -> Catalog:
+        """Everything that recipes may name, for the static checks."""
+        return self._runtime.catalog
+
+    def bounded(self, recipe: AgentRecipe) -> AgentRecipe:
+        """The recipe with the operator's limits."""
+        return bounded(recipe, self.settings)
+
+    def executor_of(
+        self,
+        recipe: AgentRecipe,
+        *,
+        note: Mapping[str, JsonValue] | None = None,
+        ids: Ids | None = None,
+    ) -> AgentExecutor:
+        """An executor for one execution of that recipe.
+
+        Args:
+            note: The note of the run that is resumed; None: the run is new.
+            ids: Makes the ids of the run; None: random ones.
+        """
+        began_with = RunPolicy.recorded(note or {})
+        changes: ServiceChanges = {
+            "worker_id": f"{self.name}.{next(self._numbers)}",
+            "is_worker_gone": self.is_worker_gone,
+            "decider": named_policy(self.settings.approve or "wait", _VERDICTS),
+        }
+        if ids is not None:
+            changes["ids"] = ids
+        if began_with.no_cache:
+            changes["cache"] = NoStepCache()
+        choice = ModelChoice(override=began_with.model, folder=began_with.folder)
+        return self._runtime.evolve(**changes).executor(recipe, choice)
+
+    # --- recorded runs --------------------------------------------------------------------------
+
+    async def recorded(self, run_id: str) -> RecordedRun:
+        """A run that may be resumed here.
+
+        Raises:
+            NotFoundError: There is no such run.
+            UsageError: It was rejected, or belongs to another command.
+            EnvironmentRefusedError: It began in another folder.
+        """
+        recorded = await load_recorded_run(self.services.journal, run_id)
+        command, home = recorded.note.get("command"), RunPolicy.recorded(recorded.note).cwd
+        if command is not None:
+            raise UsageError(
+                f"Run '{recorded.run_id}' was made by `minions {command}`, which cannot be "
+                "resumed.",
+                code="other-command",
+            )
+        if home is not None and self._folder is not None and home != self._folder:
+            raise EnvironmentRefusedError(
+                f"Run '{recorded.run_id}' was started in {home}, where relative paths of its "
+                f"tools start; this process runs in {self._folder}. {self.in_other_folders}",
+                code="other-folder",
+            )
+        return recorded
+
+    in_other_folders = "Use the command line there."
+    """What to do about a run that began in another folder."""
+
+    def own_recipe(self, recorded: RecordedRun) -> AgentRecipe:
+        """The recipe that is stored with the run, with the operator's limits.
+
+        Raises:
+            UsageError: It was made by code, or names something that is not registered here.
+        """
+        made = self.extensions.recipes.get(recorded.summary.recipe)
+        if recorded.document is None and made is not None:
+            recipe = made
+        else:
+            recipe = recorded.recipe(self.catalog)
+        began_with = RunPolicy.recorded(recorded.note).max_cost_usd
+        if began_with is not None:
+            return bounded(recipe, evolve(self.settings, max_cost_usd=began_with))
+        return self.bounded(recipe)

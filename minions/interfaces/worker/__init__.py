@@ -1,0 +1,1 @@
+"""Workers: processes that execute the runs of queues."""

@@ -1,0 +1,170 @@
+"""The execution of one job at a worker: the run is resumed from where its record stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from minions.contracts.dispatch import Job, JobEnd
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    FailureInfo,
+    JournalError,
+    LeaseHeldError,
+    MinionsError,
+    NotFoundError,
+    words_of,
+)
+from minions.contracts.executions import RunStatus
+from minions.contracts.runtime import Log
+from minions.engine.history.lookup import find_run
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.recorded_run import RecordedRun
+from minions.engine.sessions.cancellation import fail_run
+from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
+from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.unattended_runtime import UnattendedRuntime
+
+__all__ = ["RunExecution"]
+
+_BUSY_S: Final = 2.0
+"""Seconds until a run is tried again whose session is busy, or whose record cannot be read now."""
+_LONGEST_PAUSE_S: Final = 60.0
+_MOST_TRIES: Final = 5
+"""Of a run of which nothing was finished since it was queued."""
+_MOST_TRIES_AT_WORK: Final = 50
+"""Of any other run: its executions finish something, and yet end with their process."""
+_DONE: Final = JobEnd()
+
+
+class RunExecution:
+    """Executes jobs. Whether a run is executed at all is decided by its record, not by the job."""
+
+    def __init__(
+        self, runtime: UnattendedRuntime, log: Log, *, on_waiting: Callable[[str], None]
+    ) -> None:
+        """Nothing is executed yet.
+
+        Args:
+            on_waiting: Called with the id of a run that has begun to wait for a person.
+        """
+        self._runtime = runtime
+        self._log = log
+        self._on_waiting = on_waiting
+
+    async def execute(self, job: Job) -> JobEnd:
+        """Execute the run of a job until it ends or waits; cancelled, it hands over the run.
+
+        A job ends for good only when the record says that nothing is left to do.
+        """
+        try:
+            return await self._executed(job)
+        except NotFoundError as error:
+            return self._dropped(job, error.message)
+        except LeaseHeldError:  # another run of its session, or another worker has this one
+            return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
+        except MinionsError as error:
+            return await self._refused(job, error)
+        except Exception as error:  # noqa: BLE001  # one odd run must not end the worker
+            return await self._refused(job, EnvironmentRefusedError(words_of(error)))
+
+    async def _executed(self, job: Job) -> JobEnd:
+        runtime = self._runtime
+        if (reason := await self._reason_to_give_up(job)) is not None:
+            return await self._given_up(job, reason)
+        recorded = await runtime.recorded(job.run_id)
+        if recorded.has_ended:
+            return _DONE
+        if (reason := _reason_not_to_execute(recorded)) is not None:
+            return self._dropped(job, reason)
+        if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
+            return await self._given_up(
+                job, f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
+            )
+        recipe = runtime.own_recipe(recorded)
+        executor = runtime.executor_of(recipe, note=recorded.note)
+        run = executor.prepare_resume(recorded, recipe=recipe)
+        self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
+        return await self._ended(job, run)
+
+    async def _ended(self, job: Job, run: AgentRun) -> JobEnd:
+        """The end of the job when the run has ended or waits, or was handed over."""
+        task = asyncio.ensure_future(run.execute())
+        try:
+            result = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                run.hand_over()
+                await asyncio.wait((task,))
+                self._log.info("run_handed_over", run_id=job.run_id)
+            raise
+        if not run.has_recorded_end:  # the journal was lost, or another worker has the run
+            self._log.warning("run_lost", run_id=job.run_id, status=result.status.value)
+            self._runtime.has_ended(run.context.scope.services.worker_id)
+            return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
+        if result.status is RunStatus.NEEDS_DECISION:
+            self._on_waiting(run.run_id)
+        self._log.info("run_ended", run_id=job.run_id, status=result.status.value)
+        return _DONE
+
+    # --- runs that are not executed ---------------------------------------------------------------
+
+    def _dropped(self, job: Job, reason: str) -> JobEnd:
+        self._log.warning("job_dropped", run_id=job.run_id, reason=reason)
+        return _DONE
+
+    async def _refused(self, job: Job, error: MinionsError) -> JobEnd:
+        """Try again later, perhaps at another worker; the last time the run fails."""
+        self._log.warning("run_not_taken", run_id=job.run_id, reason=error.message)
+        if may_pass(error):
+            return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
+        if job.tries + 1 >= _MOST_TRIES:
+            return await self._given_up(job, f"no worker could execute it: {error.message}")
+        pause_s = min(2.0**job.tries, _LONGEST_PAUSE_S)
+        return JobEnd(again=job.put_back(pause_s, is_failed_try=True))
+
+    async def _reason_to_give_up(self, job: Job) -> str | None:
+        """Why the run is not tried once more; None: it is. Read without loading all of the run."""
+        if job.tries < _MOST_TRIES:
+            return None
+        if job.tries >= _MOST_TRIES_AT_WORK:
+            return f"{job.tries} workers that executed it have died"
+        submitted = job.submission.partition("-")[0]
+        since = await self._runtime.services.journal.entries(
+            job.session_id,
+            run_id=job.run_id,
+            after=int(submitted) if submitted.isdecimal() else 0,
+            kinds={"step", "model_call", "tool_call"},
+            limit=_MOST_TRIES_AT_WORK,
+        )
+        if any(entry.state not in ("started", "resumed", "waiting") for entry in since):
+            return None
+        return f"{job.tries} workers that took it have died or refused it"
+
+    async def _given_up(self, job: Job, reason: str) -> JobEnd:
+        """Record that the run failed, so that no worker tries it any more."""
+        message = (
+            f"The run was given up: {reason}. What was done is kept. Look at it with `minions "
+            f"sessions show {job.run_id}`, then try it again with `minions retry {job.run_id} "
+            "--detach`."
+        )
+        try:
+            run = await find_run(self._runtime.services.journal, job.run_id)
+            if not run.has_ended:
+                failure = FailureInfo(code="given-up", message=message)
+                await fail_run(self._runtime.services, run, failure)
+        except (JournalError, NotFoundError) as error:
+            self._log.warning("run_not_given_up", run_id=job.run_id, reason=error.message)
+            return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
+        self._log.warning("run_given_up", run_id=job.run_id, reason=reason)
+        return _DONE
+
+
+def _reason_not_to_execute(recorded: RecordedRun) -> str | None:
+    """Why no worker may execute the run, whatever job there is; None: it may."""
+    if recorded.note.get("imported"):
+        return "it came from a file, and nobody here queued it"
+    if RunPolicy.recorded(recorded.note).queue is None:
+        return "its record does not say that it was queued"
+    return None

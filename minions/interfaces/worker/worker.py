@@ -1,0 +1,129 @@
+"""A worker: serves queues, submits what was lost, and says how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from minions.contracts.dispatch import DispatchEngine, WorkerPlan
+from minions.contracts.errors import MinionsError, words_of
+from minions.contracts.runtime import Log
+from minions.interfaces.server.live.waiting_notices import WaitingNotices
+from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.interfaces.worker.reconciliation import Reconciliation
+from minions.interfaces.worker.run_execution import RunExecution
+
+__all__ = ["Worker", "WorkerRuntime"]
+
+_LOOK_SHARED_S: Final = 10.0
+"""Seconds between two looks for lost jobs, where submitters reach the engine themselves."""
+_LOOK_LOCAL_S: Final = 0.5
+"""Where the journal is the only way to a worker."""
+_READY_S: Final = 5.0
+
+
+class WorkerRuntime(UnattendedRuntime):
+    """The executors of a worker, by its own operator's policy."""
+
+    in_other_folders = (
+        "Start a worker in that folder, or let this one execute runs of all folders in its own: "
+        "`minions worker --any-folder`."
+    )
+
+
+class Worker:
+    """Executes queued runs until it is stopped."""
+
+    def __init__(
+        self,
+        runtime: WorkerRuntime,
+        engine: DispatchEngine,
+        plan: WorkerPlan,
+        log: Log,
+        *,
+        notices: WaitingNotices,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            runtime: Closed here, as is the engine.
+            plan: Named as the runtime is.
+            notices: Told of runs that begin to wait for a person; closed here.
+        """
+        self.plan = plan
+        self._runtime = runtime
+        self._engine = engine
+        self._log = log
+        self._notices = notices
+        self._execution = RunExecution(runtime, log, on_waiting=notices.tell)
+        self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
+        self._stop = asyncio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it takes no more runs."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Take no more runs; those under way have the plan's time to end."""
+        self._stop.set()
+
+    async def problem(self) -> str | None:
+        """Why the worker cannot work now; None: it can."""
+        if self.is_stopping:
+            return "stopping"
+        try:
+            async with asyncio.timeout(_READY_S):
+                await self._runtime.services.journal.held_leases()
+        except (MinionsError, TimeoutError):
+            return "the database does not answer"
+        return None
+
+    async def run(self) -> None:
+        """Work until `stop`, or until nothing is left where the plan says so.
+
+        Raises:
+            EnvironmentRefusedError: The database cannot be reached at the start.
+        """
+        await self._reconciliation.look()
+        await self._notices.tell_untold()
+        looking = asyncio.ensure_future(self._look())
+        try:
+            await self._engine.serve(self._execution.execute, self.plan, self._stop)
+        finally:
+            looking.cancel()
+            await self._notices.told()
+
+    async def aclose(self) -> None:
+        """Close what was opened for the worker."""
+        await self._notices.aclose()
+        await self._engine.aclose()
+        await self._runtime.aclose()
+
+    def _is_worker_gone(self, worker_id: str) -> bool:
+        return self._runtime.is_worker_gone(worker_id)
+
+    async def _look(self) -> None:
+        every_s = _LOOK_SHARED_S if self._engine.is_shared else _LOOK_LOCAL_S
+        problem: str | None = None
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), every_s)
+            if self.is_stopping:
+                return
+            problem = await self._tried(self._reconciliation.look, problem)
+
+    async def _tried(self, look: Callable[[], Awaitable[int]], before: str | None) -> str | None:
+        """Look once; why that failed, logged when it is another reason than before."""
+        try:
+            await look()
+        except MinionsError as error:
+            if error.message != before:
+                self._log.warning("jobs_not_looked_for", reason=error.message)
+            return error.message
+        except Exception as error:  # noqa: BLE001  # one odd run must not end the search for others
+            self._log.warning("jobs_not_looked_for", reason=words_of(error))
+            return words_of(error)
+        return None

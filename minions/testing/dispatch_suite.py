@@ -1,0 +1,288 @@
+"""Conformance tests for every implementation of `DispatchEngine`, also for your own.
+
+In a test module, with pytest-asyncio in its mode `auto`:
+
+    from minions.testing.dispatch_suite import *
+
+    @pytest.fixture
+    async def engine():
+        made = MyDispatch()
+        yield made
+        await made.aclose()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+from attrs import evolve, field, mutable
+
+from minions.contracts.dispatch import (
+    DispatchEngine,
+    Job,
+    JobEnd,
+    JobState,
+    QueueLimits,
+    RateLimit,
+    WorkerPlan,
+)
+
+_HANG_S: Final = 60.0
+"""Longer than any test takes: it only ends one that hangs."""
+
+
+def job(run: str = "run_1", submission: str = "1", **more: object) -> Job:
+    """A job of a run in a session of its own."""
+    fields = {"session_id": f"ses_{run}", "queue": "work", **more}
+    return Job(run_id=run, submission=submission, **fields)  # type: ignore[arg-type]  # of a test
+
+
+def plan(**more: object) -> WorkerPlan:
+    """A worker of the queue `work`, which ends when nothing is left."""
+    fields = {"name": "host:1:1+w1", "queues": ("work",), "ends_when_idle": True, **more}
+    return WorkerPlan(**fields)  # type: ignore[arg-type]  # of a test
+
+
+@mutable
+class Worked:
+    """Executes jobs by noting them."""
+
+    runs: list[str] = field(factory=list)
+    jobs: list[Job] = field(factory=list)
+    at_once: int = 0
+    most_at_once: int = 0
+    opened: asyncio.Event = field(factory=asyncio.Event)
+    """Until this is set, jobs do not end."""
+    again: Callable[[Job], Job | None] = field(default=lambda _: None)
+    cancelled: list[str] = field(factory=list)
+
+    async def execute(self, taken: Job) -> JobEnd:
+        """Note the job, and wait until jobs may end."""
+        self.runs.append(taken.run_id)
+        self.jobs.append(taken)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self.opened.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(taken.run_id)
+            raise
+        finally:
+            self.at_once -= 1
+        return JobEnd(again=self.again(taken))
+
+
+def opened() -> Worked:
+    """Jobs end at once."""
+    worked = Worked()
+    worked.opened.set()
+    return worked
+
+
+async def serve(engine: DispatchEngine, worked: Worked, **more: object) -> None:
+    """Work until nothing is left."""
+    async with asyncio.timeout(_HANG_S):
+        await engine.serve(worked.execute, plan(**more), asyncio.Event())
+
+
+@asynccontextmanager
+async def serving(engine: DispatchEngine, worked: Worked, **more: object) -> AsyncIterator[None]:
+    """Work in the background; then the worker is stopped."""
+    stop = asyncio.Event()
+    task = asyncio.ensure_future(
+        engine.serve(worked.execute, plan(**{"ends_when_idle": False, **more}), stop)
+    )
+    try:
+        yield
+    finally:
+        stop.set()
+        async with asyncio.timeout(_HANG_S):
+            await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another task does."""
+    async with asyncio.timeout(_HANG_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_job_is_executed_once(engine: DispatchEngine) -> None:
+    assert await engine.submit(job())
+    worked = opened()
+    await serve(engine, worked)
+    await serve(engine, worked)
+    assert worked.runs == ["run_1"]
+    assert worked.jobs == [job()]
+
+
+async def test_a_second_submission_of_one_name_is_the_same_job(engine: DispatchEngine) -> None:
+    assert await engine.submit(job())
+    assert not await engine.submit(job(priority=5))
+    worked = opened()
+    await serve(engine, worked)
+    assert not await engine.submit(job())
+    await serve(engine, worked)
+    assert worked.jobs == [job()]
+
+
+async def test_another_submission_of_the_same_run_is_executed_too(engine: DispatchEngine) -> None:
+    await engine.submit(job(submission="1"))
+    await engine.submit(job(submission="2"))
+    worked = opened()
+    await serve(engine, worked, slots=1)
+    assert sorted(each.submission for each in worked.jobs) == ["1", "2"]
+
+
+async def test_lower_numbers_go_first_then_older_jobs(engine: DispatchEngine) -> None:
+    for number, priority in enumerate((5, 1, 5, 0)):
+        await engine.submit(job(f"run_{number}", priority=priority))
+        await asyncio.sleep(0.002)  # a store may order by milliseconds
+    worked = opened()
+    await serve(engine, worked, slots=1)
+    assert worked.runs == ["run_3", "run_1", "run_0", "run_2"]
+
+
+async def test_a_worker_takes_only_its_queues(engine: DispatchEngine) -> None:
+    await engine.submit(job("run_1", queue="work"))
+    await engine.submit(job("run_2", queue="other"))
+    worked = opened()
+    await serve(engine, worked)
+    assert worked.runs == ["run_1"]
+    assert [each.state for each in await engine.jobs(["run_2"])] == [JobState.WAITING]
+
+
+async def test_no_more_jobs_are_executed_at_once_than_there_are_slots(
+    engine: DispatchEngine,
+) -> None:
+    for number in range(5):
+        await engine.submit(job(f"run_{number}"))
+    worked = Worked()
+    async with serving(engine, worked, slots=2):
+        await until(lambda: worked.at_once == 2)
+        worked.opened.set()
+        await until(lambda: len(worked.runs) == 5)
+    assert worked.most_at_once == 2
+
+
+async def test_a_queue_limits_jobs_at_once(engine: DispatchEngine) -> None:
+    await engine.set_queue(QueueLimits(name="work", concurrency=1, per_worker=1))
+    for number in range(3):
+        await engine.submit(job(f"run_{number}"))
+    worked = opened()
+    await serve(engine, worked, slots=3)
+    assert worked.most_at_once == 1
+    assert len(worked.runs) == 3
+
+
+async def test_a_queue_limits_how_many_jobs_begin_in_a_time(engine: DispatchEngine) -> None:
+    await engine.set_queue(QueueLimits(name="work", rate=RateLimit(starts=2, period_s=3600)))
+    for number in range(4):
+        await engine.submit(job(f"run_{number}"))
+    worked = opened()
+    async with serving(engine, worked):
+        await until(lambda: len(worked.runs) == 2)
+        await asyncio.sleep(0.1)
+        assert len(worked.runs) == 2
+    (queue,) = [each for each in await engine.queues() if each.limits.name == "work"]
+    assert queue.waiting == 2
+
+
+async def test_a_delayed_job_begins_when_it_is_woken(engine: DispatchEngine) -> None:
+    await engine.submit(job(delay_s=3600))
+    worked = opened()
+    async with serving(engine, worked):
+        assert [each.state for each in await engine.jobs(["run_1"])] == [JobState.DELAYED]
+        assert await engine.wake("run_1") == 1
+        await until(lambda: worked.runs == ["run_1"])
+
+
+async def test_a_job_that_waits_is_cancelled(engine: DispatchEngine) -> None:
+    await engine.submit(job("run_1"))
+    await engine.submit(job("run_2", delay_s=3600))
+    await engine.submit(job("run_3"))
+    assert await engine.cancel("run_1") == 1
+    assert await engine.cancel("run_2") == 1
+    assert await engine.cancel("run_9") == 0
+    worked = opened()
+    await serve(engine, worked)
+    assert worked.runs == ["run_3"]
+    assert await engine.jobs(["run_1", "run_2", "run_3"]) == []
+
+
+async def test_a_job_is_put_back_as_its_end_says(engine: DispatchEngine) -> None:
+    await engine.submit(job(priority=3))
+    worked = opened()
+    worked.again = lambda taken: taken.put_back(is_failed_try=True) if taken.tries < 2 else None
+    await serve(engine, worked)
+    assert [(each.number, each.tries) for each in worked.jobs] == [(0, 0), (1, 1), (2, 2)]
+    assert {each.priority for each in worked.jobs} == {3}
+
+
+async def test_a_stopped_worker_lets_its_jobs_end(engine: DispatchEngine) -> None:
+    await engine.submit(job("run_1"))
+    await engine.submit(job("run_2"))
+    worked = Worked()
+    async with serving(engine, worked, slots=1):
+        await until(lambda: len(worked.runs) == 1)
+        asyncio.get_running_loop().call_later(0.05, worked.opened.set)
+    assert len(worked.runs) == 1
+    assert worked.cancelled == []
+    left = await engine.jobs(["run_1", "run_2"])
+    assert [each.state for each in left] == [JobState.WAITING]
+
+
+async def test_a_job_that_does_not_end_in_time_is_handed_over(engine: DispatchEngine) -> None:
+    await engine.submit(job("run_1"))
+    worked = Worked()
+    async with serving(engine, worked, drain_s=0.05):
+        await until(lambda: worked.runs == ["run_1"])
+    assert worked.cancelled == ["run_1"]
+    (left,) = await engine.jobs(["run_1"])
+    assert (left.state, left.job.number, left.job.tries) == (JobState.WAITING, 1, 0)
+    worked.opened.set()
+    await serve(engine, worked)
+    assert worked.runs == ["run_1", "run_1"]
+
+
+async def test_queues_tell_their_limits_and_jobs(engine: DispatchEngine) -> None:
+    limits = QueueLimits(
+        name="work", concurrency=7, per_worker=3, rate=RateLimit(starts=5, period_s=60)
+    )
+    await engine.set_queue(limits)
+    await engine.set_queue(evolve(limits, concurrency=8))
+    await engine.submit(job("run_1"))
+    await engine.submit(job("run_2", delay_s=3600))
+    (queue,) = await engine.queues()
+    assert queue.limits == evolve(limits, concurrency=8)
+    assert (queue.waiting, queue.delayed, queue.taken) == (1, 1, 0)
+
+
+async def test_a_worker_is_listed_while_it_serves(engine: DispatchEngine) -> None:
+    await engine.submit(job())
+    worked = Worked()
+    async with serving(engine, worked, slots=3):
+        await until(lambda: worked.at_once == 1)
+        (worker,) = await engine.workers()
+        assert (worker.name, worker.queues, worker.slots) == ("host:1:1+w1", ("work",), 3)
+        assert worker.is_alive
+        (taken,) = await engine.jobs(["run_1"])
+        assert (taken.state, taken.worker) == (JobState.TAKEN, "host:1:1+w1")
+        worked.opened.set()
+    assert await engine.workers() == []
+
+
+def test_a_job_is_named_by_run_submission_and_number() -> None:
+    first = job("run_1", "7")
+    assert first.key == "run_1@7"
+    assert first.put_back(is_failed_try=False).key == "run_1@7.1"
+
+
+@pytest.mark.parametrize("queue", ["", "Work", "-x", "a b", "a" * 64])
+def test_a_queue_has_a_plain_name(queue: str) -> None:
+    with pytest.raises(ValueError, match=r"queue|regex"):
+        job(queue=queue)

@@ -1,0 +1,185 @@
+"""What holds of the queues in PostgreSQL beyond the conformance suite."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import pickle
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from minions.adapters.dispatch import dbos_dispatch
+from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
+from minions.contracts.dispatch import Job
+from minions.contracts.errors import EnvironmentRefusedError
+from minions.engine.services.services import NullLog
+from minions.testing.dispatch_suite import job, opened, serve, serving, until
+
+pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
+
+
+@pytest.fixture
+async def engine(postgres_url: str) -> AsyncIterator[DbosDispatch]:
+    made = DbosDispatch(postgres_url, NullLog(), heartbeat_s=0.1, dead_after_s=30, poll_s=0.05)
+    yield made
+    await made.aclose()
+
+
+def executed(url: str, sql: str) -> list[tuple[object, ...]]:
+    """The rows of a statement."""
+    import psycopg
+
+    with closing(psycopg.connect(url, autocommit=True)) as db:
+        found = db.execute(sql.encode())
+        return list(found.fetchall()) if found.description else []
+
+
+def taken_by(url: str, worker: str, key: str) -> None:
+    """Let it look as if a worker had taken the job."""
+    executed(
+        url,
+        "UPDATE minions_dispatch.workflow_status SET status = 'PENDING', "
+        f"executor_id = '{worker}' WHERE workflow_uuid = '{key}'",
+    )
+
+
+def seen(url: str, worker: str, seconds_ago: int) -> None:
+    """Let a worker have been heard of so long ago."""
+    executed(
+        url,
+        "INSERT INTO minions_dispatch.minions_workers VALUES "
+        f"('{worker}', '{{work}}', 1, 1, now(), now() - interval '{seconds_ago} seconds')",
+    )
+
+
+async def test_a_job_of_a_dead_worker_is_given_to_another_one(
+    engine: DbosDispatch, postgres_url: str
+) -> None:
+    await engine.submit(job())
+    taken_by(postgres_url, "host:9:9+dead", "run_1@1")
+    seen(postgres_url, "host:9:9+dead", 31)
+    worked = opened()
+    await serve(engine, worked)
+    assert [(each.number, each.tries) for each in worked.jobs] == [(1, 1)]
+    assert engine.is_worker_gone("host:9:9+dead.4")
+    assert not engine.is_worker_gone("host:9:9+deadly.4")
+    assert await engine.jobs(["run_1"]) == []
+
+
+async def test_a_job_of_a_living_worker_is_left_to_it(
+    engine: DbosDispatch, postgres_url: str
+) -> None:
+    await engine.submit(job())
+    taken_by(postgres_url, "host:8:8+busy", "run_1@1")
+    seen(postgres_url, "host:8:8+busy", 5)
+    worked = opened()
+    await serve(engine, worked)
+    assert worked.runs == []
+    assert not engine.is_worker_gone("host:8:8+busy.1")
+
+
+async def test_rows_hold_ids_and_numbers_as_json(engine: DbosDispatch, postgres_url: str) -> None:
+    await engine.submit(job(priority=4))
+    await serve(engine, opened())
+    [(serialization, inputs)] = executed(
+        postgres_url,
+        "SELECT s.serialization, i.inputs FROM minions_dispatch.workflow_status s "
+        "JOIN minions_dispatch.workflow_input i USING (workflow_uuid)",
+    )
+    assert serialization == "portable_json"
+    assert sorted(Job.__annotations__) == sorted(
+        ["run_id", "session_id", "submission", "queue", "priority", "delay_s", "number", "tries"]
+    )
+    assert '"run_id":"run_1"' in str(inputs)
+    outputs = executed(postgres_url, "SELECT output, error FROM minions_dispatch.workflow_output")
+    assert outputs == [('"done"', None)]
+
+
+async def test_jobs_that_ended_long_ago_are_forgotten(
+    engine: DbosDispatch, postgres_url: str
+) -> None:
+    await engine.submit(job("run_1"))
+    await serve(engine, opened())
+    executed(
+        postgres_url,
+        "UPDATE minions_dispatch.workflow_status SET completed_at = completed_at - 8 * 86400000",
+    )
+    await engine.submit(job("run_2"))
+    worked = opened()
+
+    def left() -> list[tuple[object, ...]]:
+        return executed(postgres_url, "SELECT workflow_uuid FROM minions_dispatch.workflow_status")
+
+    async with serving(engine, worked):
+        await until(lambda: left() == [("run_2@1",)])
+    assert worked.runs == ["run_2"]
+
+
+class _Payload:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return eval, ("open('pickled', 'w').close()",)
+
+
+async def test_a_row_that_is_a_pickle_is_not_read(
+    engine: DbosDispatch, postgres_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await engine.submit(job("run_1"))
+    payload = base64.b64encode(pickle.dumps({"args": (_Payload(),), "kwargs": {}})).decode()
+    executed(
+        postgres_url,
+        f"UPDATE minions_dispatch.workflow_input SET inputs = '{payload}'; "
+        "UPDATE minions_dispatch.workflow_status SET serialization = 'py_pickle'",
+    )
+    await engine.submit(job("run_2"))
+    worked = opened()
+    async with serving(engine, worked):
+        await until(lambda: worked.runs == ["run_2"])
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+async def test_without_the_package_it_is_said_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "dbos", None)
+    engine = DbosDispatch("postgresql://nobody@/none", NullLog())
+    with pytest.raises(EnvironmentRefusedError, match=r"minions-engine\[dbos\]"):
+        await engine.submit(job())
+
+
+async def test_a_server_that_cannot_be_reached_is_named_without_the_password(
+    tmp_path: Path,
+) -> None:
+    engine = DbosDispatch(f"postgresql://me:s3cret@/none?host={tmp_path}", NullLog())
+    with pytest.raises(EnvironmentRefusedError) as refused:
+        await engine.submit(job())
+    assert refused.value.error_code == "dispatch-unreachable"
+    assert "s3cret" not in str(refused.value)
+    await engine.aclose()
+
+
+async def test_a_worker_that_was_cut_off_waits_before_it_calls_others_dead(
+    engine: DbosDispatch, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the database is away all workers are silent."""
+    beats: list[bool] = []
+    beat = engine._beat  # its decision is not seen from outside
+
+    async def failing(server: object, *, is_steady: bool = True) -> None:
+        beats.append(is_steady)
+        if len(beats) == 2:
+            raise EnvironmentRefusedError("away", code="dispatch-unreachable")
+        await beat(server, is_steady=is_steady)  # type: ignore[arg-type]  # of the engine's own
+
+    monkeypatch.setattr(engine, "_beat", failing)
+    worked = opened()
+    async with serving(engine, worked):
+        await until(lambda: len(beats) >= 4)
+        await asyncio.sleep(0)
+    assert beats[:4] == [True, True, False, False]
+    assert dbos_dispatch.DbosDispatch.is_shared

@@ -1,0 +1,305 @@
+"""Runs that are queued by one command and executed by a worker, over one SQLite file."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, Outcome, Write
+
+PARCEL = """
+id: parcel
+inputs: {name: string, weight: number}
+steps:
+  - {id: light, assert: [inputs.weight < 30]}
+  - {id: price, set: {francs: "{{ 8 if inputs.weight < 5 else 21 }}"}}
+  - {id: ok, ask: "Send {{ inputs.name }}?", form: {type: boolean}, when: inputs.weight > 10}
+output: {name: "{{ inputs.name }}", francs: "{{ price.francs }}"}
+"""
+SIGN = """
+import os
+from minions import tool
+
+@tool(effect="once")
+def sign(text: str) -> str:
+    '''Signs.'''
+    return f"signed {text}"
+
+@tool(effect="pure")
+def crash(text: str) -> str:
+    '''Ends the process.'''
+    os._exit(9)
+"""
+SIGNED = """
+id: signed
+permissions: {allow_write: true, requires_approval: [sign]}
+steps:
+  - {id: s, tool: sign, params: {text: a treaty}}
+"""
+CRASHES = "id: crashes\nsteps:\n  - {id: c, tool: crash, params: {text: x}}\n"
+FORKS = """
+import os, sys
+from minions.interfaces.cli.main import run_command_line
+import minions.interfaces.cli.commands.worker
+
+codes = []
+for _ in range(6):
+    pid = os.fork()
+    if not pid:
+        os._exit(run_command_line(sys.argv[1:]))
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+print(codes)
+"""
+"""Six workers, one after the other; what they load is loaded once."""
+LIGHT = ("-p", "name=lamp", "-p", "weight=4")
+HEAVY = ("-p", "name=bed", "-p", "weight=20")
+
+
+@pytest.fixture(autouse=True)
+def _parcel(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("parcel.yaml", PARCEL)
+    monkeypatch.setenv("MINIONS_DB", "journal.sqlite")
+
+
+def queued(cli: Cli, *arguments: str) -> str:
+    """The id of a run that was queued."""
+    done = cli("run", "parcel.yaml", "--detach", "--json", *arguments)
+    assert done.code == 0, done.err
+    assert done.json["status"] == "queued"
+    return str(done.json["run_id"])
+
+
+def status(cli: Cli, run_id: str) -> str:
+    summary = cli("sessions", "show", run_id, "--json").json["summary"]
+    assert isinstance(summary, dict)
+    return str(summary["status"])
+
+
+def output(cli: Cli, run_id: str) -> object:
+    return cli("sessions", "show", run_id, "--json").json["output"]
+
+
+def work(cli: Cli, *arguments: str) -> Outcome:
+    """A worker until nothing is queued."""
+    done = cli("worker", "--once", *arguments)
+    assert done.code == 0, done.err
+    return done
+
+
+def test_a_detached_run_is_executed_by_a_worker(cli: Cli) -> None:
+    run_id = queued(cli, *LIGHT)
+    assert status(cli, run_id) == "queued"
+    listed = cli("sessions", "list", "--status", "queued", "--json")
+    assert run_id in listed.out
+    work(cli)
+    assert status(cli, run_id) == "completed"
+    assert output(cli, run_id) == {"name": "lamp", "francs": 8}
+
+
+def test_the_run_has_the_recipe_that_was_queued(cli: Cli, write: Write) -> None:
+    run_id = queued(cli, *LIGHT)
+    write("parcel.yaml", PARCEL.replace("8 if", "9 if"))
+    work(cli)
+    assert output(cli, run_id) == {"name": "lamp", "francs": 8}
+
+
+def test_a_worker_leaves_other_queues_alone(cli: Cli) -> None:
+    run_id = queued(cli, *LIGHT, "--queue", "slow")
+    work(cli)
+    assert status(cli, run_id) == "queued"
+    work(cli, "--queues", "fast, slow")
+    assert status(cli, run_id) == "completed"
+
+
+def test_runs_begin_by_priority_and_then_by_age(cli: Cli) -> None:
+    last = queued(cli, *LIGHT, "--priority", "5")
+    second, first = queued(cli, *LIGHT, "--priority", "1"), queued(cli, *LIGHT)
+    third = queued(cli, *LIGHT, "--priority", "1")
+    worked = work(cli, "--slots", "1")
+    taken = [line for line in worked.err.splitlines() if line.startswith("run_taken")]
+    expected = [first, second, third, last]
+    assert [run for line in taken for run in expected if run in line] == expected
+
+
+def test_a_delayed_run_waits(cli: Cli) -> None:
+    run_id = queued(cli, *LIGHT, "--delay", "1h")
+    work(cli)
+    assert status(cli, run_id) == "queued"
+
+
+def test_a_waiting_run_holds_no_worker_and_its_answer_queues_it(cli: Cli) -> None:
+    """A-146."""
+    run_id = queued(cli, *HEAVY)
+    work(cli)  # it ends although the run does not
+    assert status(cli, run_id) == "needs_decision"
+    answered = cli("answer", run_id, "true", "--json")
+    assert (answered.code, answered.json["status"]) == (0, "queued")
+    assert status(cli, run_id) == "queued"
+    work(cli)
+    assert status(cli, run_id) == "completed"
+
+
+def test_an_answer_may_continue_the_run_here(cli: Cli) -> None:
+    run_id = queued(cli, *HEAVY)
+    work(cli)
+    assert cli("answer", run_id, "true", "--no-detach").code == 0
+    assert status(cli, run_id) == "completed"
+
+
+def test_who_consents_is_decided_by_the_worker(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("tools.py", SIGN)
+    write("signed.yaml", SIGNED)
+    monkeypatch.setenv("MINIONS_EXTENSIONS", "tools.py")
+    refused = cli("run", "signed.yaml", "--detach", "--approve", "all")
+    assert (refused.code, "--approve does not go with --detach" in refused.err) == (2, True)
+    run_id = str(cli("run", "signed.yaml", "--detach", "--json").json["run_id"])
+    work(cli)
+    assert status(cli, run_id) == "needs_decision"
+    other = str(cli("run", "signed.yaml", "--detach", "--json").json["run_id"])
+    work(cli, "--approve", "all")
+    assert status(cli, other) == "completed"
+
+
+def test_a_run_that_no_worker_can_execute_is_given_up(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minions.interfaces.worker.run_execution._LONGEST_PAUSE_S", 0.0)
+    write("tools.py", SIGN)
+    write("signed.yaml", SIGNED)
+    run_id = str(
+        cli("run", "signed.yaml", "--detach", "--json", "--extensions", "tools.py").json["run_id"]
+    )
+    worked = work(cli)  # without the tool
+    shown = cli("sessions", "show", run_id, "--json").json
+    assert status(cli, run_id) == "failed", worked.err
+    error = shown["error"]
+    assert isinstance(error, dict)
+    assert error["code"] == "given-up"
+    assert f"minions retry {run_id} --detach" in str(error["message"])
+    monkeypatch.setenv("MINIONS_EXTENSIONS", "tools.py")
+    assert cli("retry", run_id, "--detach").code == 0
+    work(cli, "--approve", "all")
+    assert status(cli, run_id) == "completed"
+
+
+def test_a_run_that_ends_its_workers_is_given_up(cli: Cli, here: Path, write: Write) -> None:
+    """A poison run: the worker's process dies each time."""
+    write("tools.py", SIGN)
+    write("crashes.yaml", CRASHES)
+    run_id = str(
+        cli("run", "crashes.yaml", "--detach", "--json", "--extensions", "tools.py").json["run_id"]
+    )
+    words = ["worker", "--once", "--db", "journal.sqlite", "--extensions", "tools.py"]
+    forked = subprocess.run(
+        [sys.executable, "-c", FORKS, *words], cwd=here, capture_output=True, text=True, check=False
+    )
+    assert forked.stdout.split("\n")[-2] == "[9, 9, 9, 9, 9, 0]", forked.stderr
+    assert status(cli, run_id) == "failed"
+    assert "finished nothing" in json.dumps(cli("sessions", "show", run_id, "--json").json["error"])
+
+
+def test_a_run_that_was_started_in_another_folder_is_taken_only_if_asked_for(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minions.interfaces.worker.run_execution._LONGEST_PAUSE_S", 0.0)
+    first, second = queued(cli, *LIGHT), queued(cli, *LIGHT)
+    monkeypatch.setenv("MINIONS_DB", str(here / "journal.sqlite"))
+    (here / "other").mkdir()
+    monkeypatch.chdir(here / "other")
+    cli("cancel", second)
+    work(cli)
+    assert "--any-folder" in json.dumps(cli("sessions", "show", first, "--json").json["error"])
+    cli("retry", first, "--detach")
+    work(cli, "--any-folder")
+    assert status(cli, first) == "completed"
+    assert status(cli, second) == "cancelled"
+
+
+def test_a_run_that_is_resumed_here_belongs_to_no_queue_any_more(cli: Cli) -> None:
+    run_id = queued(cli, *LIGHT)
+    assert cli("resume", run_id).code == 0
+    assert status(cli, run_id) == "completed"
+    work(cli)
+
+
+def test_a_batch_is_queued_and_collected_by_the_same_command(cli: Cli, write: Write) -> None:
+    lines = [{"name": f"box {n}", "weight": n} for n in (1, 9, 50)]
+    write("parcels.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    words = ("batch", "parcel.yaml", "parcels.jsonl", "--detach", "-o", "out.jsonl")
+    first = cli(*words)
+    assert (first.code, "3 queued" in first.err) == (0, True)
+    assert "collect their results" in first.err
+    work(cli)
+    second = cli(*words)
+    assert second.code == 1  # one line is too heavy
+    found = [json.loads(line) for line in Path("out.jsonl").read_text("utf-8").splitlines()]
+    assert [line["status"] for line in found] == ["completed", "completed", "failed"]
+    assert [line["output"] and line["output"]["francs"] for line in found] == [8, 21, None]
+    assert cli(*words, "--retry-failed").err.count("queued") > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("run", "parcel.yaml", *LIGHT, "--queue", "fast"), "go with --detach"),
+        (("run", "parcel.yaml", *LIGHT, "--detach", "--no-store"), "leave out --no-store"),
+        (("run", "parcel.yaml", *LIGHT, "--detach", "--queue", "Fast!"), "the name of a queue"),
+        (("run", "parcel.yaml", *LIGHT, "--detach", "--events"), "--events does not go with"),
+        (("worker", "--queues", "a,,b"), "is no name of a queue"),
+        (("worker", "--health", "here"), "expected a port"),
+        (("worker", "--no-store"), "A worker needs a journal"),
+        (("workers", "list"), "journal is in PostgreSQL"),
+        (("queues", "set", "a", "--rate", "10"), "expected NUMBER/TIME"),
+        (("queues", "set", "a"), "Say which limit"),
+    ],
+)
+def test_what_cannot_be_is_refused(cli: Cli, words: tuple[str, ...], expected: str) -> None:
+    refused = cli(*words)
+    assert refused.code == 2
+    assert expected in refused.err
+
+
+def test_a_worker_tells_its_health(cli: Cli, here: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "minions", "worker", "--health", str(port), "--db", "j.sqlite"],
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    killer = threading.Timer(60, process.kill)  # a worker that hangs
+    killer.start()
+    try:
+        assert process.stdout is not None
+        assert f"health on port {port}" in process.stdout.readline()
+        assert _get(port, "/health")[1]["status"] == "ok"
+        assert _get(port, "/ready")[0] == 200
+        assert _get(port, "/secrets")[0] == 404
+        process.terminate()
+        assert process.wait() == 143
+    finally:
+        killer.cancel()
+        process.kill()
+        process.communicate()
+
+
+def _get(port: int, path: str) -> tuple[int, dict[str, str]]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())
