@@ -247,6 +247,11 @@ class _Engine(LocalDispatch):
         ]
         return [*await super().jobs(run_ids), *lost]
 
+    def _next(self, server: _Server) -> Job | None:
+        process = self.processes[server.plan.name]
+        is_running = process.still_since is None and not process.is_dead
+        return super()._next(server) if is_running else None
+
     async def _executed(self, server: _Server, job: Job) -> None:
         process, again = self.processes[server.plan.name], None
         try:
