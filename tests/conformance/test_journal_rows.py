@@ -631,16 +631,15 @@ async def test_an_older_database_has_its_rows_at_the_first_look(
     """A-127."""
     migrations = _older(postgres_migrations())
     older = PostgresJournal(postgres_url, clock, lease_clock=clock, migrations=migrations)
-    lease = await older.acquire("s", "r", "w", 60)
+    await older.entries()
     with psycopg.connect(postgres_url) as db:
+        db.execute(b"INSERT INTO minions.leases VALUES ('s', 'r', 'w', 1, 1, NULL, 2)")
         for position, draft in enumerate((begun(), ended()), 1):
             db.execute(
                 b"INSERT INTO minions.entries "
                 b"VALUES ('s', %s, 'r', 1, 'run', 'run', %s, %s, 1, %s)",
                 [position, draft.state, _json(draft), clock.now()],
             )
-        db.execute(b"UPDATE minions.leases SET last_position = 2")
-    await older.release(lease)
     await older.aclose()
     journal = PostgresJournal(postgres_url, clock, lease_clock=clock)
     assert await run_ids(journal, RunFilter(statuses={"completed"})) == ["r"]
