@@ -29,8 +29,8 @@ __all__ = ["CallKind", "GroupedCalls"]
 A = TypeVar("A")
 R = TypeVar("R")
 
-_TURNS: Final = 3
-"""Turns of the event loop between a result and the caller's next call."""
+_LOOP_ITERATIONS: Final = 3
+"""Iterations of the event loop between a result and the caller's next call."""
 _NOBODY_ANSWERS: Final = ("database-lost", "database-unreachable")
 
 
@@ -121,7 +121,7 @@ class GroupedCalls(Generic[A, R]):
                 group = _Group[A, R]()
                 await self._settle(queue, group)
                 if queue.waiting or len(group.calls) > 1:  # a run that is alone never waits here
-                    await _turns()
+                    await _let_callers_continue()
         finally:
             queue.worker = None
             for call in (*group.left, *queue.waiting):  # only where this task was cancelled
@@ -180,12 +180,12 @@ class GroupedCalls(Generic[A, R]):
                 _fail(group.left, error)  # to wait for the server as often would help nobody
 
 
-async def _turns() -> None:
-    """Let those who were just answered make their next calls.
+async def _let_callers_continue() -> None:
+    """Let callers that have just got their results make their next calls.
 
     Two groups of four that take turns would cost twice as much as one of eight.
     """
-    for _ in range(_TURNS):
+    for _ in range(_LOOP_ITERATIONS):
         await asyncio.sleep(0)
 
 
