@@ -20,7 +20,7 @@ TERMS = st.builds(
     sequence=st.sampled_from("abc"),
     name=st.none() | st.integers(1, 4),
     size=st.integers(0, 40),
-    is_single=st.booleans() | st.just(value=False),
+    variety=st.sampled_from(["", "", "listed"]),
 )
 
 
@@ -78,7 +78,7 @@ def test_a_group_is_bounded_and_holds_no_name_twice(loop: asyncio.AbstractEventL
             assert len(names) == len(set(names))
             assert len(group) <= 5
             assert len(group) == 1 or sum(call.terms.size for call in group) <= 60
-            assert len(group) == 1 or not any(call.terms.is_single for call in group)
+            assert len({call.terms.variety for call in group}) == 1
 
     check()
 
@@ -89,6 +89,6 @@ def test_calls_that_have_nothing_to_do_with_each_other_are_one_group(
     terms = [GroupTerms(sequence=f"s{number}", name=number, size=10) for number in range(6)]
     waiting = calls_of(loop, terms)
     assert len(take_group(waiting, most_calls=6, most_bytes=60)) == 6
-    waiting = calls_of(loop, [*terms[:3], evolve(terms[3], is_single=True), *terms[4:]])
+    waiting = calls_of(loop, [*terms[:3], evolve(terms[3], variety="listed"), *terms[4:]])
     assert [call.argument for call in take_group(waiting)] == [0, 1, 2, 4, 5]
     assert [call.argument for call in waiting] == [3]

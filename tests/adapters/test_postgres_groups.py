@@ -288,6 +288,49 @@ async def test_a_session_that_goes_on_keeps_its_rows_beside_others(
     assert {run.run_id for run in await journal.runs()} == {"run_001", "run_later"}
 
 
+async def sessions_that_go_on(journal: PostgresJournal, many: int) -> list[Lease]:
+    """The leases of their second runs."""
+    firsts = await leases_of(journal, many)
+    await asyncio.gather(*(journal.append(lease, start()) for lease in firsts))
+    await asyncio.gather(*map(journal.release, firsts))
+    return await asyncio.gather(
+        *(journal.acquire(lease.session_id, f"{lease.run_id}b", "w", 60) for lease in firsts)
+    )
+
+
+async def test_sessions_that_go_on_together_store_their_rows_in_one_transaction(
+    journal: PostgresJournal, postgres_url: str
+) -> None:
+    leases = await sessions_that_go_on(journal, 6)
+    await journal.runs()
+    stored = await asyncio.gather(*(journal.append(lease, start()) for lease in leases))
+    assert [entry.position for entry in stored] == [2] * 6
+    assert transactions(postgres_url) == [6, 6]
+    assert rows(postgres_url, "SELECT count(*) FROM minions.changed_sessions") == [(0,)]
+    assert {run.run_id for run in await journal.runs()} == {
+        f"run_{number:03}{end}" for number in range(6) for end in ("", "b")
+    }
+
+
+async def test_of_sessions_that_go_on_together_one_that_is_refused_harms_no_other(
+    journal: PostgresJournal, postgres_url: str
+) -> None:
+    leases = await sessions_that_go_on(journal, 5)
+    await journal.append(leases[1], start())
+    await journal.release(leases[2])
+    codes = await outcomes([journal.append(lease, start()) for lease in leases])
+    assert [each if isinstance(each, str) else each.position for each in codes] == [
+        2, "duplicate-entry", "fenced", 2, 2,
+    ]  # fmt: skip
+    with connection_to(postgres_url) as db, db.transaction():
+        db.execute("SELECT 1 FROM minions.leases WHERE session_id = 'ses_003' FOR UPDATE")
+        ends = [holding({}, kind="run", state="finished", key="run") for _ in leases]
+        appends = [asyncio.create_task(journal.append(leases[n], ends[n])) for n in (0, 3, 4)]
+        await asyncio.wait_for(asyncio.gather(appends[0], appends[2]), HANG_S)
+        assert not appends[1].done()
+    assert (await appends[1]).position == 3
+
+
 # --- cancellation and lost connections -------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -664,17 +664,17 @@ async def test_rows_made_anew_during_an_append_are_not_lost(
         db.execute(b"DELETE FROM minions.runs")
         db.execute(b"DELETE FROM minions.sessions")
         db.execute(b"INSERT INTO minions.changed_sessions VALUES ('s')")
-    known_rows = postgres_rows.known_rows
+    rows_before = postgres_rows.rows_before
 
     async def interrupted(
-        db: psycopg.AsyncConnection[TupleRow], lease: Lease
-    ) -> postgres_rows.KnownRows | None:
-        known = await known_rows(db, lease)
+        db: psycopg.AsyncConnection[TupleRow], leases: Sequence[Lease]
+    ) -> dict[int, postgres_rows.KnownRows]:
+        known = await rows_before(db, leases)
         assert len(await other.runs()) == 1
         return known
 
     clock.advance(1)
-    monkeypatch.setattr(postgres_rows, "known_rows", interrupted)
+    monkeypatch.setattr(postgres_rows, "rows_before", interrupted)
     await store(journal, "s", "r", ended())
     assert await run_ids(journal, RunFilter(statuses={"completed"})) == ["r"]
     await _check(journal)

@@ -33,8 +33,8 @@ class GroupTerms:
     """No two calls of a group have the same name; None: it has none."""
     size: int = 0
     """Bytes that it sends, about."""
-    is_single: bool = False
-    """It is carried out alone, whatever else waits."""
+    variety: str = ""
+    """Calls of a group have the same one."""
 
 
 @frozen(eq=False)
@@ -63,11 +63,11 @@ def take_group(
     group, passed = [first], list[WaitingCall[A, R]]()
     names, size = {first.terms.name} - {None}, first.terms.size
     held_back = set[str]()
-    while waiting and not first.terms.is_single and len(group) + len(passed) < most_calls:
+    while waiting and len(group) + len(passed) < most_calls:
         call = waiting.popleft()
         terms = call.terms
         if (
-            terms.is_single
+            terms.variety != first.terms.variety
             or terms.name in names
             or terms.sequence in held_back
             or size + terms.size > most_bytes

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from attrs import frozen
 from msgspec.structs import replace
 
+from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.pending_rows import folds_later
-from minions.adapters.stores.postgres_entries import append_entry
+from minions.adapters.stores.postgres_entries import append_entry, append_with_rows
 from minions.adapters.stores.postgres_groups import CallKind
 from minions.adapters.stores.postgres_link import Attempt
 from minions.contracts.journal import JournalEntry, Lease
@@ -31,6 +32,11 @@ class Append:
     """Without its position."""
     body: bytes
 
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows of lists are stored with it, and not made of it later."""
+        return self.entry.kind in LISTED and not folds_later(self.lease)
+
 
 async def _append_alone(attempt: Attempt, append: Append) -> JournalEntry:
     return await append_entry(attempt, append.lease, append.entry, append.body)
@@ -38,6 +44,8 @@ async def _append_alone(attempt: Attempt, append: Append) -> JournalEntry:
 
 async def _append_together(db: Connection, appends: Sequence[Append]) -> Mapping[int, JournalEntry]:
     """Those whose lease is held and not locked; a duplicate among them makes it raise."""
+    if appends[0].changes_rows:
+        return await _append_listed(db, appends)
     columns = zip(*(_values(append) for append in appends), strict=True)
     found = await db.execute(_APPEND_TOGETHER, [list(column) for column in columns], binary=True)
     return {
@@ -86,14 +94,33 @@ ORDER BY number
 """
 
 
+async def _append_listed(db: Connection, appends: Sequence[Append]) -> Mapping[int, JournalEntry]:
+    """One for each session, with its rows: a statement each, sent together as one transaction."""
+    import psycopg
+
+    if not psycopg.Pipeline.is_supported():  # libpq before 14
+        return {}
+    known = await postgres_rows.rows_before(db, [append.lease for append in appends])
+    async with db.pipeline():
+        done = {
+            number: await append_with_rows(
+                db, appends[number].entry, appends[number].body, before, waits=False
+            )
+            for number, before in known.items()
+        }
+    return {
+        number: replace(appends[number].entry, position=known[number].position + 1)
+        for number, cursor in done.items()
+        if cursor.rowcount
+    }
+
+
 def _terms(append: Append) -> GroupTerms:
-    entry = append.entry
-    return GroupTerms(
-        entry.session_id,
-        (entry.run_id, entry.generation, entry.key, entry.kind, entry.state),
-        len(append.body),
-        entry.kind in LISTED and not folds_later(append.lease),  # with rows, in two statements
-    )
+    entry, size = append.entry, len(append.body)
+    if append.changes_rows:  # one for each session: the rows are those before it
+        return GroupTerms(entry.session_id, entry.session_id, size, variety="listed")
+    name = (entry.run_id, entry.generation, entry.key, entry.kind, entry.state)
+    return GroupTerms(entry.session_id, name, size)
 
 
 APPENDS: Final = CallKind(alone=_append_alone, together=_append_together, terms=_terms)
