@@ -26,6 +26,7 @@ class JournalInFront(Journal):
 
     def __init__(self, real: Journal) -> None:
         self._real = real
+        self.groups_appends = real.groups_appends
 
     async def through(self, operation: str, work: Callable[[], Awaitable[T]]) -> T:
         """Carry it out; `operation` is the method's name."""

@@ -1,7 +1,8 @@
 """A PostgreSQL server for one session of tests: made when it is first wanted, gone at the end.
 
-It listens on a socket in a folder of its own and on no network, and syncs nothing to the disk. It
-ends with the tests also where those are killed: a watchdog beside it sees to that.
+It listens on a socket in a folder of its own and on no network, and syncs nothing to the disk
+unless asked to. It ends with the tests also where those are killed: a watchdog beside it sees to
+that.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class PostgresServer:
     folder: Path
     programs: Path
     _watchdog: subprocess.Popen[str]
+    syncs: bool = False
+    """Whether each commit is synced to the disk, as a server that is in use does it."""
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1), init=False)
     _free: list[str] = field(factory=list, init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
@@ -108,7 +111,8 @@ class PostgresServer:
     def _server(self) -> subprocess.Popen[bytes]:
         return self._popen(
             "postgres", "-D", self.folder / "data", "-k", self.folder,
-            "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=50",
+            "-c", "listen_addresses=", "-c", f"fsync={'on' if self.syncs else 'off'}",
+            "-c", "max_connections=50",
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -197,7 +201,7 @@ def _owner() -> str | None:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(*, syncs: bool = False) -> Iterator[PostgresServer]:
     """A running one; nothing is left of it afterwards."""
     programs = _programs()
     assert programs is not None
@@ -206,7 +210,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     if owner := _owner():
         shutil.chown(folder, owner)
     with _watchdog_of(folder) as watchdog:
-        server = PostgresServer(folder, programs, watchdog)
+        server = PostgresServer(folder, programs, watchdog, syncs)
         try:
             server.initialize()
             server.start()

@@ -130,6 +130,11 @@ class Journal(ABC):
 
     is_shared: bool = True
     """Whether other processes may append to it meanwhile."""
+    groups_appends: bool = False
+    """Whether facts that are handed in together are stored together, those of one lease in the
+    order in which they came. A run then hands in facts of parallel steps at once; False: one at a
+    time.
+    """
 
     @abstractmethod
     async def acquire(

@@ -99,6 +99,47 @@ async def test_positions_stay_gapless_when_many_tasks_append_at_once(journal: Jo
     assert {entry.key for entry in entries} == {f"call/{n}" for n in range(50)}
 
 
+async def test_facts_of_one_lease_that_come_together_keep_their_order(journal: Journal) -> None:
+    lease, other = await lease_of(journal), await lease_of(journal, "ses_2", "run_2")
+    appends = [journal.append(each, draft(f"{n}")) for n in range(30) for each in (lease, other)]
+    stored = await asyncio.gather(*appends)
+    assert [entry.position for entry in stored] == [n for n in range(1, 31) for _ in range(2)]
+    assert await journal.entries() == [*stored[::2], *stored[1::2]]
+
+
+async def test_a_fact_that_is_refused_harms_none_of_those_that_come_with_it(
+    journal: Journal,
+) -> None:
+    lost, other = await lease_of(journal), await lease_of(journal, "ses_2", "run_2")
+    lease = await journal.acquire("ses_1", "run_1", "w2", ttl_s=60, takes_over="w1")
+    ended = await asyncio.gather(
+        journal.append(other, draft("a")),
+        journal.append(lost, draft("a")),
+        journal.append(lease, draft("a")),
+        journal.append(other, draft("a")),
+        journal.append(lease, draft("b")),
+        journal.append(other, draft("b")),
+        return_exceptions=True,
+    )
+    stored = [entry for entry in ended if isinstance(entry, JournalEntry)]
+    refused = [error.error_code for error in ended if isinstance(error, JournalError)]
+    assert refused == ["fenced", "duplicate-entry"]
+    places = [(entry.session_id, entry.position, entry.key) for entry in stored]
+    assert places == [("ses_2", 1, "a"), ("ses_1", 1, "a"), ("ses_1", 2, "b"), ("ses_2", 2, "b")]
+    assert await journal.entries() == sorted(stored, key=lambda entry: entry.session_id)
+
+
+async def test_of_two_that_want_a_session_at_once_one_gets_it(journal: Journal) -> None:
+    ended = await asyncio.gather(
+        lease_of(journal, worker="w1"),
+        lease_of(journal, "ses_2", "run_2"),
+        lease_of(journal, worker="w2"),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in ended] == [Lease, Lease, LeaseHeldError]
+    assert len(await journal.held_leases()) == 2
+
+
 async def test_a_key_that_is_taken_is_refused_and_leaves_no_gap(journal: Journal) -> None:
     lease = await lease_of(journal)
     await journal.append(lease, draft("a", state="started"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from attrs import field, frozen, mutable
+from attrs import field, frozen
 
 from minions.adapters.stores.postgres_database import bundled_migrations
 from minions.adapters.stores.postgres_journal import PostgresJournal
@@ -34,6 +34,8 @@ from minions.testing.clock import FakeClock
 from minions.testing.facts import holding
 from patience import HANG_S
 from postgres import PostgresServer, reason_without_postgres
+from postgres_wire import *  # noqa: F403  # its fixtures
+from postgres_wire import Wire
 
 if TYPE_CHECKING:
     import psycopg
@@ -62,6 +64,14 @@ def draft(key: str = "a", state: str = "finished", **body: str) -> EntryDraft:
 
 async def lease_of(journal: PostgresJournal, worker: str = "w1", ttl_s: float = 60) -> Lease:
     return await journal.acquire("ses_1", "run_1", worker, ttl_s)
+
+
+def lease_by_hand(url: str) -> Lease:
+    """One in an older database, which has no function to acquire it."""
+    carry_out(
+        url, "INSERT INTO minions.leases VALUES ('ses_1', 'run_1', 'w1', 1, 1, 'infinity', 0)"
+    )
+    return Lease(session_id="ses_1", run_id="run_1", worker_id="w1", epoch=1)
 
 
 def connection_to(url: str) -> closing[psycopg.Connection[TupleRow]]:
@@ -201,76 +211,6 @@ async def test_a_row_that_another_connection_keeps_locked_is_reported(url: str) 
 
 
 # --- connections that are lost ---------------------------------------------------------------
-
-
-@mutable
-class Wire:
-    """Between a journal and its server; it can be cut at any message."""
-
-    server: str
-    """Of the server's socket."""
-    cuts_requests: int = 0
-    """That many writes of the client from now on do not arrive, and end the connection."""
-    cuts_answers: int = 0
-    """That many answers from now on do not arrive, and end the connection."""
-    spares_between: int = 0
-    """How many pass between two that are cut."""
-    connections: int = 0
-    _spared: int = 0
-    _writers: list[asyncio.StreamWriter] = field(factory=list)
-    _tasks: set[asyncio.Task[None]] = field(factory=set)
-
-    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        far_reader, far_writer = await asyncio.open_unix_connection(self.server)
-        self._writers += [writer, far_writer]
-        for name, source, target in (
-            ("cuts_requests", reader, far_writer),
-            ("cuts_answers", far_reader, writer),
-        ):
-            task = asyncio.create_task(self._carry(name, source, target, (writer, far_writer)))
-            self._tasks.add(task)
-
-    async def _carry(
-        self,
-        name: str,
-        source: asyncio.StreamReader,
-        target: asyncio.StreamWriter,
-        ends: tuple[asyncio.StreamWriter, ...],
-    ) -> None:
-        while data := await source.read(65_536):
-            if left := getattr(self, name):
-                if self._spared == 0:
-                    setattr(self, name, left - 1)
-                    self._spared = self.spares_between
-                    break
-                self._spared -= 1
-            target.write(data)
-        for end in ends:
-            end.close()
-
-    async def close(self) -> None:
-        for writer in self._writers:
-            writer.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-@pytest.fixture
-async def wire(url: str, tmp_path: Path) -> AsyncIterator[Wire]:
-    made = Wire(f"{url.partition('host=')[2]}/.s.PGSQL.5432")
-    server = await asyncio.start_unix_server(made.connect, tmp_path / ".s.PGSQL.5432")
-    yield made
-    server.close()
-    await made.close()
-
-
-@pytest.fixture
-async def wired(url: str, wire: Wire, tmp_path: Path) -> AsyncIterator[PostgresJournal]:
-    """A journal at the other end of the wire."""
-    address = f"{url.partition('?')[0]}?host={tmp_path}"
-    clock = FakeClock()
-    async with aclosing(PostgresJournal(address, clock, sleep=clock.sleep)) as made:
-        yield made
 
 
 @pytest.mark.parametrize("lost", ["cuts_requests", "cuts_answers"])
@@ -658,7 +598,8 @@ async def test_a_newer_database_is_refused_and_left_as_it_is(url: str) -> None:
 async def test_an_older_database_is_migrated(url: str) -> None:
     first = {name: sql for name, sql in bundled_migrations().items() if name < "0002"}
     async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
-        lease = await lease_of(journal)
+        await journal.entries()
+        lease = lease_by_hand(url)
         entry = await journal.append(lease, draft())
     async with aclosing(PostgresState(url)) as state, aclosing(PostgresStepCache(url)) as cache:
         await state.put("k", "1")
@@ -679,7 +620,8 @@ async def test_an_older_database_is_as_it_was_after_a_migration_that_failed(url:
     """All that was missing is one transaction: what went well before the fault is taken back."""
     first = {name: sql for name, sql in bundled_migrations().items() if name < "0002"}
     async with aclosing(PostgresJournal(url, FakeClock(), migrations=first)) as journal:
-        lease = await lease_of(journal)
+        await journal.entries()
+        lease = lease_by_hand(url)
         entry = await journal.append(lease, draft(text="as it was"))
     broken = {**bundled_migrations(), "9999_broken": "DELETE FROM minions.entries; SELECT 1 / 0"}
     error = await refusal(PostgresJournal(url, FakeClock(), migrations=broken))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -631,16 +631,15 @@ async def test_an_older_database_has_its_rows_at_the_first_look(
     """A-127."""
     migrations = _older(postgres_migrations())
     older = PostgresJournal(postgres_url, clock, lease_clock=clock, migrations=migrations)
-    lease = await older.acquire("s", "r", "w", 60)
+    await older.entries()
     with psycopg.connect(postgres_url) as db:
+        db.execute(b"INSERT INTO minions.leases VALUES ('s', 'r', 'w', 1, 1, NULL, 2)")
         for position, draft in enumerate((begun(), ended()), 1):
             db.execute(
                 b"INSERT INTO minions.entries "
                 b"VALUES ('s', %s, 'r', 1, 'run', 'run', %s, %s, 1, %s)",
                 [position, draft.state, _json(draft), clock.now()],
             )
-        db.execute(b"UPDATE minions.leases SET last_position = 2")
-    await older.release(lease)
     await older.aclose()
     journal = PostgresJournal(postgres_url, clock, lease_clock=clock)
     assert await run_ids(journal, RunFilter(statuses={"completed"})) == ["r"]
@@ -665,17 +664,17 @@ async def test_rows_made_anew_during_an_append_are_not_lost(
         db.execute(b"DELETE FROM minions.runs")
         db.execute(b"DELETE FROM minions.sessions")
         db.execute(b"INSERT INTO minions.changed_sessions VALUES ('s')")
-    known_rows = postgres_rows.known_rows
+    rows_before = postgres_rows.rows_before
 
     async def interrupted(
-        db: psycopg.AsyncConnection[TupleRow], lease: Lease
-    ) -> postgres_rows.KnownRows | None:
-        known = await known_rows(db, lease)
+        db: psycopg.AsyncConnection[TupleRow], leases: Sequence[Lease]
+    ) -> dict[int, postgres_rows.KnownRows]:
+        known = await rows_before(db, leases)
         assert len(await other.runs()) == 1
         return known
 
     clock.advance(1)
-    monkeypatch.setattr(postgres_rows, "known_rows", interrupted)
+    monkeypatch.setattr(postgres_rows, "rows_before", interrupted)
     await store(journal, "s", "r", ended())
     assert await run_ids(journal, RunFilter(statuses={"completed"})) == ["r"]
     await _check(journal)

@@ -3,27 +3,58 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from minions.adapters.stores.postgres_link import DamageError
+from attrs import frozen
+
+from minions.adapters.stores.call_groups import GroupTerms
+from minions.adapters.stores.postgres_groups import CallKind
+from minions.adapters.stores.postgres_link import Attempt, DamageError
 from minions.contracts.journal import BlobCollection
 from minions.contracts.stored_sessions import digests_in
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = ["collect_blobs", "get_blob", "put_blob"]
+__all__ = ["BLOBS", "PackedBlob", "collect_blobs", "get_blob"]
 
 
-async def put_blob(db: Connection, digest: str, packed: bytes, now: datetime | None) -> None:
-    """Whoever puts it again is about to name it: it is young again."""
+@frozen
+class PackedBlob:
+    """A blob that is to be stored."""
+
+    digest: str
+    packed: bytes
+    now: datetime | None
+    """When it is stored; None: by the server's clock."""
+
+
+async def _put_alone(attempt: Attempt, blob: PackedBlob) -> None:
+    await _put_together(attempt.connection, [blob])
+
+
+async def _put_together(db: Connection, blobs: Sequence[PackedBlob]) -> Mapping[int, None]:
+    """Whoever puts a blob again is about to name it: it is young again."""
+    # In one order, as by everybody: two groups that wait for each other would never end.
+    rows = {blob.digest: blob for blob in sorted(blobs, key=lambda blob: blob.digest)}.values()
     await db.execute(
         "INSERT INTO minions.blobs (digest, data, put_at) "
-        "VALUES (%s, %s, coalesce(%s::timestamptz, clock_timestamp())) "
+        "SELECT digest, data, coalesce(now, clock_timestamp()) "
+        "FROM unnest(%s::text[], %s::bytea[], %s::timestamptz[]) AS b (digest, data, now) "
         "ON CONFLICT (digest) DO UPDATE SET put_at = excluded.put_at",
-        [digest, packed, now],
+        [[row.digest for row in rows], [row.packed for row in rows], [row.now for row in rows]],
+        binary=True,
     )
+    return dict.fromkeys(range(len(blobs)))
+
+
+BLOBS: Final = CallKind(
+    alone=_put_alone,
+    together=_put_together,
+    terms=lambda blob: GroupTerms(blob.digest, None, len(blob.packed)),
+)
 
 
 async def get_blob(db: Connection, digest: str) -> bytes | None:
@@ -53,8 +84,11 @@ async def collect_blobs(
     named = await _named(db) if sizes else set()
     useless = {digest: size for digest, size in sizes.items() if digest not in named}
     if useless and not dry_run:
+        locked = (
+            "SELECT digest FROM minions.blobs WHERE digest = ANY(%s) ORDER BY digest FOR UPDATE"
+        )
         await db.execute(
-            f"DELETE FROM minions.blobs WHERE {old} AND digest = ANY(%s)".encode(),  # noqa: S608  # a constant
+            f"DELETE FROM minions.blobs WHERE {old} AND digest IN ({locked})".encode(),  # noqa: S608  # constants
             [now, spare_s, list(useless)],
         )
     return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))

@@ -28,6 +28,7 @@ __all__ = [
     "LISTED_OF",
     "EntriesQuery",
     "append_entry",
+    "append_with_rows",
     "duplicate_error",
     "entries_query",
     "find_entry",
@@ -114,17 +115,33 @@ async def _append_listed(
     They are made of what is read first, which only the holder of the lease changes: where the
     lease or its position is another one meanwhile, nothing is stored.
     """
-    while (known := await postgres_rows.known_rows(db, lease)) is not None:
-        placed = replace(entry, position=known.position + 1)
-        values = [
-            known.position, entry.session_id, entry.epoch, entry.run_id,
-            entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
-            entry.state, body, entry.epoch, entry.at, *known.after(placed),
-        ]  # fmt: skip
-        done = await db.execute(_APPEND_LISTED, values, binary=True)
+    while known := await postgres_rows.rows_before(db, [lease]):
+        done = await append_with_rows(db, entry, body, known[0])
         if done.rowcount:
             return done
     return None
+
+
+async def append_with_rows(
+    db: Connection,
+    entry: JournalEntry,
+    body: bytes,
+    known: postgres_rows.KnownRows,
+    *,
+    waits: bool = True,
+) -> AsyncCursor[TupleRow]:
+    """Store nothing where the session has another position than the rows that were read.
+
+    Args:
+        waits: Where another connection has locked the lease; else nothing is stored.
+    """
+    placed = replace(entry, position=known.position + 1)
+    values = [
+        known.position, entry.session_id, entry.epoch, entry.run_id,
+        entry.session_id, entry.run_id, entry.generation, entry.key, entry.kind,
+        entry.state, body, entry.epoch, entry.at, *known.after(placed),
+    ]  # fmt: skip
+    return await db.execute(_APPEND_LISTED if waits else _APPEND_UNLOCKED, values, binary=True)
 
 
 _APPEND_LISTED: Final = (
@@ -132,6 +149,11 @@ _APPEND_LISTED: Final = (
     .replace("\n)\nSELECT", f"\n), {postgres_rows.KEEP_ROWS}\nSELECT", 1)
     .encode()
 )
+_APPEND_UNLOCKED: Final = _APPEND_LISTED.replace(
+    b"WHERE last_position",
+    b"WHERE session_id IN (SELECT session_id FROM minions.leases WHERE last_position",
+    1,
+).replace(b"IS NOT NULL", b"IS NOT NULL FOR UPDATE SKIP LOCKED)", 1)
 
 
 @frozen

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from minions.adapters.stores import postgres_rows
 from minions.adapters.stores.pending_rows import PendingRows
-from minions.adapters.stores.postgres_blobs import collect_blobs, get_blob, put_blob
+from minions.adapters.stores.postgres_appends import APPENDS, Append
+from minions.adapters.stores.postgres_blobs import BLOBS, PackedBlob, collect_blobs, get_blob
 from minions.adapters.stores.postgres_database import damaged
 from minions.adapters.stores.postgres_entries import (
-    append_entry,
     entries_query,
     new_entry,
     read_entries,
     stored_body,
 )
+from minions.adapters.stores.postgres_groups import GroupedCalls
 from minions.adapters.stores.postgres_leases import (
+    ACQUISITIONS,
+    RELEASES,
     LeaseRequest,
-    acquire_lease,
     list_held_leases,
-    release_lease,
     renew_lease,
 )
 from minions.adapters.stores.postgres_link import PostgresLink
@@ -70,6 +71,8 @@ class PostgresJournal(RowLookups):
     lost it is taken up again, once per call, and what became of the call is found out.
     """
 
+    groups_appends = True
+
     def __init__(
         self,
         url: str,
@@ -104,6 +107,10 @@ class PostgresJournal(RowLookups):
             sleep=sleep,
             migrations=migrations,
         )
+        self._appends = GroupedCalls(self._link, APPENDS)
+        self._acquisitions = GroupedCalls(self._link, ACQUISITIONS)
+        self._releases = GroupedCalls(self._link, RELEASES)
+        self._blobs = GroupedCalls(self._link, BLOBS)
         self._listener = PostgresListener(self._link, sleep=sleep)
         self._waiting = EntryWaiters(self._watch)
         self._pending_rows = PendingRows()
@@ -125,11 +132,11 @@ class PostgresJournal(RowLookups):
             worker_id=worker_id,
             next_generation=next_generation,
             takes_over=takes_over,
+            ttl_s=ttl_s,
+            now=self._lease_now(),
         )
         # Done twice where the connection was lost: then the epoch grows by two, no more.
-        return await self._link.run(
-            lambda attempt: acquire_lease(attempt.connection, wanted, self._lease_now(), ttl_s)
-        )
+        return await self._acquisitions.call(wanted)
 
     async def renew(self, lease: Lease, ttl_s: float) -> None:
         """As the contract says; a lease that ran out and that nobody took is kept."""
@@ -139,7 +146,7 @@ class PostgresJournal(RowLookups):
 
     async def release(self, lease: Lease) -> None:
         """Let another run of the session begin."""
-        await self._link.run(lambda attempt: release_lease(attempt.connection, lease))
+        await self._releases.call(lease)
 
     async def held_leases(self) -> Sequence[HeldLease]:
         """Found by an index of the leases that were not given back; the server says the time."""
@@ -147,10 +154,10 @@ class PostgresJournal(RowLookups):
         return await self._link.run(lambda attempt: list_held_leases(attempt.connection, now))
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
-        """Committed when this returns, in one statement."""
+        """Committed when this returns; facts that come together share a statement."""
         entry = new_entry(lease, draft, self._clock.now())
         body = stored_body(draft)
-        stored = await self._link.run(lambda attempt: append_entry(attempt, lease, entry, body))
+        stored = await self._appends.call(Append(lease, entry, body))
         self._waiting.tell(stored.session_id, stored.position)
         if self._pending_rows.is_due(lease, draft):
             with contextlib.suppress(JournalError):  # the fact is stored; a look-up tells the rest
@@ -244,8 +251,7 @@ class PostgresJournal(RowLookups):
         """Stored compressed."""
         digest = hashlib.sha256(data).hexdigest()
         packed = zlib.compress(data, _FAST_COMPRESSION)
-        now = self._lease_now()
-        await self._link.run(lambda attempt: put_blob(attempt.connection, digest, packed, now))
+        await self._blobs.call(PackedBlob(digest, packed, self._lease_now()))
         return digest
 
     async def get_blob(self, digest: str) -> bytes:

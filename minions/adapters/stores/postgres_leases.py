@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from minions.adapters.stores.postgres_link import DamageError
+from minions.adapters.stores.call_groups import GroupTerms
+from minions.adapters.stores.postgres_groups import CallKind
 from minions.contracts.errors import FencedError, LeaseHeldError
 from minions.contracts.journal import HeldLease, Lease
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
+    from minions.adapters.stores.postgres_link import Attempt
 
 __all__ = [
+    "ACQUISITIONS",
+    "RELEASES",
     "LeaseRequest",
-    "acquire_lease",
     "busy_error",
     "fenced_error",
     "find_lease",
     "list_held_leases",
-    "release_lease",
     "renew_lease",
 ]
 
@@ -35,6 +38,10 @@ class LeaseRequest:
     worker_id: str
     next_generation: bool
     takes_over: str | None
+    ttl_s: float
+    """Seconds until the lease expires."""
+    now: datetime | None
+    """None: by the server's clock."""
 
 
 @frozen
@@ -57,58 +64,52 @@ async def find_lease(db: Connection, session_id: str) -> _LeaseRow | None:
     return None if row is None else _LeaseRow(*row)
 
 
-async def acquire_lease(
-    db: Connection, wanted: LeaseRequest, now: datetime | None, ttl_s: float
-) -> Lease:
-    """The row first, then what was written: both in a state that nobody else changes any more."""
-    row = {
-        "session": wanted.session_id,
-        "run": wanted.run_id,
-        "worker": wanted.worker_id,
-        "victim": wanted.takes_over,
-        "now": now,
-        "ttl": ttl_s,
-    }
-    async with db.transaction():
-        taken = await (await db.execute(_TAKE, row)).fetchone()
-        if taken is None:
-            held = await find_lease(db, wanted.session_id)
-            raise busy_error(held, wanted.session_id, wanted.run_id)
-        found = await db.execute(
-            "UPDATE minions.leases SET generation = (SELECT CASE WHEN %(next)s "
-            "THEN coalesce(max(generation), 0) + 1 ELSE coalesce(max(generation), 1) END "
-            "FROM minions.entries WHERE run_id = %(run)s) "
-            "WHERE session_id = %(session)s RETURNING epoch, generation",
-            {
-                "next": wanted.next_generation,
-                "run": wanted.run_id,
-                "session": wanted.session_id,
-            },
+async def _acquire_alone(attempt: Attempt, request: LeaseRequest) -> Lease:
+    leases = await _acquire_together(attempt.connection, [request])
+    if not leases:
+        held = await find_lease(attempt.connection, request.session_id)
+        raise busy_error(held, request.session_id, request.run_id)
+    return leases[0]
+
+
+async def _acquire_together(
+    db: Connection, requests: Sequence[LeaseRequest]
+) -> Mapping[int, Lease]:
+    """Those that are free. The rows are locked in the order of their sessions, as by everybody."""
+    numbered = sorted(enumerate(requests), key=lambda each: each[1].session_id)
+    columns = zip(*(_values(request) for _, request in numbered), strict=True)
+    found = await db.execute(_ACQUIRE, [list(column) for column in columns], binary=True)
+    leases = {}
+    for number, epoch, generation in await found.fetchall():
+        index, request = numbered[number - 1]
+        leases[index] = Lease(
+            session_id=request.session_id,
+            run_id=request.run_id,
+            worker_id=request.worker_id,
+            epoch=epoch,
+            generation=generation,
         )
-        epoch, generation = await found.fetchone() or _missing_row("leases")
-    return Lease(
-        session_id=wanted.session_id,
-        run_id=wanted.run_id,
-        worker_id=wanted.worker_id,
-        epoch=epoch,
-        generation=generation,
-    )
+    return leases
 
 
-_TAKE: Final = """
-INSERT INTO minions.leases AS held
-    (session_id, run_id, worker_id, epoch, generation, deadline, last_position)
-VALUES (%(session)s, %(run)s, %(worker)s, 1, 1,
-    coalesce(%(now)s::timestamptz, clock_timestamp()) + make_interval(secs => %(ttl)s), 0)
-ON CONFLICT (session_id) DO UPDATE SET
-    run_id = excluded.run_id, worker_id = excluded.worker_id, epoch = held.epoch + 1,
-    deadline = excluded.deadline
-WHERE held.deadline IS NULL
-    OR held.deadline <= coalesce(%(now)s::timestamptz, clock_timestamp())
-    OR held.worker_id = %(victim)s
-    OR (held.run_id = excluded.run_id AND held.worker_id = excluded.worker_id)
-RETURNING 1
-"""
+_ACQUIRE: Final = (
+    b"SELECT number, epoch, generation FROM minions.acquire_leases(%s::text[], %s::text[], "
+    b"%s::text[], %s::text[], %s::boolean[], %s::timestamptz[], %s::float8[])"
+)
+
+
+def _values(request: LeaseRequest) -> tuple[object, ...]:
+    return (
+        request.session_id, request.run_id, request.worker_id, request.takes_over,
+        request.next_generation, request.now, request.ttl_s,
+    )  # fmt: skip
+
+
+ACQUISITIONS: Final = CallKind(
+    alone=_acquire_alone,
+    together=_acquire_together,
+    terms=lambda request: GroupTerms(request.session_id, None),
+)
 
 
 def busy_error(held: _LeaseRow | None, session_id: str, run_id: str | None) -> LeaseHeldError:
@@ -152,12 +153,39 @@ async def renew_lease(db: Connection, lease: Lease, now: datetime | None, ttl_s:
         raise await fenced_error(db, lease)
 
 
-async def release_lease(db: Connection, lease: Lease) -> None:
-    """Give a lease back; one that another worker has taken since is left alone."""
-    await db.execute(
+async def _release_alone(attempt: Attempt, lease: Lease) -> None:
+    await attempt.connection.execute(
         "UPDATE minions.leases SET deadline = NULL WHERE session_id = %s AND epoch = %s",
         [lease.session_id, lease.epoch],
     )
+
+
+async def _release_together(db: Connection, leases: Sequence[Lease]) -> Mapping[int, None]:
+    """Those that are held and that no other connection has locked."""
+    sessions, epochs = [each.session_id for each in leases], [each.epoch for each in leases]
+    found = await db.execute(_RELEASE_TOGETHER, [sessions, epochs], binary=True)
+    return {number - 1: None for (number,) in await found.fetchall()}
+
+
+_RELEASE_TOGETHER: Final = b"""
+WITH held AS (
+    SELECT l.session_id, r.number
+    FROM unnest(%s::text[], %s::bigint[]) WITH ORDINALITY AS r (session_id, epoch, number)
+    CROSS JOIN LATERAL (
+        SELECT session_id FROM minions.leases
+        WHERE session_id = r.session_id AND epoch = r.epoch FOR UPDATE SKIP LOCKED
+    ) l
+)
+UPDATE minions.leases l SET deadline = NULL FROM held
+WHERE l.session_id = held.session_id RETURNING held.number
+"""
+
+RELEASES: Final = CallKind(
+    alone=_release_alone,
+    together=_release_together,
+    terms=lambda lease: GroupTerms(lease.session_id, (lease.session_id, lease.epoch)),
+)
+"""One that another worker has taken since is left alone."""
 
 
 async def list_held_leases(db: Connection, now: datetime | None) -> list[HeldLease]:
@@ -185,8 +213,3 @@ async def list_held_leases(db: Connection, now: datetime | None) -> list[HeldLea
             await found.fetchall()
         )
     ]
-
-
-def _missing_row(table: str) -> tuple[int, int]:
-    """Raise for a row that was written and cannot be read back."""
-    raise DamageError(f"a row of {table} that was just written is not there")

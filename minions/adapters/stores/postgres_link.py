@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from attrs import field, frozen, mutable
 
@@ -28,7 +28,7 @@ from minions.contracts.runtime import Sleep
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = ["Attempt", "DamageError", "PostgresLink"]
+__all__ = ["Attempt", "DamageError", "PostgresLink", "carried_through"]
 
 T = TypeVar("T")
 
@@ -109,9 +109,14 @@ class PostgresLink:
         Raises:
             JournalError: The database cannot be used, or went away and did not come back.
         """
-        return await _carried_through(self._in_turn(work))
+        return await carried_through(asyncio.create_task(self.in_turn(work)))
 
-    async def _in_turn(self, work: Work[T]) -> T:
+    async def in_turn(self, work: Work[T]) -> T:
+        """As `run`, for a task of its own that nobody cancels before its end.
+
+        Raises:
+            JournalError: The database cannot be used, or went away and did not come back.
+        """
         seat = self._seat()
         async with seat.lock:
             try:
@@ -221,17 +226,21 @@ def _pauses(total_s: float) -> Iterator[float]:
         yield pause_s
 
 
-async def _carried_through(work: Coroutine[Any, Any, T]) -> T:  # Any: sends and yields nothing
-    me, task = asyncio.current_task(), asyncio.create_task(work)
+async def carried_through(outcome: asyncio.Future[T]) -> T:
+    """The outcome; a cancellation of the caller is held back until it is there.
+
+    It arrives at the caller's next `await`.
+    """
+    me = asyncio.current_task()
     is_cancelled = False
-    while not task.done():
+    while not outcome.done():
         try:
-            await asyncio.wait((task,))
+            await asyncio.wait((outcome,))
         except asyncio.CancelledError:
             is_cancelled = True
     if is_cancelled and me is not None:
         asyncio.get_running_loop().call_soon(_cancel_again, me)
-    return task.result()
+    return outcome.result()
 
 
 def _cancel_again(task: asyncio.Task[object]) -> None:

@@ -44,8 +44,8 @@ __all__ = [
     "count_runs",
     "count_sessions",
     "doubt_all",
-    "known_rows",
     "make_anew",
+    "rows_before",
     "runs_page",
     "sessions_page",
     "spent",
@@ -85,34 +85,48 @@ class KnownRows(NamedTuple):
         ]
 
 
-async def known_rows(db: Connection, lease: Lease) -> KnownRows | None:
-    """None: the lease is not held any more."""
-    found = await db.execute(_KNOWN, [lease.session_id, lease.epoch, lease.run_id], binary=True)
-    row = await found.fetchone()
-    if row is None:
-        return None
-    position, run, session = row[0], row[1 : 1 + _OF_RUN], row[1 + _OF_RUN :]
+async def rows_before(db: Connection, leases: Sequence[Lease]) -> dict[int, KnownRows]:
+    """What is known of each lease's run and session, by its index.
+
+    One that is not held any more is left out.
+    """
+    columns = (
+        [lease.session_id for lease in leases],
+        [lease.epoch for lease in leases],
+        [lease.run_id for lease in leases],
+    )
+    found = await db.execute(_KNOWN, columns, binary=True)
+    rows = await found.fetchall()
     try:
-        return KnownRows(
-            position,
-            None if run[0] is None else _run(run),
-            None if session[0] is None else _session(session),
-            session[-1],
-        )
+        return {row[0] - 1: _known_rows(row[1], row[2:]) for row in rows}
     except DamagedRowsError:
         await doubt_all(db)
-        return KnownRows(position, None, None, None)
+        return {row[0] - 1: KnownRows(row[1], None, None, None) for row in rows}
+
+
+def _known_rows(position: int, columns: Sequence[Any]) -> KnownRows:  # Any: as the driver gives it
+    run, session = columns[:_OF_RUN], columns[_OF_RUN:]
+    return KnownRows(
+        position,
+        None if run[0] is None else _run(run),
+        None if session[0] is None else _session(session),
+        session[-1],
+    )
 
 
 def _prefixed(prefix: str, columns: str) -> str:
     return ", ".join(f"{prefix}.{column}" for column in columns.split(", "))
 
 
+# LATERAL: one look-up for each session, also by a plan of the time when the table was empty.
 _KNOWN: Final = (
-    f"SELECT l.last_position, {_prefixed('r', RUN_COLUMNS)}, {_prefixed('s', SESSION_COLUMNS)} "  # noqa: S608  # constants
-    "FROM minions.leases l LEFT JOIN minions.runs r ON r.run_id = l.run_id "
-    "LEFT JOIN minions.sessions s ON s.session_id = l.session_id WHERE l.session_id = %s "
-    "AND l.epoch = %s AND l.run_id = %s AND l.deadline IS NOT NULL"
+    f"SELECT h.number, l.last_position, {_prefixed('r', RUN_COLUMNS)}, "  # noqa: S608  # constants
+    f"{_prefixed('s', SESSION_COLUMNS)} FROM unnest(%s::text[], %s::bigint[], %s::text[]) "
+    "WITH ORDINALITY AS h (session_id, epoch, run_id, number) CROSS JOIN LATERAL (SELECT "
+    "last_position FROM minions.leases WHERE session_id = h.session_id AND epoch = h.epoch "
+    "AND run_id = h.run_id AND deadline IS NOT NULL) l "
+    "LEFT JOIN minions.runs r ON r.run_id = h.run_id "
+    "LEFT JOIN minions.sessions s ON s.session_id = h.session_id"
 ).encode()
 
 

@@ -7,6 +7,8 @@ import contextlib
 from collections import deque
 from itertools import count
 
+from attrs import mutable
+
 from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.facts import Fact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
@@ -56,6 +58,15 @@ class _AppendQueue:
         self._is_taken = False
 
 
+@mutable(eq=False)
+class _Append:
+    """A fact that was handed to a journal which groups appends."""
+
+    entry: JournalEntry | None = None
+    """None: it is not stored, or not yet."""
+    is_done: bool = False
+
+
 class Recorder:
     """Stores the facts of one run, and holds its lease meanwhile."""
 
@@ -87,6 +98,7 @@ class Recorder:
         """The renewal that is in progress."""
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
         self._queue = _AppendQueue()  # facts are shown in the order of their positions
+        self._appends: deque[_Append] = deque()  # likewise, where the journal groups them
         self._is_closed = False
         self.changes = count(1)
         """Numbers the changes of files that this execution of the run records."""
@@ -105,17 +117,38 @@ class Recorder:
             return known
         lease = self._lease or await self.open()
         draft = EntryDraft(key=key, fact=fact)
+        if self._services.journal.groups_appends:
+            return await self._append_beside_others(lease, draft)
         if not self._queue.try_acquire():
             await self._queue.wait()
         try:
             entry = await self._services.journal.append(lease, draft)
-            self.stored += 1
-            self._maker.note(entry)
-            if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:
-                self._events.publish(event)
+            self._publish(entry)
         finally:
             self._queue.release()
         return entry
+
+    async def _append_beside_others(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        """Store a fact without waiting for those before it, which the journal stores first.
+
+        Its event is published after theirs: by whichever of these calls is the last to know.
+        """
+        append = _Append()
+        self._appends.append(append)
+        try:
+            entry = append.entry = await self._services.journal.append(lease, draft)
+        finally:
+            append.is_done = True
+            while self._appends and self._appends[0].is_done:
+                if (stored := self._appends.popleft().entry) is not None:
+                    self._publish(stored)
+        return entry
+
+    def _publish(self, entry: JournalEntry) -> None:
+        self.stored += 1
+        self._maker.note(entry)
+        if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:
+            self._events.publish(event)
 
     def note_replayed(self, entry: JournalEntry) -> None:
         """Note a replayed fact, which is not published again: events of later facts refer to it."""
