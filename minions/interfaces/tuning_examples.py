@@ -17,7 +17,7 @@ from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe, RecipeTest, StepSpec
 from minions.recipe.reading.tested_examples import asked_questions, case_examples
 
-__all__ = ["EXAMPLE_COUNTS", "ExampleSets", "HeldOut", "case_problem", "example_sets"]
+__all__ = ["EXAMPLE_COUNTS", "ExampleSets", "HeldOutCases", "case_problem", "example_sets"]
 
 EXAMPLE_COUNTS: Final = (0, 1, 2, 4)
 """How many examples a step is given: more than four gain little."""
@@ -25,7 +25,7 @@ _WORDS: Final[Mapping[str, JsonValue]] = {"yes": True, "true": True, "no": False
 
 
 @frozen(kw_only=True)
-class HeldOut:
+class HeldOutCases:
     """The cases that may become examples, and what is asked in the others."""
 
     cases: Sequence[tuple[Case, Mapping[str, JsonValue]]]
@@ -57,7 +57,7 @@ def case_problem(recipe: AgentRecipe, step: StepSpec, written: JsonValue) -> str
 
 
 def example_sets(
-    recipe: AgentRecipe, step: StepSpec, written: JsonValue, held_out: HeldOut
+    recipe: AgentRecipe, step: StepSpec, written: JsonValue, held_out: HeldOutCases
 ) -> ExampleSets:
     """The sets that are tried: as many as 0, 1, 2 and 4, of those that the step has and, beyond
     them, of the cases held out. No question that is asked in a case is among them.
@@ -102,7 +102,7 @@ def _chosen(
     return (*kept, *more)
 
 
-def _own(step: GoalSpec, written: JsonValue, held_out: HeldOut) -> Iterator[ExampleCandidate]:
+def _own(step: GoalSpec, written: JsonValue, held_out: HeldOutCases) -> Iterator[ExampleCandidate]:
     """The examples that stand in the step, without those whose question is asked in a case."""
     if not isinstance(written, list | tuple):
         return

@@ -37,7 +37,7 @@ from minions.interfaces.evaluation_runs import (
 )
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.settings import Settings
-from minions.interfaces.tuning_examples import HeldOut
+from minions.interfaces.tuning_examples import HeldOutCases
 from minions.interfaces.tuning_space import SpaceOptions, TuningSpace, takes_cases, tuning_space
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.kinds.analyze import AnalyzeSpec
@@ -110,7 +110,7 @@ class Tuning(Measures):
         inputs = case_inputs(recipe, plan.cases, plan.inputs)
         self.parts: CaseParts = parts_of(plan.cases, seed=plan.seed, has_shown=has_shown)
         self._asked = [inputs[each.index] for each in self.parts.asked]
-        held_out = HeldOut(
+        held_out = HeldOutCases(
             cases=[(each, inputs[each.index]) for each in self.parts.shown], asked=self._asked
         )
         self.space: TuningSpace = tuning_space(recipe, plan.text, plan.file, plan.options, held_out)

@@ -11,7 +11,7 @@ from minions.contracts.calls import OutputMode
 from minions.contracts.errors import NotFoundError, UsageError, near_names
 from minions.contracts.json_values import JsonValue
 from minions.evaluation.tuning import Configuration, Dimension, Setting, StepSpace
-from minions.interfaces.tuning_examples import HeldOut, case_problem, example_sets
+from minions.interfaces.tuning_examples import HeldOutCases, case_problem, example_sets
 from minions.planning.recipe_diff import recipe_diff
 from minions.planning.step_edit import step_keys, with_step_keys
 from minions.recipe.kinds.analyze import AnalyzeSpec
@@ -115,7 +115,7 @@ def takes_cases(recipe: AgentRecipe, text: str, file: str, options: SpaceOptions
 
 
 def tuning_space(
-    recipe: AgentRecipe, text: str, file: str, options: SpaceOptions, held_out: HeldOut
+    recipe: AgentRecipe, text: str, file: str, options: SpaceOptions, held_out: HeldOutCases
 ) -> TuningSpace:
     """The choices for each step that a model answers.
 
@@ -159,7 +159,7 @@ class _Builder:
         text: str,
         file: str,
         options: SpaceOptions,
-        held_out: HeldOut,
+        held_out: HeldOutCases,
     ) -> None:
         """Nothing is made yet."""
         self._recipe = recipe

@@ -96,6 +96,17 @@ async def test_a_recipe_that_was_tuned_says_the_model_in_its_own_text(tmp_path: 
         assert app.load(changed).id == "talks"
 
 
+async def test_what_does_not_pass_is_told_and_not_written_down() -> None:
+    """A-142."""
+    calls: list[str] = []
+    own = model("scripted/own", 0.01, calls, wrong=("1", "2", "3", "4", "5"))
+    better = model("scripted/better", 0.01, calls, wrong=("19",))
+    async with Minions(model=own) as app:
+        report = await app.tune(RECIPE, CASES, models=[better], over=["model"], at_least=1.0)
+    assert (report.is_passed, report.result.chosen.label) == (False, "talk: scripted/better")
+    assert (report.diff, report.text) == ("", RECIPE)
+
+
 async def test_what_cannot_be_chosen_is_refused_by_name() -> None:
     async with Minions(model=model("scripted/own", 0.0, [])) as app:
         with pytest.raises(UsageError, match="takes some of model, form, output, examples"):

@@ -10,7 +10,7 @@ from minions.contracts.errors import NotFoundError
 from minions.contracts.json_values import JsonValue
 from minions.evaluation.cases import Case
 from minions.evaluation.tuning import Configuration, Dimension, Setting
-from minions.interfaces.tuning_examples import HeldOut
+from minions.interfaces.tuning_examples import HeldOutCases
 from minions.interfaces.tuning_space import (
     RecipeVersion,
     SpaceOptions,
@@ -31,13 +31,13 @@ steps:
     goal: "{{ inputs.text }}"
     output: {kind: {enum: [bug, other]}}
 """
-NOTHING = HeldOut(cases=(), asked=())
+NOTHING = HeldOutCases(cases=(), asked=())
 
 
 def space_of(
     text: str,
     *models: str,
-    held_out: HeldOut = NOTHING,
+    held_out: HeldOutCases = NOTHING,
     configured: str | None = None,
     versions: Sequence[RecipeVersion] = (),
     steps: Sequence[str] = (),
@@ -118,11 +118,11 @@ def test_where_a_step_cannot_choose_how_output_is_asked_for_it_says_so(text: str
     assert why in closed(space_of(text), Dimension.OUTPUT)
 
 
-def held_out(*kinds: str, asked: Sequence[str] = ()) -> HeldOut:
+def held_out(*kinds: str, asked: Sequence[str] = ()) -> HeldOutCases:
     inputs: list[dict[str, JsonValue]] = [
         {"text": f"t{at}", "note": "none"} for at in range(len(kinds))
     ]
-    return HeldOut(
+    return HeldOutCases(
         cases=[
             (Case(index=at, name=str(at), inputs=own, expected={"kind": kind}), own)
             for at, (kind, own) in enumerate(zip(kinds, inputs, strict=True))
@@ -172,7 +172,7 @@ def test_texts_of_csv_become_what_the_schema_declares() -> None:
     own: dict[str, JsonValue] = {"text": "x", "note": "none"}
     given: JsonValue = {"urgent": "yes", "count": "3"}
     case = Case(index=0, name="x", inputs=own, expected=given, is_text=True)
-    space = space_of(text, held_out=HeldOut(cases=[(case, own)], asked=()))
+    space = space_of(text, held_out=HeldOutCases(cases=[(case, own)], asked=()))
     assert written(space, examples="1")["examples"] == [
         {"input": {"text": "x"}, "output": {"urgent": True, "count": 3}}
     ]
