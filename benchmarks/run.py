@@ -112,6 +112,8 @@ def _page(rows: Sequence[Row], effort: Effort) -> str:
         "",
         f"#{(_HERE / 'crash.md').read_text('utf-8').rstrip()}",
         "",
+        f"#{(_HERE / 'workers.md').read_text('utf-8').rstrip()}",
+        "",
         f"#{(_HERE / 'tokens.md').read_text('utf-8').rstrip()}",
         "",
     ]

@@ -116,6 +116,6 @@ def test_each_state_is_offered_and_one_that_there_is_not_is_refused(
     offered = [each.get_attribute("value") for each in options.all()]
     assert offered == ["", *(state.value for state in RunState)]
     page.evaluate("location.hash = '#/runs?status=unfinished'")
-    expect(page.get_by_role("alert")).to_contain_text("'unfinished' is not one of ['running'")
+    expect(page.get_by_role("alert")).to_contain_text("'unfinished' is not one of ['queued'")
     page.get_by_role("button", name="Clear the filters").click()
     expect(page.locator("tbody tr")).to_have_count(100)

@@ -138,7 +138,7 @@ def _page(seconds: float, fleet: Fleet, pauses: Sequence[float]) -> str:
     median, late = pauses[len(pauses) // 2], pauses[len(pauses) * 95 // 100]
     return f"""# Runs that outlive their workers
 
-Made by `make workers`: {_RUNS:,} runs of some ten facts and four effects each were queued by
+Made by `make workers`: {_RUNS:,} runs of some twenty facts and four effects each were queued by
 `minions batch --detach` and executed by {_CHAOS.workers} processes of {_CHAOS.slots} slots, of
 which one after the other was killed or stopped, and replaced.
 
