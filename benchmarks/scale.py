@@ -1,7 +1,7 @@
 """What a run takes in a journal: rows and bytes, of several shapes, in both databases.
 
-`python -m benchmarks.scale` prints the table of docs/scale.md. PostgreSQL is started for it where it
-is installed.
+`python -m benchmarks.scale` prints the table of docs/scale.md. PostgreSQL is started for it where
+it is installed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 _RUNS: Final = 200
 _ANSWER: Final = "A paragraph of an answer, as long as such answers are. " * 16
 _TEXT: Final = "A report that came in, with all that somebody had to say about it. " * 30
-"""2,000 characters, some 500 tokens; each run has its own, so that nothing is stored once for all."""
+"""2,000 characters, some 500 tokens; each run has its own, so that none is stored for all."""
 
 RECIPES: Final[Mapping[str, str]] = {
     "three model steps": """
@@ -81,7 +81,7 @@ async def _fill(journal: Path | str, recipe: str, runs: int) -> int:
     async with Minions(model=ScriptedModel(_answer), tools=[look], journal=journal) as app:
         for number in range(runs):
             result = await app.arun(recipe, {"text": f"{number}: {_TEXT}"})
-            assert result.error is None, result.error  # noqa: S101  # failures say nothing here
+            assert result.error is None, result.error  # failures say nothing here
         return len(await app.services.journal.entries())
 
 
@@ -91,12 +91,16 @@ async def measured(name: str, runs: int = _RUNS) -> Size:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "j.sqlite"
         rows = await _fill(path, recipe, runs)
-        files = sum(each.stat().st_size for each in Path(folder).iterdir())
+        size = _size_of(Path(folder))
     return Size(
         rows=rows / runs,
-        sqlite_bytes=files / runs,
+        sqlite_bytes=size / runs,
         postgres_bytes=await _in_postgres(recipe, runs),
     )
+
+
+def _size_of(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.iterdir())
 
 
 async def _in_postgres(recipe: str, runs: int) -> float | None:
@@ -120,12 +124,12 @@ async def _in_postgres(recipe: str, runs: int) -> float | None:
 
 async def main() -> None:
     """Print the table."""
-    print("| run | facts | bytes in SQLite | bytes in PostgreSQL |")  # noqa: T201  # the result
-    print("|---|---|---|---|")  # noqa: T201
+    print("| run | facts | bytes in SQLite | bytes in PostgreSQL |")  # the result
+    print("|---|---|---|---|")
     for name in RECIPES:
         size = await measured(name, _RUNS if "loop" not in name else _RUNS // 10)
         postgres = "–" if size.postgres_bytes is None else f"{size.postgres_bytes:,.0f}"
-        print(f"| {name} | {size.rows:g} | {size.sqlite_bytes:,.0f} | {postgres} |")  # noqa: T201
+        print(f"| {name} | {size.rows:g} | {size.sqlite_bytes:,.0f} | {postgres} |")
 
 
 if __name__ == "__main__":
