@@ -86,7 +86,8 @@ class Job:
     """Names the submission of the run: a second one with the same name is the same job."""
     queue: str = field(default=DEFAULT_QUEUE, validator=matches_re(_QUEUE_NAME))
     priority: int = field(default=0, validator=[ge(0), le(LOWEST_PRIORITY)])
-    """The lower number goes first; with the same number, the job that was submitted first."""
+    """The lower number goes first; with the same number, one that was put back, then the one that
+    was submitted first."""
     delay_s: float = field(default=0.0, validator=ge(0))
     """Seconds until it may begin."""
     number: int = field(default=0, validator=ge(0))

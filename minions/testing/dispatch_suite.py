@@ -223,6 +223,22 @@ async def test_a_job_is_put_back_as_its_end_says(engine: DispatchEngine) -> None
     assert {each.priority for each in worked.jobs} == {3}
 
 
+async def test_a_job_that_is_put_back_goes_before_others_of_its_priority(
+    engine: DispatchEngine,
+) -> None:
+    for number in range(3):
+        await engine.submit(job(f"run_{number}"))
+        await asyncio.sleep(0.002)  # a store may order by milliseconds
+    worked = opened()
+    worked.again = lambda taken: (
+        taken.put_back(is_failed_try=False)
+        if taken.run_id == "run_0" and taken.number == 0
+        else None
+    )
+    await serve(engine, worked, slots=1)
+    assert worked.runs == ["run_0", "run_0", "run_1", "run_2"]
+
+
 async def test_a_stopped_worker_lets_its_jobs_end(engine: DispatchEngine) -> None:
     await engine.submit(job("run_1"))
     await engine.submit(job("run_2"))

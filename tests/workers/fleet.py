@@ -27,6 +27,7 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.run_rows import RunFilter
 from minions.engine.services.services import SystemClock
+from minions.engine.services.worker_names import is_worker_gone
 from patience import HANG_S
 from postgres import PostgresServer
 
@@ -318,7 +319,11 @@ async def faults_of(folder: Path, url: str, count: int) -> list[str]:
         *(fault for each in by_session.values() for fault in repeated_work(each)),
         *_lost(entries, _lines(folder / "acknowledged")),
         *_wrong_effects(folder / "effects", count),
-        *(f"a lease of {each.lease.run_id} is held" for each in held if not each.has_expired),
+        *(
+            f"{each.lease.worker_id} lives and holds a lease of {each.lease.run_id}"
+            for each in held  # others are of the dead, who were killed after the end of the run
+            if not (each.has_expired or is_worker_gone(each.lease.worker_id))
+        ),
     ]
 
 

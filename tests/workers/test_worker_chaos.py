@@ -147,7 +147,7 @@ which one after the other was killed or stopped, and replaced.
 {done}
 
 All {_RUNS:,} runs completed after {seconds:.0f} s. No acknowledged fact was lost, nothing recorded
-was done again, each effect had one idempotency key, and no lease was left.
+was done again, each effect had one idempotency key, and no living worker held a lease.
 
 {len(pauses)} executions were cut off. From their last fact to the first of the next one it took
 {median:.1f} s in the median and {late:.1f} s at the 95th percentile. A worker counted as dead here

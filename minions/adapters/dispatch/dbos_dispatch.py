@@ -357,7 +357,8 @@ def _enqueue(client: DBOSClient, job: Job) -> bool:
         "workflow_id": job.key,
         "workflow_id_reuse_policy": "reject",
         "app_version": VERSION,
-        "priority": job.priority + 1,
+        # What was put back was begun, or was there before; the least that DBOS takes is 1.
+        "priority": 2 * job.priority + (1 if job.number else 2),
         "queue_partition_key": job.session_id,
         "application_name": APPLICATION,
     }

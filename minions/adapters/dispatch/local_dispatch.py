@@ -36,7 +36,7 @@ _MOST_ENDED: Final = 10_000
 class _Waiting:
     """A job in its queue, in the order in which jobs begin."""
 
-    priority: int
+    order: int
     number: int
     job: Job = field(order=False)
     due: float = field(order=False)
@@ -88,7 +88,8 @@ class LocalDispatch(DispatchEngine):
             return False
         self._active.add(job.key)
         due = self._clock.monotonic() + job.delay_s
-        entry = _Waiting(job.priority, next(self._numbers), job, due)
+        order = 2 * job.priority + (0 if job.number else 1)  # what was put back goes first
+        entry = _Waiting(order, next(self._numbers), job, due)
         heapq.heappush(self._waiting[job.queue], entry)
         self._changed.set()
         return True
@@ -111,7 +112,7 @@ class LocalDispatch(DispatchEngine):
         for queue, entries in self._waiting.items():
             for at, each in enumerate(entries):
                 if each.job.run_id == run_id and each.due > now:
-                    entries[at] = _Waiting(each.priority, each.number, each.job, now)
+                    entries[at] = _Waiting(each.order, each.number, each.job, now)
                     count += 1
             heapq.heapify(self._waiting[queue])
         self._changed.set()
