@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, TypeVar, cast
 
 from attrs import define, field, frozen
 
 from crash.inspection import repeated_work
+from journals import JournalInFront
 from minions import tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch, _Server
 from minions.adapters.models.scripted import ScriptedModel
@@ -24,8 +25,8 @@ from minions.adapters.stores.state_store import MemoryState
 from minions.contracts.dispatch import Job, JobState, JobView, QueuePlace, WorkerPlan
 from minions.contracts.errors import JournalError
 from minions.contracts.executions import RunState
-from minions.contracts.journal import EntryDraft, HeldLease, JournalEntry, Lease
-from minions.contracts.run_rows import RunFilter, RunRow
+from minions.contracts.journal import JournalEntry
+from minions.contracts.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope
 from minions.engine.compile.extensions import Extensions
@@ -41,6 +42,8 @@ from minions.testing.virtual_time import VirtualTime
 from mortal import KilledError
 
 __all__ = ["Fleet", "Outcome", "Plan", "simulated"]
+
+T = TypeVar("T")
 
 _RECIPE: Final = """
 id: parts
@@ -141,91 +144,19 @@ class _Database:
             raise JournalError("The database does not answer.", code="journal-unavailable")
 
 
-class _OwnJournal(MemoryJournal):
+class _OwnJournal(JournalInFront):
     """The shared journal as one process reaches it."""
 
-    is_shared = True
-
     def __init__(self, shared: MemoryJournal, process: _Process, database: _Database) -> None:
-        self.__dict__.update(shared.__dict__)  # the same facts, leases and blobs
+        super().__init__(shared)
         self._process = process
         self._database = database
 
-    async def _reached(self) -> None:
+    async def through(self, operation: str, work: Callable[[], Awaitable[T]]) -> T:
         await asyncio.sleep(0)
         await self._process.running()
         self._database.check()
-
-    async def acquire(
-        self,
-        session_id: str,
-        run_id: str,
-        worker_id: str,
-        ttl_s: float,
-        *,
-        next_generation: bool = False,
-        takes_over: str | None = None,
-    ) -> Lease:
-        await self._reached()
-        return await super().acquire(
-            session_id,
-            run_id,
-            worker_id,
-            ttl_s,
-            next_generation=next_generation,
-            takes_over=takes_over,
-        )
-
-    async def renew(self, lease: Lease, ttl_s: float) -> None:
-        await self._reached()
-        await super().renew(lease, ttl_s)
-
-    async def release(self, lease: Lease) -> None:
-        await self._reached()
-        await super().release(lease)
-
-    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
-        await self._reached()
-        return await super().append(lease, draft)
-
-    async def held_leases(self) -> Sequence[HeldLease]:
-        await self._reached()
-        return await super().held_leases()
-
-    async def entries(
-        self,
-        session_id: str | None = None,
-        *,
-        run_id: str | None = None,
-        after: int = 0,
-        until: int | None = None,
-        kinds: Collection[str] | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-        with_damaged: bool = False,
-    ) -> Sequence[JournalEntry]:
-        await self._reached()
-        return await super().entries(
-            session_id,
-            run_id=run_id,
-            after=after,
-            until=until,
-            kinds=kinds,
-            limit=limit,
-            newest_first=newest_first,
-            with_damaged=with_damaged,
-        )
-
-    async def runs(
-        self,
-        wanted: RunFilter | None = None,
-        *,
-        limit: int | None = None,
-        offset: int = 0,
-        after: RunRow | None = None,
-    ) -> Sequence[RunRow]:
-        await self._reached()
-        return await super().runs(wanted, limit=limit, offset=offset, after=after)
+        return await work()
 
 
 class _Engine(LocalDispatch):

@@ -18,6 +18,7 @@ from minions.contracts.flow import Priority
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.suite_file import read_suite
 from minions.evaluation.suites import AnyScorer, Suite
+from minions.interfaces.cli.case_options import case_options
 from minions.interfaces.cli.case_source import CaseSource, read_cases, scorer_of_word
 from minions.interfaces.cli.console.batch_progress import batch_progress
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -32,7 +33,7 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
-from minions.interfaces.deciders import POLICIES, decider_for
+from minions.interfaces.deciders import decider_for
 from minions.interfaces.evaluation_runs import (
     EvaluatedRecipe,
     Evaluation,
@@ -59,25 +60,7 @@ _MOST_MISSED: Final = 10
     "-m", "--model", "models", multiple=True, metavar="MODEL", help="Compared; repeatable."
 )
 @click.option("--against", multiple=True, metavar="RECIPE", help="Another recipe, asked the same.")
-@click.option(
-    "--recorded",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The newest N runs of RECIPE that completed are the cases, and their outputs expected.",
-)
-@click.option(
-    "--score",
-    "words",
-    multiple=True,
-    metavar="SCORER",
-    help="exact or fields; the default is fields.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(1, 1_000),
-    metavar="N",
-    help="How often each case is asked; default 1.",
-)
+@case_options
 @click.option(
     "--at-least",
     type=click.FloatRange(0, 1),
@@ -85,19 +68,12 @@ _MOST_MISSED: Final = 10
     help="Exit code 1 where a variant passes less: 0.9.",
 )
 @click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Runs at a time."
-)
-@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="For each case.")
-@click.option("--params", metavar="FILE", help="Inputs for each case, YAML or JSON; -p wins.")
-@click.option(
     "--max-cost",
     "cost_usd",
     type=click.FloatRange(min=0, min_open=True),
     metavar="USD",
     help="Most that all of it may cost.",
 )
-@click.option("--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m.")
-@click.option("--retry-failed", is_flag=True, help="Retry the runs that failed.")
 @click.option(
     "--name",
     metavar="NAME",
@@ -105,11 +81,6 @@ _MOST_MISSED: Final = 10
 )
 @click.option("--junit", metavar="FILE", help="Write the cases as JUnit XML, for CI.")
 @click.option("--page", metavar="FILE.html", help="Write a page with variants side by side.")
-@click.option(
-    "--approve",
-    type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
-    help="Who approves calls that need approval; default: the case waits.",
-)
 @cache_option
 @cassette_options
 @common_options

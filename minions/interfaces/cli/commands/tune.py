@@ -19,6 +19,7 @@ from minions.evaluation.case_parts import Part
 from minions.evaluation.suite_file import read_suite
 from minions.evaluation.suites import AnyScorer, Suite
 from minions.evaluation.tuning import Configuration, Dimension
+from minions.interfaces.cli.case_options import case_options
 from minions.interfaces.cli.case_source import CaseSource, read_cases, scorer_of_word
 from minions.interfaces.cli.commands.tune_outcome import TuneOutcome, refusal_of
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
@@ -33,7 +34,7 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import editable_path, named_recipe, recipe_text
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
-from minions.interfaces.deciders import POLICIES, decider_for
+from minions.interfaces.deciders import decider_for
 from minions.interfaces.evaluation_runs import checked_scorers
 from minions.interfaces.learning import compare_tests
 from minions.interfaces.tuning_runs import Tuning, TuningPlan
@@ -106,35 +107,10 @@ def _dimensions(
     metavar="USD",
     help="Most that all of it may cost.",
 )
-@click.option(
-    "--recorded",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The newest N runs of RECIPE that completed are the cases, and their outputs expected.",
-)
-@click.option(
-    "--score",
-    "words",
-    multiple=True,
-    metavar="SCORER",
-    help="exact or fields; the default is fields.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(1, 1_000),
-    metavar="N",
-    help="How often each case is asked; default 1.",
-)
+@case_options
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Divides the cases into parts."
 )
-@click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Runs at a time."
-)
-@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="For each case.")
-@click.option("--params", metavar="FILE", help="Inputs for each case, YAML or JSON; -p wins.")
-@click.option("--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m.")
-@click.option("--retry-failed", is_flag=True, help="Retry the runs that failed.")
 @click.option(
     "--name", metavar="NAME", help="Another name is another tuning, in which all is asked again."
 )
@@ -145,11 +121,6 @@ def _dimensions(
     help="Change the recipe's own file, after its tests were run before and after.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what is tried, and what it costs at most.")
-@click.option(
-    "--approve",
-    type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
-    help="Who approves calls that need approval; default: the case waits.",
-)
 @cassette_options
 @common_options
 def command(recipe: str, data: str | None, **flags: object) -> int:
