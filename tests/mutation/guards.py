@@ -319,7 +319,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
     ),
     Equivalent(
         "engine/history/recorder.py",
-        "Recorder.record",
+        "Recorder._publish",
         "if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:",
         "if ((event := self._maker.event_of(entry)) is not None):",
         "A short cut: an event that nobody watches is told to nobody.",
