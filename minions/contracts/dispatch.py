@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -15,12 +15,10 @@ from typing import Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import ge, gt, le, matches_re, max_len, min_len, optional
 
-from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QUEUE_NAME
 
 __all__ = [
-    "DEFAULT_QUEUE",
     "DEFAULT_SLOTS",
-    "LOWEST_PRIORITY",
     "DispatchEngine",
     "Execute",
     "Job",
@@ -28,52 +26,14 @@ __all__ = [
     "JobState",
     "JobView",
     "QueueLimits",
-    "QueuePlace",
     "QueueView",
     "RateLimit",
     "WorkerPlan",
     "WorkerView",
 ]
 
-DEFAULT_QUEUE: Final = "default"
-"""The queue of jobs for which none is named."""
 DEFAULT_SLOTS: Final = 4
 """Runs at a time of a worker for which no number is given."""
-LOWEST_PRIORITY: Final = 1_000
-"""The greatest number that a priority may be."""
-_QUEUE_NAME: Final = r"[a-z0-9][a-z0-9_.-]{0,62}\Z"
-
-
-@frozen(kw_only=True)
-class QueuePlace:
-    """Where a run is queued; stored with its start, so that it can be submitted again."""
-
-    name: str = field(default=DEFAULT_QUEUE, validator=matches_re(_QUEUE_NAME))
-    priority: int = field(default=0, validator=[ge(0), le(LOWEST_PRIORITY)])
-    not_before: datetime | None = None
-    """Before this time no worker begins with it; None: it may begin at once."""
-
-    def to_note(self) -> dict[str, JsonValue]:
-        """The form in which it is stored."""
-        note: dict[str, JsonValue] = {"name": self.name, "priority": self.priority}
-        if self.not_before is not None:
-            note["not_before"] = self.not_before.isoformat()
-        return note
-
-    @classmethod
-    def of_note(cls, note: object) -> QueuePlace | None:
-        """The place that was stored; None: the note is of another form."""
-        if not isinstance(note, Mapping):
-            return None
-        try:
-            until = note.get("not_before")
-            return cls(
-                name=note.get("name", ""),
-                priority=note.get("priority", 0),
-                not_before=None if until is None else datetime.fromisoformat(until),
-            )
-        except (TypeError, ValueError):
-            return None
 
 
 @frozen(kw_only=True)
@@ -84,7 +44,7 @@ class Job:
     session_id: str
     submission: str = field(validator=[min_len(1), max_len(100)])
     """Names the submission of the run: a second one with the same name is the same job."""
-    queue: str = field(default=DEFAULT_QUEUE, validator=matches_re(_QUEUE_NAME))
+    queue: str = field(default=DEFAULT_QUEUE, validator=matches_re(QUEUE_NAME))
     priority: int = field(default=0, validator=[ge(0), le(LOWEST_PRIORITY)])
     """The lower number goes first; with the same number, one that was put back, then the one that
     was submitted first."""
@@ -160,7 +120,7 @@ class RateLimit:
 class QueueLimits:
     """How the jobs of a queue are limited, over all workers."""
 
-    name: str = field(default=DEFAULT_QUEUE, validator=matches_re(_QUEUE_NAME))
+    name: str = field(default=DEFAULT_QUEUE, validator=matches_re(QUEUE_NAME))
     concurrency: int | None = field(default=None, validator=optional(ge(1)))
     """The most jobs at a time, over all workers; None: unlimited."""
     per_worker: int = field(default=DEFAULT_SLOTS, validator=ge(1))

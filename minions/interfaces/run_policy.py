@@ -12,8 +12,8 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.dispatch import QueuePlace
 from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import QueuePlace
 
 __all__ = ["QUEUE", "RunPolicy"]
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from minions.contracts.dispatch import DispatchEngine, Job, QueuePlace
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.journal import JournalEntry
+from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import Clock
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.run_policy import QUEUE
+
+if TYPE_CHECKING:
+    from minions.contracts.dispatch import DispatchEngine, Job
 
 __all__ = ["QueuedRun", "RunQueue", "job_of"]
 
@@ -72,6 +76,8 @@ def job_of(entry: JournalEntry, place: QueuePlace, now: datetime) -> Job:
 
     The fact's position names the submission: whoever submits it, the job is the same.
     """
+    from minions.contracts.dispatch import Job  # here: most commands queue nothing
+
     until = place.not_before
     return Job(
         run_id=entry.run_id,

@@ -12,8 +12,9 @@ from attrs import evolve, field, mutable
 from builders import fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.state_store import MemoryState
-from minions.contracts.dispatch import Job, QueuePlace, WorkerPlan
+from minions.contracts.dispatch import Job, WorkerPlan
 from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import QueuePlace
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.lookup import find_run

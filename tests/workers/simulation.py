@@ -22,10 +22,11 @@ from minions import tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch, _Server
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.state_store import MemoryState
-from minions.contracts.dispatch import Job, JobState, JobView, QueuePlace, WorkerPlan
+from minions.contracts.dispatch import Job, JobState, JobView, WorkerPlan
 from minions.contracts.errors import JournalError
 from minions.contracts.executions import RunState
 from minions.contracts.journal import JournalEntry
+from minions.contracts.queue_places import QueuePlace
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import click
 
 from minions.contracts.decision_words import Approve, Decision, name_of, word_of
-from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import UsageError
+from minions.contracts.queue_places import QueuePlace
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
     pending_decisions,

@@ -9,10 +9,10 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from minions.contracts.dispatch import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
 from minions.contracts.durations import seconds_of
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import CommandContext

@@ -11,10 +11,10 @@ from typing import Self, TextIO, cast
 from attrs import evolve
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
-from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import EnvironmentRefusedError, RecipeError, UsageError
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import QueuePlace
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run

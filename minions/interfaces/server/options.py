@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, gt
 
-from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import UsageError
+from minions.contracts.queue_places import QueuePlace
 from minions.interfaces.server.tokens import CallerToken, check_token
 
 __all__ = ["LOOPBACK_NAMES", "ServerOptions"]

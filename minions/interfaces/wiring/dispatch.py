@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from minions.contracts.dispatch import DispatchEngine
+from typing import TYPE_CHECKING
+
 from minions.contracts.runtime import Log
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.databases import postgres_of
+
+if TYPE_CHECKING:
+    from minions.contracts.dispatch import DispatchEngine
 
 __all__ = ["make_dispatch", "shared_dispatch"]
 

@@ -17,12 +17,12 @@ from attrs import evolve, frozen
 
 from minions.analysis.explanation import explain
 from minions.analysis.spending import KnownModel
-from minions.contracts.dispatch import QueuePlace
 from minions.contracts.durations import spoken
 from minions.contracts.errors import LIMIT_REACHED, BudgetSpentError, FailureInfo, UsageError
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.queue_places import QueuePlace
 from minions.engine.batches.batch import Batch, BatchPlan, Enqueue
 from minions.engine.batches.result import NOT_STARTED
 from minions.engine.run.agent_run import AgentRun

@@ -11,9 +11,9 @@ from typing import TextIO, cast
 
 import click
 
-from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.facts import given
+from minions.contracts.queue_places import QueuePlace
 from minions.engine.run.recipe_changes import is_same_json
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (

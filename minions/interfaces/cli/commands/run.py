@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 from attrs import field, frozen
 
-from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.queue_places import QueuePlace
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.interfaces.cli.console.console import tell

@@ -17,10 +17,11 @@ from typing import Final, TextIO
 import click
 from attrs import frozen
 
-from minions.contracts.dispatch import DEFAULT_QUEUE, DEFAULT_SLOTS, QueueLimits, WorkerPlan
+from minions.contracts.dispatch import DEFAULT_SLOTS, QueueLimits, WorkerPlan
 from minions.contracts.durations import seconds_of
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import DEFAULT_QUEUE
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (

@@ -12,10 +12,10 @@ from http import HTTPStatus
 
 from attrs import frozen
 
-from minions.contracts.dispatch import QueuePlace
 from minions.contracts.errors import EnvironmentRefusedError, FencedError, words_of
 from minions.contracts.events import RunEvent, RunFailed
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import Log
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.run_policy import RunPolicy
