@@ -29,6 +29,7 @@ class LoginServer:
     refuses: bool = False
     """Whether a person says no."""
     renews: bool = True
+    registers: bool = True
     issuer_said: str | None = None
     """What the MCP server says of who gives out tokens; None: the truth."""
     valid: set[str] = field(factory=set)
@@ -53,6 +54,8 @@ class LoginServer:
                 "grant_types_supported": ["authorization_code", "client_credentials"],
             }
             return 200, {"issuer": self.issuer, **ends, **ways}, {}
+        if parts.path == "/registration" and not self.registers:
+            return 403, {"error": "invalid_client_metadata"}, {}
         if parts.path == "/registration":
             return 201, {**json.loads(body), "client_id": "registered"}, {}
         if parts.path == "/authorization":

@@ -65,7 +65,8 @@ def parts_of(cases: Sequence[Case], *, seed: int, has_shown: bool) -> CaseParts:
         groups.setdefault(dumps(dict(sorted(case.plain_inputs.items()))), []).append(case)
     count = len(groups)
     if count < FEWEST_CASES:
-        same = f" ({len(cases)} cases, of which some have the same inputs)" if count else ""
+        is_repeated = count < len(cases)
+        same = f" ({len(cases)} cases, of which some have the same inputs)" if is_repeated else ""
         raise UsageError(
             f"{count} distinct cases are too few to search and to confirm what was found{same}. "
             f"Give at least {FEWEST_CASES}; some 50 tell models apart.",

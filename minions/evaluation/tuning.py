@@ -174,13 +174,14 @@ class Measurement:
 
     @property
     def cost_usd(self) -> float | None:
-        """US dollars of one run, the mean of the cases; None: not known of each."""
-        return _mean(self.costs)
+        """US dollars of one run, the mean of the cases that count; None: not known of each."""
+        pairs = zip(self.costs, self.shares, strict=False)  # without costs nothing is known
+        return _mean([cost for cost, share in pairs if share is not None])
 
     @property
     def tokens_each(self) -> float:
-        """Tokens of one run, the mean of the cases."""
-        return sum(self.tokens) / len(self.tokens) if self.tokens else 0.0
+        """Tokens of one run, the mean of the cases that count."""
+        return sum(self.tokens) / self.counted if self.counted else 0.0
 
     def reaches(self, bar: float) -> bool:
         """Whether all cases count and the pass rate is at least that, from 0 to 1."""

@@ -18,6 +18,7 @@ from minions.contracts.errors import (
     UNREACHABLE,
     FailureInfo,
     RecipeError,
+    UsageError,
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
@@ -100,9 +101,16 @@ class Tuning(Measures):
         Raises:
             RecipeError: The recipe has faults, also with a model or prompt that is to be tried.
             NotFoundError: `unknown-step`.
-            UsageError: `bad-items`; the cases are too few, or one does not fit the recipe.
+            UsageError: `bad-items`; the cases are too few, one does not fit the recipe, or nothing
+                says which answers are right.
             EnvironmentRefusedError: A model has no key, or no price where the cost is limited.
         """
+        if not plan.scorers:
+            raise UsageError(
+                "No case says what is expected, and there is no scorer: every configuration would "
+                "pass. Give the cases `expected`, or say how answers are scored.",
+                code="bad-items",
+            )
         self._runtime = runtime.evolve(cache=None)  # what is taken from a cache costs nothing
         self._plan = plan
         recipe = self._recipe_of(plan.text)

@@ -58,3 +58,5 @@ def test_too_few_distinct_cases_are_refused() -> None:
         parts_of(cases("a", "b", *["a"] * 20), seed=0, has_shown=False)
     assert refused.value.error_code == "bad-items"
     assert "22 cases, of which some have the same inputs" in refused.value.message
+    with pytest.raises(UsageError, match=r"what was found\. Give at least"):
+        parts_of(cases("a", "b"), seed=0, has_shown=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+import pytest
 from attrs import evolve, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
@@ -285,3 +286,13 @@ async def test_other_settings_of_a_model_that_is_dearer_are_not_tried() -> None:
     result = await found(FakeMeasures(world), space(model=("large",), examples=("1", "2")))
     tried = [each.configuration.label for each in result.trials]
     assert tried == ["as it is", "label: examples 1", "label: examples 2", "label: large"]
+
+
+def test_figures_of_a_search_that_was_cut_are_those_of_the_cases_that_count() -> None:
+    cut = Measurement(
+        shares=(1.0, None, 0.0, None), costs=(0.1, None, 0.3, None), tokens=(10.0, 0.0, 30.0, 0.0)
+    )
+    assert cut.cost_usd == pytest.approx(0.2)
+    assert cut.tokens_each == 20.0
+    unknown = Measurement(shares=(1.0, 1.0), costs=(0.1, None), tokens=(1.0, 1.0))
+    assert unknown.cost_usd is None

@@ -99,6 +99,9 @@ def test_an_evaluation_is_replayed_and_fails_where_an_answer_is_missing(
     assert swallowed.code == 1, swallowed.out
     assert "error[cassette-miss]: requests that were not answered: 1." in swallowed.err
     assert len(lab.requests) == asked
+    missing = cli(*words, "--replay", "nowhere.jsonl")
+    assert missing.code == 2
+    assert json.loads(missing.out)["error"]["code"] == "bad-cassette"
 
 
 def test_a_changed_prompt_fails_with_what_differs(

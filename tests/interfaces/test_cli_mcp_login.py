@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -164,6 +165,35 @@ def test_tokens_are_not_fetched_in_plain_text_from_elsewhere(cli: Cli, server: L
     assert done.code == 1
     assert "'http://169.254.169.254/" in done.err
     assert "which is not https" in done.err
+
+
+def test_a_server_that_does_not_answer_has_its_own_time(cli: Cli, write: Write) -> None:
+    """Only a person has the time that a person takes."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
+        write("minions.toml", f'[mcp.private]\nurl = "{url}"\nstart_timeout_s = 0.2\n')
+        done = cli("mcp", "login", "private")
+    assert done.code == 1
+    assert "The MCP server 'private' was not ready within 0.2 s." in done.err
+
+
+def test_a_login_that_fails_is_told_without_a_traceback_or_the_same_advice(
+    cli: Cli, server: LoginServer
+) -> None:
+    server.registers = False
+    done = cli("mcp", "login", "private")
+    assert done.code == 1
+    assert "error[mcp-login-needed]" in done.err
+    assert "Registration failed: 403" in done.err
+    assert "log in:" not in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_lock_of_nothing_is_not_called_one(cli: Cli, write: Write) -> None:
+    write("minions.toml", '[mcp.private]\ncommand = ["/nowhere/at-all"]\n')
+    done = cli("mcp", "lock")
+    assert done.code == 1
+    assert "Locked in" not in done.err
 
 
 CREDENTIALS = """\

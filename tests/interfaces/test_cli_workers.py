@@ -133,6 +133,8 @@ def test_a_delayed_run_waits(cli: Cli) -> None:
     run_id = queued(cli, *LIGHT, "--delay", "1h")
     work(cli)
     assert status(cli, run_id) == "queued"
+    refused = cli("run", "parcel.yaml", *LIGHT, "--detach", "--delay", "9" * 20)
+    assert (refused.code, "10 years at most" in refused.err) == (2, True), refused.err
 
 
 def test_a_waiting_run_holds_no_worker_and_its_answer_queues_it(cli: Cli) -> None:

@@ -229,3 +229,11 @@ async def test_the_output_mode_that_a_server_needs_is_found() -> None:
     assert report.is_passed
     assert report.result.chosen.label == "label: output json"
     assert 'output_mode: "json"}' in report.diff
+
+
+async def test_cases_that_say_nothing_tell_no_models_apart() -> None:
+    calls: list[str] = []
+    async with Minions(model=model("scripted/large", 0.1, calls)) as app:
+        with pytest.raises(UsageError, match="every configuration would pass") as refused:
+            await app.tune(RECIPE, [{"text": f"number {at}"} for at in range(20)])
+    assert (refused.value.error_code, calls) == ("bad-items", [])

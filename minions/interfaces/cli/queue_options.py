@@ -31,6 +31,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
 
 _OPTIONS: Final = frozenset({"detach", "queue", "priority", "delay"})
+_LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
 _QUEUE_HELP: Final = "The queue, of letters, digits, - _ . ; else `default`. With --detach."
 
 
@@ -123,4 +124,7 @@ def report_queued(queued: QueuedRun, context: CommandContext, out: TextIO) -> in
 
 
 def _after(delay: str) -> datetime:
-    return SystemClock().now() + timedelta(seconds=seconds_of(delay))
+    seconds = seconds_of(delay)
+    if seconds > _LONGEST_DELAY_S:
+        raise UsageError(f"--delay {delay}: a run is delayed by 10 years at most.")
+    return SystemClock().now() + timedelta(seconds=seconds)

@@ -72,6 +72,15 @@ class Cassettes:
         """Whether a cassette answers in place of all models."""
         return self._replay is not None
 
+    def check(self) -> None:
+        """Read the cassette that answers, where one does.
+
+        Raises:
+            UsageError: `bad-cassette`.
+        """
+        if self.is_replaying:
+            self._opened()
+
     def model(self, name: str | None, config: ModelConfig) -> ChatModel:
         """The model that answers from the cassette.
 

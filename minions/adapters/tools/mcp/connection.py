@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -86,6 +87,7 @@ class Connection:
             ToolServerError: It cannot be started or reached, does not speak the protocol, or took
                 too long.
         """
+        logging.getLogger("mcp").addHandler(logging.NullHandler())  # errors are told by ours
         # The SDK takes half a second to load, which must not hold the event loop.
         await import_in_daemon_thread(import_module, "minions.adapters.tools.mcp.requests")
         loop = asyncio.get_running_loop()
@@ -119,8 +121,11 @@ class Connection:
         code = self.ending.code or ENDED
         if self.ending.status is not None:
             what = f"{what} (HTTP {self.ending.status})"
-        if self.server.login is not None and (code == LOGIN or self.ending.status == 401):
-            code, what = LOGIN, f"{what}{_LOG_IN[self.server.login.grant](self.server.name)}"
+        login = self.server.login
+        if login is not None and (code == LOGIN or self.ending.status == 401):
+            is_person_there = self.logins is not None and self.logins.visitor is not None
+            hint = "" if is_person_there else _LOG_IN[login.grant](self.server.name)
+            code, what = LOGIN, f"{what}{hint}"
         return failed(self.server.name, what, code=code, transient=code == ENDED)
 
     async def settled(self) -> None:

@@ -177,6 +177,8 @@ async def _run(context: CommandContext, options: _EvalOptions) -> tuple[Evaluati
     """The report, and the exit code."""
     with Signals() as signals:
         async with context.runtime() as opened:
+            if opened.cassettes is not None:
+                opened.cassettes.check()
             decider = decider_for(context.settings.approve or "wait", tell)
             runtime = opened.evolve(decider=decider, priority=Priority.BACKGROUND)
             recipes = _recipes(context, runtime, options)

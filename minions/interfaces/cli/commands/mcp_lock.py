@@ -250,5 +250,5 @@ def _print(
             say(f"  {tool}")
             for line in change.splitlines():
                 say(f"    {line}")
-    if not is_check:
+    if not is_check and any(each["error"] is None for each in report):
         tell(f"Locked in {path}: runs call these tools until they change.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import webbrowser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 from attrs import evolve
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["login", "logout"]
 
-_PATIENCE_S = 300.0
+T = TypeVar("T")
+
+_PATIENCE_S: Final = 300.0
 """Seconds in which a person has to log in."""
 
 
@@ -94,7 +96,10 @@ async def _log_in(server: ToolServer, store: LoginStore, *, opens: bool) -> int:
     from minions.adapters.tools.mcp.server import McpServer
     from minions.contracts.tool_servers import PinnedServer
 
+    shown = asyncio.Event()
+
     async def show(url: str) -> None:
+        shown.set()
         tell(f"Log in to {server.name} here:\n\n  {url}\n")
         if opens:
             with contextlib.suppress(webbrowser.Error):  # the address stands there
@@ -103,4 +108,29 @@ async def _log_in(server: ToolServer, store: LoginStore, *, opens: bool) -> int:
     patient = evolve(server, start_timeout_s=_PATIENCE_S)
     empty = PinnedServer(fingerprint=server.fingerprint)
     async with returning_browser(store, show) as visitor:
-        return len(await McpServer(patient, empty, server_parts(visitor)).list_tools())
+        listing = McpServer(patient, empty, server_parts(visitor)).list_tools()
+        return len(await _within_time(asyncio.ensure_future(listing), shown, server))
+
+
+async def _within_time(listing: asyncio.Future[T], shown: asyncio.Event, server: ToolServer) -> T:
+    """What the server lists. Only a person has the time that a person takes.
+
+    Raises:
+        ToolServerError: It was not ready in its own time.
+    """
+    from minions.adapters.tools.mcp.failures import failed
+
+    visiting = asyncio.ensure_future(shown.wait())
+    try:
+        await asyncio.wait(
+            (listing, visiting),
+            timeout=server.start_timeout_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if not listing.done() and not shown.is_set():
+            raise failed(server.name, f"was not ready within {server.start_timeout_s:g} s")
+        return await listing
+    finally:
+        visiting.cancel()
+        listing.cancel()
+        await asyncio.wait((listing, visiting))

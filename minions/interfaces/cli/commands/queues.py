@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 from attrs import evolve
@@ -21,6 +21,10 @@ from minions.interfaces.wiring.logs import make_log
 __all__ = ["command"]
 
 T = TypeVar("T")
+
+
+_MOST: Final = 1_000_000
+"""Runs at a time; the engine stores no larger number."""
 
 
 @click.group("queues")
@@ -52,12 +56,15 @@ def list_(**flags: object) -> int:
 @click.argument("name")
 @click.option(
     "--concurrency",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, _MOST),
     metavar="NUMBER",
     help="Runs at a time, over all workers; 0: unlimited.",
 )
 @click.option(
-    "--per-worker", type=click.IntRange(min=1), metavar="NUMBER", help="Runs at a time of a worker."
+    "--per-worker",
+    type=click.IntRange(1, _MOST),
+    metavar="NUMBER",
+    help="Runs at a time of a worker.",
 )
 @click.option(
     "--rate", metavar="NUMBER/TIME", help="Runs that begin in a time: 10/60s; 0: unlimited."
