@@ -63,7 +63,7 @@ def own_served(tmp_path: Path) -> Iterator[Served]:
 def window(browser: Browser) -> Iterator[BrowserContext]:
     """Nothing that is kept from others; at its end no script has failed or been refused."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(6_000)
+    context.set_default_timeout(60_000)  # only a page that hangs takes so long
     problems: list[str] = []
 
     def note(message: ConsoleMessage) -> None:

@@ -115,7 +115,18 @@ def test_each_state_is_offered_and_one_that_there_is_not_is_refused(
     expect(options).to_have_count(len(RunState) + 1)
     offered = [each.get_attribute("value") for each in options.all()]
     assert offered == ["", *(state.value for state in RunState)]
+    expect(page.locator("tbody tr")).to_have_count(100)
     page.evaluate("location.hash = '#/runs?status=unfinished'")
+    _refused_and_cleared(page)
+
+
+def test_an_address_with_a_filter_that_there_is_not_is_refused_where_the_page_is_opened(
+    window: BrowserContext, many: Served
+) -> None:
+    _refused_and_cleared(_open(window, many, "/runs?status=unfinished"))
+
+
+def _refused_and_cleared(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("'unfinished' is not one of ['queued'")
     page.get_by_role("button", name="Clear the filters").click()
     expect(page.locator("tbody tr")).to_have_count(100)

@@ -36,7 +36,12 @@ export class LiveList {
 
 	async begin(query) {
 		this.read(query);
-		await this.refresh();
+		try {
+			await this.refresh();
+		} catch (error) {
+			if (!error.status) throw error; // no answer: the page waits for the connection
+			this.refuse(error);
+		}
 		onChange("runs", this.signal, () => this.refresh());
 	}
 
