@@ -128,6 +128,12 @@ class QueueLimits:
     rate: RateLimit | None = None
     """The most jobs that begin in a time, over all workers; None: unlimited."""
 
+    def capped(self) -> QueueLimits:
+        """The limits as engines store them: one worker takes no more than all of them may."""
+        if self.concurrency is None or self.per_worker <= self.concurrency:
+            return self
+        return evolve(self, per_worker=self.concurrency)
+
 
 @frozen(kw_only=True)
 class QueueView:

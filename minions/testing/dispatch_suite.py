@@ -179,6 +179,13 @@ async def test_a_queue_limits_jobs_at_once(engine: DispatchEngine) -> None:
     assert len(worked.runs) == 3
 
 
+async def test_no_worker_may_take_more_than_all_of_them_may(engine: DispatchEngine) -> None:
+    limits = QueueLimits(name="work", concurrency=2, per_worker=8)
+    await engine.set_queue(limits)
+    (seen,) = await engine.queues()
+    assert seen.limits == limits.capped() == evolve(limits, per_worker=2)
+
+
 async def test_a_queue_limits_how_many_jobs_begin_in_a_time(engine: DispatchEngine) -> None:
     await engine.set_queue(QueueLimits(name="work", rate=RateLimit(starts=2, period_s=3600)))
     for number in range(4):

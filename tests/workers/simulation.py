@@ -41,23 +41,12 @@ from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing.virtual_time import VirtualTime
 from mortal import KilledError
+from workers.fleet import EFFECTS_OF_A_RUN, RECIPE
 
 __all__ = ["Fleet", "Outcome", "Plan", "simulated"]
 
 T = TypeVar("T")
 
-_RECIPE: Final = """
-id: parts
-inputs: {n: integer}
-permissions: {allow_write: true}
-steps:
-  - {id: first, tool: work, params: {n: "{{ inputs.n }}"}}
-  - {id: all, loop: [1, 2, 3], tool: work, params: {n: "{{ loop.item + inputs.n }}"}}
-  - {id: sum, set: {total: "{{ first + inputs.n }}"}}
-output: {n: "{{ inputs.n }}", total: "{{ sum.total }}"}
-"""
-_EFFECTS: Final = 4
-"""Of each run."""
 _MISSED_S: Final = 30.0
 """Seconds after which the engine takes a worker for dead."""
 _LOOK_S: Final = 10.0
@@ -381,7 +370,7 @@ class Fleet:
 
     async def _submit_all(self) -> None:
         runtime = self._runtime(None)
-        recipe = load_recipe_text(_RECIPE, "parts.yaml", runtime.catalog)
+        recipe = load_recipe_text(RECIPE, "parts.yaml", runtime.catalog)
         for number in range(self.plan.runs):
             await self.time.sleep(self.rng.expovariate(1 / self.plan.arrivals_s))
             run = runtime.executor(recipe).prepare(recipe, {"n": number})
@@ -404,7 +393,7 @@ class Fleet:
         by_session: dict[str, list[JournalEntry]] = {}
         for entry in entries:
             by_session.setdefault(entry.session_id, []).append(entry)
-        wanted = self.plan.runs * _EFFECTS
+        wanted = self.plan.runs * EFFECTS_OF_A_RUN
         faults = [
             *(f"{row.run_id} is {row.status}" for row in rows if row.status != RunState.COMPLETED),
             *(fault for each in by_session.values() for fault in repeated_work(each)),

@@ -269,11 +269,11 @@ class DbosDispatch(DispatchEngine):
             self._register(client, limits, replaces=False)
 
     def _register(self, client: DBOSClient, limits: QueueLimits, *, replaces: bool) -> None:
-        rate = limits.rate
+        rate, limits = limits.rate, limits.capped()
         client.register_queue(
             limits.name,
             global_concurrency=limits.concurrency,
-            worker_concurrency=min(limits.per_worker, limits.concurrency or limits.per_worker),
+            worker_concurrency=limits.per_worker,
             limiter={"limit": rate.starts, "period": rate.period_s} if rate is not None else None,
             polling_interval_sec=self._poll_s,
             on_conflict="always_update" if replaces else "never_update",

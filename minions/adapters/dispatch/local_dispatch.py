@@ -150,7 +150,7 @@ class LocalDispatch(DispatchEngine):
         )
 
     async def set_queue(self, limits: QueueLimits) -> None:
-        self._limits[limits.name] = limits
+        self._limits[limits.name] = limits.capped()
         self._changed.set()
 
     async def workers(self) -> Sequence[WorkerView]:

@@ -74,7 +74,10 @@ def list_(**flags: object) -> int:
 def set_(
     name: str, *, concurrency: int | None, per_worker: int | None, rate: str | None, **flags: object
 ) -> int:
-    """Change limits of the queue NAME; those that are not named stay as they are."""
+    """Change limits of the queue NAME; those that are not named stay as they are.
+
+    A worker takes no more than --concurrency: where that is less, --per-worker becomes the same.
+    """
     context = command_context(flags)
     given: dict[str, object] = {}
     if concurrency is not None:
@@ -89,6 +92,7 @@ def set_(
     async def change(engine: DispatchEngine) -> QueueLimits:
         known = {each.limits.name: each.limits for each in await engine.queues()}
         limits = evolve(known.get(name) or _new(name), **given)  # type: ignore[arg-type]  # its own
+        limits = limits.capped()
         await engine.set_queue(limits)
         return limits
 
