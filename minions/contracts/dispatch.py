@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from attrs import evolve, field, frozen
-from attrs.validators import ge, gt, le, matches_re, max_len, min_len, optional
+from attrs.validators import and_, ge, gt, instance_of, le, matches_re, max_len, min_len, optional
 
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QUEUE_NAME
 
@@ -40,9 +40,9 @@ DEFAULT_SLOTS: Final = 4
 class Job:
     """One submission of a run: a worker shall execute it from where its record stands."""
 
-    run_id: str = field(validator=[min_len(1), max_len(200)])
-    session_id: str
-    submission: str = field(validator=[min_len(1), max_len(100)])
+    run_id: str = field(validator=and_(instance_of(str), min_len(1), max_len(200)))
+    session_id: str = field(validator=instance_of(str))
+    submission: str = field(validator=and_(instance_of(str), min_len(1), max_len(100)))
     """Names the submission of the run: a second one with the same name is the same job."""
     queue: str = field(default=DEFAULT_QUEUE, validator=matches_re(QUEUE_NAME))
     priority: int = field(default=0, validator=[ge(0), le(LOWEST_PRIORITY)])

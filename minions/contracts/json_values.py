@@ -7,7 +7,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-__all__ = ["JsonValue", "dumps", "find_json_value", "is_unfinished_json", "json_type", "parse_json"]
+__all__ = [
+    "JsonValue",
+    "dumps",
+    "find_json_value",
+    "is_unfinished_json",
+    "json_type",
+    "parse_json",
+    "texts_in",
+]
 
 if TYPE_CHECKING:
     JsonValue: TypeAlias = (
@@ -209,3 +217,15 @@ def is_unfinished_json(text: str) -> bool:
             if depth == 0:
                 return False
     return True
+
+
+def texts_in(value: JsonValue) -> Iterator[str]:
+    """The texts in a value, in order; names of members are none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from texts_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from texts_in(each)

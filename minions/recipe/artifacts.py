@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from minions.contracts.artifact_names import FILES_BY_NAME, is_path
 from minions.contracts.errors import RecipeError
-from minions.contracts.json_values import JsonValue, parse_json
+from minions.contracts.json_values import JsonValue, parse_json, texts_in
 from minions.contracts.schema import JsonSchema
 from minions.contracts.toml_text import parse_toml
 from minions.recipe.text.nodes import to_plain
@@ -73,7 +73,7 @@ def artifacts_of(output: JsonValue) -> dict[str, JsonValue]:
     Args:
         output: A text; of anything else the texts in it are looked through, in order.
     """
-    text = output if isinstance(output, str) else "\n\n".join(_texts(output))
+    text = output if isinstance(output, str) else "\n\n".join(texts_in(output))
     lines = text[:_MOST_CHARACTERS].splitlines()
     found = _Found(is_cut=len(text) > _MOST_CHARACTERS or len(lines) > _MOST_LINES)
     _walk(lines[:_MOST_LINES], found)
@@ -109,18 +109,6 @@ def missing_artifacts(declared: Sequence[str], artifacts: Mapping[str, JsonValue
 def _mappings(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
     if isinstance(value, list | tuple):
         yield from (each for each in value if isinstance(each, Mapping))
-
-
-def _texts(value: JsonValue) -> Iterator[str]:
-    """The texts in a value, in order."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)
 
 
 # --- what is found ------------------------------------------------------------------------------

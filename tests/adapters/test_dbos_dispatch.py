@@ -15,10 +15,10 @@ import pytest
 
 from minions.adapters.dispatch import dbos_dispatch
 from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
-from minions.contracts.dispatch import Job
+from minions.contracts.dispatch import Job, JobState
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.engine.services.services import NullLog
-from minions.testing.dispatch_suite import job, opened, serve, serving, until
+from minions.testing.dispatch_suite import job, opened, plan, serve, serving, until
 
 pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
 
@@ -37,6 +37,16 @@ def executed(url: str, sql: str) -> list[tuple[object, ...]]:
     with closing(psycopg.connect(url, autocommit=True)) as db:
         found = db.execute(sql.encode())
         return list(found.fetchall()) if found.description else []
+
+
+class RecordingLog(NullLog):
+    """Remembers the names of warnings."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        self.events.append(event)
 
 
 def taken_by(url: str, worker: str, key: str) -> None:
@@ -116,8 +126,45 @@ async def test_jobs_that_ended_long_ago_are_forgotten(
         return executed(postgres_url, "SELECT workflow_uuid FROM minions_dispatch.workflow_status")
 
     async with serving(engine, worked):
-        await until(lambda: left() == [("run_2@1",)])
-    assert worked.runs == ["run_2"]
+        await until(lambda: left() == [("run_2@1",)] and worked.runs == ["run_2"])
+
+
+async def test_what_a_worker_claimed_in_its_last_moment_is_put_back(
+    engine: DbosDispatch, postgres_url: str
+) -> None:
+    """It was not begun, which is no failed try, and no other worker has to find it silent."""
+    await engine.submit(job("run_1"))
+    await engine.submit(job("run_2", queue="other"))
+    worked = opened()
+    async with serving(engine, worked, queues=("other",)):
+        await until(lambda: worked.runs == ["run_2"])
+        taken_by(postgres_url, plan().name, "run_1@1")
+    (view,) = await engine.jobs(["run_1"])
+    assert (view.state, view.worker, view.job) == (
+        JobState.WAITING,
+        None,
+        job("run_1").put_back(is_failed_try=False),
+    )
+    await serve(engine, worked)
+    assert worked.runs == ["run_2", "run_1"]
+
+
+async def test_a_row_that_is_no_job_is_logged_and_ended(postgres_url: str) -> None:
+    """Else the heartbeats of the worker that reads it would stop, and its jobs be taken away."""
+    log = RecordingLog()
+    engine = DbosDispatch(postgres_url, log, heartbeat_s=0.1, dead_after_s=30, poll_s=0.05)
+    await engine.submit(job("run_1"))
+    stored = '{"args": [7]}'
+    executed(postgres_url, f"UPDATE minions_dispatch.workflow_input SET inputs = '{stored}'")
+    taken_by(postgres_url, "host:9:9+dead", "run_1@1")
+    worked = opened()
+    async with serving(engine, worked):
+        await until(lambda: "job_not_read" in log.events)
+        await engine.submit(job("run_2"))
+        await until(lambda: worked.runs == ["run_2"])
+    assert await engine.jobs(["run_1"]) == []
+    assert log.events.count("job_not_read") == 1
+    await engine.aclose()
 
 
 class _Payload:

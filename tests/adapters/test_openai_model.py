@@ -1092,7 +1092,8 @@ async def test_a_stream_that_reports_its_usage_and_breaks_was_paid_for(model_at:
         outcome, _ = await ask_streamed(model_at, fake.stream([*begun, last]))
         assert failure_of(outcome).usage == USAGE
     silent = fake.stream(begun, ends="silent")
-    outcome, _ = await ask_streamed(model_at, silent, evolve(HELLO, options=QUICK))
+    patient = ModelOptions(idle_timeout_s=1)  # what came before has to be read by then
+    outcome, _ = await ask_streamed(model_at, silent, evolve(HELLO, options=patient))
     assert (failure_of(outcome).code, failure_of(outcome).usage) == ("model-timeout", USAGE)
 
 

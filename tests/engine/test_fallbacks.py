@@ -2,64 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 from attrs import evolve
-from returns.result import Failure, Result
 
 from builders import deterministic_services
+from lab_models import GOOD, OUTPUT, UnavailableModel, executor_of, lab_recipe, run
 from minions.adapters.models.scripted import ScriptedModel
 from minions.analysis.spending import Asking, AskingRecipe, KnownModel, spending
 from minions.contracts.calls import (
     ChatModel,
-    DeltaSink,
-    ModelCallResponse,
     ModelCapabilities,
-    ModelFailure,
-    Prompt,
 )
 from minions.contracts.context import Limits
 from minions.contracts.errors import RecipeError
 from minions.contracts.events import ModelReplaced, RunEvent
-from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.executions import RunStatus
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import list_runs, show_run
-from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal
 
-GOOD = '{"n": 1}'
-OUTPUT: Mapping[str, JsonValue] = {
-    "type": "object",
-    "required": ["n"],
-    "properties": {"n": {"type": "integer"}},
-}
 ONE: JsonValue = {"name": "lab/a", "fallbacks": ["lab/b"], "cooldown_s": 30}
-
-
-class Down(ChatModel):
-    """A model whose server fails; counts how often it was asked."""
-
-    def __init__(self, name: str, code: str = "model-unreachable") -> None:
-        self._name = name
-        self._code = code
-        self.asked = 0
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def complete(
-        self, prompt: Prompt, on_delta: DeltaSink | None = None
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        self.asked += 1
-        return Failure(ModelFailure(code=self._code, message="nobody is there"))
 
 
 class Blind(ScriptedModel):
@@ -71,27 +38,7 @@ class Blind(ScriptedModel):
 
 
 def recipe(model: JsonValue = ONE, steps: int = 1, **more: JsonValue) -> AgentRecipe:
-    document: dict[str, JsonValue] = {
-        "id": "r",
-        "model": model,
-        "steps": [{"id": f"s{n}", "goal": "Count.", "output": dict(OUTPUT)} for n in range(steps)],
-        **more,
-    }
-    return recipe_from_document(document, Catalog())
-
-
-def executor(services: Services, models: Mapping[str, ChatModel]) -> AgentExecutor:
-    def find(config: ModelConfig) -> ChatModel:
-        assert config.name is not None
-        return models[config.name.removeprefix("lab/")]
-
-    return AgentExecutor(find, services=services)
-
-
-async def run(
-    recipe: AgentRecipe, services: Services | None = None, **models: ChatModel
-) -> AgentResult[object]:
-    return await executor(services or deterministic_services(), models).execute(recipe)
+    return lab_recipe(model, steps, **more)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +50,7 @@ async def test_another_model_is_asked_while_the_server_of_the_first_is_unavailab
 ) -> None:
     clock = FakeClock()
     services = deterministic_services(clock=clock)
-    first, other = Down("lab/a", code), ScriptedModel([GOOD] * 9, name="lab/b")
+    first, other = UnavailableModel("lab/a", code), ScriptedModel([GOOD] * 9, name="lab/b")
     result = await run(recipe(steps=3), services, a=first, b=other)
     assert (result.status, result.output) == (RunStatus.COMPLETED, {"n": 1})
     asked = first.asked
@@ -130,21 +77,25 @@ async def test_an_output_that_does_not_fit_is_no_reason_for_a_fallback() -> None
 async def test_each_tier_has_its_own_fallbacks() -> None:
     models: JsonValue = [ONE, {"name": "lab/c", "fallbacks": ["lab/d"]}]
     small, last = ScriptedModel(["no", "no"]), ScriptedModel([GOOD])
-    result = await run(recipe(models), a=Down("lab/a"), b=small, c=Down("lab/c"), d=last)
+    result = await run(
+        recipe(models), a=UnavailableModel("lab/a"), b=small, c=UnavailableModel("lab/c"), d=last
+    )
     assert result.output == {"n": 1}
     assert (len(small.prompts), len(last.prompts)) == (2, 1)
 
 
 async def test_where_all_are_unavailable_the_step_fails_with_the_last_reason() -> None:
-    result = await run(recipe(), a=Down("lab/a"), b=Down("lab/b", "rate-limited"))
+    result = await run(
+        recipe(), a=UnavailableModel("lab/a"), b=UnavailableModel("lab/b", "rate-limited")
+    )
     assert result.error is not None
     assert result.error.code == "rate-limited"
 
 
 async def test_a_replacement_is_an_event_and_stands_in_the_run() -> None:
     services = deterministic_services()
-    models = {"a": Down("lab/a"), "b": ScriptedModel([GOOD] * 2, name="lab/b")}
-    prepared = executor(services, models).prepare(recipe(steps=2))
+    models = {"a": UnavailableModel("lab/a"), "b": ScriptedModel([GOOD] * 2, name="lab/b")}
+    prepared = executor_of(services, models).prepare(recipe(steps=2))
     seen: list[RunEvent] = []
     prepared.listen(seen.append)
     result = await prepared.execute()
@@ -181,13 +132,13 @@ async def test_a_model_that_takes_no_images_is_not_asked_instead(tmp_path: objec
     }
     shown = recipe_from_document(document, Catalog(), directory=str(folder))
     other = Blind([GOOD], name="lab/b")
-    result = await run(shown, a=Down("lab/a"), b=other)
+    result = await run(shown, a=UnavailableModel("lab/a"), b=other)
     assert result.error is not None
     assert (result.error.code, other.prompts) == ("model-unreachable", [])
     assert [each.message for each in result.warnings] == [
         "lab/b takes no images, and was not asked instead of lab/a"
     ]
-    result = await run(shown, a=Down("lab/a"), b=ScriptedModel([GOOD], name="lab/b"))
+    result = await run(shown, a=UnavailableModel("lab/a"), b=ScriptedModel([GOOD], name="lab/b"))
     assert result.status is RunStatus.COMPLETED
 
 
@@ -200,21 +151,21 @@ PNG = bytes.fromhex(
 async def test_a_run_that_is_killed_at_any_fact_ends_the_same_and_asks_the_first_again() -> None:
     """What failed before the kill says nothing of the server now."""
     whole = deterministic_services(MortalJournal(FakeClock()))
-    await run(recipe(steps=2), whole, a=Down("lab/a"), b=ScriptedModel([GOOD] * 2))
+    await run(recipe(steps=2), whole, a=UnavailableModel("lab/a"), b=ScriptedModel([GOOD] * 2))
     facts = len(await whole.journal.entries())
     for at in range(2, facts + 1):
         journal = MortalJournal(FakeClock())
         services = deterministic_services(journal)
         journal.dies_at = at
         models: dict[str, ChatModel] = {
-            "a": Down("lab/a"),
+            "a": UnavailableModel("lab/a"),
             "b": ScriptedModel(lambda _prompt: GOOD),
         }
         with pytest.raises(KilledError):
             await run(recipe(steps=2), services, **models)
         journal.revive()
         fresh = evolve(services, cooldowns={})
-        result = await executor(fresh, models).resume("run_1")
+        result = await executor_of(fresh, models).resume("run_1")
         assert result.output == {"n": 1}, at
         assert len({each.message for each in result.warnings}) == len(result.warnings), at
 
@@ -226,7 +177,7 @@ async def test_fallbacks_that_are_added_run_no_step_again() -> None:
     failed = await run(recipe(plain, 2), services, a=first)
     assert failed.status is RunStatus.FAILED
     other = ScriptedModel([GOOD], name="lab/b")
-    again = executor(services, {"a": Down("lab/a"), "b": other})
+    again = executor_of(services, {"a": UnavailableModel("lab/a"), "b": other})
     done = await again.retry(failed.run_id, recipe=recipe(ONE, 2))
     assert (done.status, len(other.prompts)) == (RunStatus.COMPLETED, 1)
 
@@ -268,10 +219,10 @@ async def test_a_failure_of_an_earlier_execution_begins_no_cooldown() -> None:
     other = ScriptedModel(lambda _prompt: GOOD, name="lab/b")
     journal.dies_at = 5  # the call of the other model is recorded, its step has not ended
     with pytest.raises(KilledError):
-        await run(recipe(steps=2), services, a=Down("lab/a"), b=other)
+        await run(recipe(steps=2), services, a=UnavailableModel("lab/a"), b=other)
     journal.revive()
     back = ScriptedModel(lambda _prompt: GOOD, name="lab/a")
     fresh = evolve(services, cooldowns={})
-    result = await executor(fresh, {"a": back, "b": other}).resume("run_1")
+    result = await executor_of(fresh, {"a": back, "b": other}).resume("run_1")
     assert result.status is RunStatus.COMPLETED
     assert (len(back.prompts), fresh.cooldowns) == (1, {})

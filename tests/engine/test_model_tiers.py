@@ -2,87 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 from attrs import evolve
-from returns.result import Failure, Result
 
 from builders import deterministic_services
+from lab_models import GOOD, UnavailableModel, executor_of, lab_recipe, run
 from minions.adapters.models.scripted import ScriptedModel
 from minions.analysis.spending import Asking, AskingRecipe, KnownModel, spending
 from minions.contracts.calls import (
     ChatModel,
-    DeltaSink,
-    ModelCallResponse,
-    ModelFailure,
-    Prompt,
 )
 from minions.contracts.context import Limits
 from minions.contracts.errors import RecipeError
-from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.executions import RunStatus
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
 from minions.engine.history.lookup import list_runs, show_run
 from minions.engine.history.output_rungs import rungs_of_model
-from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services
-from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
-from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal
 
-GOOD = '{"n": 1}'
-OUTPUT: Mapping[str, JsonValue] = {
-    "type": "object",
-    "required": ["n"],
-    "properties": {"n": {"type": "integer"}},
-}
 
-
-class Broken(ChatModel):
-    """A model whose server is down; counts how often it was asked."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.asked = 0
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    async def complete(
-        self, prompt: Prompt, on_delta: DeltaSink | None = None
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        self.asked += 1
-        return Failure(ModelFailure(code="model-unreachable", message="nobody is there"))
-
-
-def recipe(steps: int = 1, **more: JsonValue) -> AgentRecipe:
-    document: dict[str, JsonValue] = {
-        "id": "tiered",
-        "model": ["lab/small", "lab/large"],
-        "steps": [{"id": f"s{n}", "goal": "Count.", "output": dict(OUTPUT)} for n in range(steps)],
-        **more,
-    }
-    return recipe_from_document(document, Catalog())
-
-
-def executor(services: Services, **models: ChatModel) -> AgentExecutor:
-    def find(config: ModelConfig) -> ChatModel:
-        assert config.name is not None
-        return models[config.name.removeprefix("lab/")]
-
-    return AgentExecutor(find, services=services)
-
-
-async def run(
-    recipe: AgentRecipe, services: Services | None = None, **models: ChatModel
-) -> AgentResult[object]:
-    return await executor(services or deterministic_services(), **models).execute(recipe)
+def recipe(
+    steps: int = 1, model: JsonValue = ("lab/small", "lab/large"), **more: JsonValue
+) -> AgentRecipe:
+    return lab_recipe(model, steps, **more)
 
 
 async def test_the_larger_model_is_asked_where_the_output_of_the_small_one_does_not_fit() -> None:
@@ -116,7 +63,7 @@ async def test_a_server_that_fails_is_passed_over_and_left_alone_for_a_while() -
     """A-133: later steps begin with the other model."""
     clock = FakeClock()
     services = deterministic_services(clock=clock)
-    small, large = Broken("lab/small"), ScriptedModel([GOOD] * 4)
+    small, large = UnavailableModel("lab/small"), ScriptedModel([GOOD] * 4)
     result = await run(recipe(3), services, small=small, large=large)
     assert result.status is RunStatus.COMPLETED
     assert small.asked == 1
@@ -127,7 +74,7 @@ async def test_a_server_that_fails_is_passed_over_and_left_alone_for_a_while() -
 
 async def test_all_servers_that_fail_are_a_failure_of_the_step() -> None:
     """A-133."""
-    small, large = Broken("lab/small"), Broken("lab/large")
+    small, large = UnavailableModel("lab/small"), UnavailableModel("lab/large")
     result = await run(recipe(), small=small, large=large)
     assert result.error is not None
     assert result.error.code == "model-unreachable"
@@ -167,20 +114,22 @@ async def test_rows_say_which_model_answered() -> None:
 async def test_a_run_that_is_killed_at_any_fact_ends_the_same_and_asks_nobody_twice() -> None:
     """A-133: also where the first model's server is back meanwhile."""
     whole = deterministic_services(MortalJournal(FakeClock()))
-    await run(recipe(), whole, small=Broken("lab/small"), large=ScriptedModel(["no", GOOD]))
+    await run(
+        recipe(), whole, small=UnavailableModel("lab/small"), large=ScriptedModel(["no", GOOD])
+    )
     facts = len(await whole.journal.entries())
     for at in range(2, facts + 1):
         journal = MortalJournal(FakeClock())
         services = deterministic_services(journal)
         journal.dies_at = at
         models: dict[str, ChatModel] = {
-            "small": Broken("lab/small"),
+            "small": UnavailableModel("lab/small"),
             "large": ScriptedModel(lambda prompt: GOOD if len(prompt.messages) > 2 else "no"),
         }
         with pytest.raises(KilledError):
             await run(recipe(), services, **models)
         journal.revive()
-        again = executor(evolve(services, cooldowns={}), **models)
+        again = executor_of(evolve(services, cooldowns={}), models)
         result = await again.resume("run_1")
         assert result.output == {"n": 1}, at
 

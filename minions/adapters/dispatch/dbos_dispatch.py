@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from attrs import asdict
 
@@ -134,7 +134,7 @@ class DbosDispatch(DispatchEngine):
 
     async def jobs(self, run_ids: Collection[str]) -> Sequence[JobView]:
         client = await self._opened()
-        return await self._called(lambda: list(map(_view, _unended(client, list(run_ids)))))
+        return await self._called(lambda: _views(_unended(client, list(run_ids))))
 
     async def queues(self) -> Sequence[QueueView]:
         client = await self._opened()
@@ -167,7 +167,14 @@ class DbosDispatch(DispatchEngine):
     async def serve(self, execute: Execute, plan: WorkerPlan, stop: asyncio.Event) -> None:
         client = await self._opened()
         await self._called(lambda: self._register_all(client, plan))
-        server = DbosServer(self._url, execute, plan, submit=self.submit, log=self._log)
+        server = DbosServer(
+            self._url,
+            execute,
+            plan,
+            submit=self.submit,
+            claimed=lambda: self._claimed_by(plan.name),
+            log=self._log,
+        )
         beating: asyncio.Task[None] | None = None
         try:
             await self._beat(server)
@@ -180,6 +187,8 @@ class DbosDispatch(DispatchEngine):
             if beating is not None:
                 beating.cancel()
             with contextlib.suppress(EnvironmentRefusedError):  # others see that it is silent
+                left = await self._claimed_by(plan.name)
+                await self._put_back(client, left, is_failed_try=False)
                 await self._asked(self._workers.forget(plan.name))
 
     def is_worker_gone(self, worker_id: str) -> bool:
@@ -239,13 +248,29 @@ class DbosDispatch(DispatchEngine):
         server.dead = heard.dead
         client = await self._opened()
         abandoned = await self._called(lambda: _abandoned(client, heard.living))
-        for view in abandoned:
+        await self._put_back(client, abandoned, is_failed_try=True)
+
+    async def _put_back(
+        self, client: DBOSClient, taken: Sequence[WorkflowStatus], *, is_failed_try: bool
+    ) -> None:
+        for each in taken:
             # The old jobs are ended last: a process that dies in between does the same again.
-            await self.submit(view.job.put_back(is_failed_try=True))
-            self._log.warning("job_put_back", run_id=view.job.run_id, worker=view.worker)
-        if abandoned:
-            ended = [view.job.key for view in abandoned]
+            if (job := _job(each)) is None:
+                self._log.warning("job_not_read", workflow=each.workflow_id)
+                continue
+            await self.submit(job.put_back(is_failed_try=is_failed_try))
+            self._log.warning("job_put_back", run_id=job.run_id, worker=each.executor_id)
+        if taken:
+            ended = [each.workflow_id for each in taken]
             await self._called(lambda: client.cancel_workflows(ended))
+
+    async def _claimed_by(self, worker: str) -> Sequence[WorkflowStatus]:
+        client = await self._opened()
+        return await self._called(
+            lambda: client.list_workflows(
+                status="PENDING", name=WORKFLOW, executor_id=worker, load_output=False
+            )
+        )
 
     # --- the client -------------------------------------------------------------------------------
 
@@ -384,10 +409,10 @@ def _unended(client: DBOSClient, run_ids: list[str]) -> list[WorkflowStatus]:
     return found
 
 
-def _abandoned(client: DBOSClient, living: frozenset[str]) -> list[JobView]:
+def _abandoned(client: DBOSClient, living: frozenset[str]) -> list[WorkflowStatus]:
     """The jobs that workers have which are not alive."""
     taken = client.list_workflows(status="PENDING", name=WORKFLOW, load_output=False)
-    return [_view(each) for each in taken if each.executor_id not in living]
+    return [each for each in taken if each.executor_id not in living]
 
 
 def _delete_ended(client: DBOSClient, before: datetime) -> None:
@@ -403,12 +428,26 @@ def _delete_ended(client: DBOSClient, before: datetime) -> None:
         client.delete_workflows([each.workflow_id for each in ended])
 
 
-def _view(status: WorkflowStatus) -> JobView:
-    job = Job(**cast("dict[str, str]", (status.input or {"args": ({},)})["args"][0]))  # type: ignore[arg-type]  # attrs checks
-    state = _STATES[status.status]
-    return JobView(
-        job=job, state=state, worker=status.executor_id if state is JobState.TAKEN else None
-    )
+def _views(found: Iterable[WorkflowStatus]) -> list[JobView]:
+    """Those that can be read: anybody with the database's password can write rows."""
+    return [
+        JobView(job=job, state=state, worker=each.executor_id if state is JobState.TAKEN else None)
+        for each in found
+        if (job := _job(each)) is not None
+        for state in (_STATES[each.status],)
+    ]
+
+
+def _job(status: WorkflowStatus) -> Job | None:
+    """The job of a row; None: it is none."""
+    stored: object = status.input
+    try:
+        (fields,) = cast("Mapping[str, Sequence[Mapping[str, Any]]]", stored)[
+            "args"
+        ]  # Any: checked by attrs
+        return Job(**fields)
+    except (TypeError, ValueError, LookupError):
+        return None
 
 
 def _limits(queue: DbosQueue) -> QueueLimits:

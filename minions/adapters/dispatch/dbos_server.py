@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from minions.adapters.dispatch.postgres_workers import SCHEMA
@@ -27,6 +28,8 @@ _HAND_OVER_S: Final = 10
 """Seconds for handing over what has not ended within the time for it."""
 _CONNECTIONS: Final = 4
 _AGAIN_S: Final = 1.0
+_LOOKERS: Final = "queue-worker-"
+"""How DBOS names its threads that look for jobs, each of one queue."""
 
 
 class DbosServer:
@@ -39,12 +42,14 @@ class DbosServer:
         plan: WorkerPlan,
         *,
         submit: Callable[[Job], Awaitable[bool]],
+        claimed: Callable[[], Awaitable[Collection[object]]],
         log: Log,
     ) -> None:
         """Nothing is launched yet; an event loop must be running.
 
         Args:
             submit: Stores the job that takes the place of one that is put back.
+            claimed: Rows of jobs that this worker has.
         """
         self.plan = plan
         self.dead: frozenset[str] = frozenset()
@@ -52,11 +57,14 @@ class DbosServer:
         self._url = url
         self._execute = execute
         self._submit = submit
+        self._claimed = claimed
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(plan.slots)
         self._tasks: set[asyncio.Task[str]] = set()
         self._is_stopping = False
+        self._stop_events: Sequence[threading.Event] = ()
+        """What ends the threads that look for jobs."""
 
     @property
     def taken(self) -> int:
@@ -73,7 +81,7 @@ class DbosServer:
         logger = logging.getLogger("dbos")
         if not logger.handlers:  # else it prints to standard error
             logger.addHandler(logging.NullHandler())
-        DBOS(
+        engine = DBOS(
             config={
                 "name": APPLICATION,
                 "system_database_url": self._url,
@@ -89,6 +97,7 @@ class DbosServer:
         DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(self._workflow())
         DBOS.listen_queues(list(self.plan.queues))
         DBOS.launch()
+        self._stop_events = engine.background_thread_stop_events
 
     def _workflow(self) -> Callable[[Mapping[str, JsonValue]], Awaitable[str]]:
         async def execute(job: Mapping[str, JsonValue]) -> str:
@@ -132,8 +141,10 @@ class DbosServer:
     async def drain(self) -> None:
         """Take no more jobs, let those that it has end in time, and hand over the rest."""
         self._is_stopping = True
+        await asyncio.to_thread(self._take_no_more)
         # It looks once a second whether they have ended; none is not waited for.
-        wait_s = int(self.plan.drain_s) + _HAND_OVER_S + 1 if self._tasks else 0
+        has_jobs = bool(self._tasks) or await self._has_claimed()
+        wait_s = int(self.plan.drain_s) + _HAND_OVER_S + 1 if has_jobs else 0
         ending = asyncio.ensure_future(asyncio.to_thread(_destroy, wait_s))
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=self.plan.drain_s)
@@ -142,6 +153,22 @@ class DbosServer:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=_HAND_OVER_S)
         await ending
+
+    def _take_no_more(self) -> None:
+        """End the threads that look for jobs. What they have claimed by then is begun first: a loop
+        that is closed at once would leave it to nobody.
+        """
+        for event in self._stop_events:
+            event.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith(_LOOKERS):
+                thread.join(_HAND_OVER_S)
+
+    async def _has_claimed(self) -> bool:
+        try:
+            return bool(await self._claimed())
+        except EnvironmentRefusedError:  # others find that this worker is silent
+            return False
 
 
 def _destroy(wait_s: int) -> None:

@@ -33,8 +33,9 @@ from minions.adapters.models.http_pool import (
     proxy_for,
     trusted_certificates,
 )
+from minions.adapters.models.peer_model import PeerModel
 from minions.adapters.models.rate_limit_headers import rate_limits_of
-from minions.adapters.models.sent_secrets import MaskedDeltas, SentSecrets
+from minions.adapters.models.sent_secrets import MaskedDeltas
 from minions.adapters.models.server_route import (
     ServerRoute,
     default_headers,
@@ -44,14 +45,12 @@ from minions.adapters.models.server_route import (
 from minions.adapters.models.wire_form import WireForm
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import (
-    ChatModel,
     DeltaSink,
     ModelCallResponse,
     ModelCapabilities,
     ModelDelta,
     ModelFailure,
     ModelOptions,
-    OutputParser,
     Prompt,
 )
 from minions.contracts.errors import UsageError
@@ -64,6 +63,7 @@ __all__ = [
     "MAX_REQUESTS",
     "HttpModel",
     "HttpModelOptions",
+    "account_of",
     "check_max_requests",
     "peer_of",
     "utc_now",
@@ -137,7 +137,7 @@ class HttpModelOptions(TypedDict, total=False):
     """The headers that join a request to the trace of its run; None: it has none."""
 
 
-class HttpModel(ChatModel):
+class HttpModel(PeerModel):
     """One model behind one base URL. Connections are opened at the first call and kept."""
 
     def __init__(
@@ -174,30 +174,18 @@ class HttpModel(ChatModel):
         self._route = ServerRoute(
             url=f"{peer.base_url}{wire.path}", headers=with_headers(usual, headers or {})
         )
-        self._peer = evolve(wire.peer(peer), other_secrets=secrets_in(headers or {}))
-        self._sent = SentSecrets((self._peer.secret, *self._peer.other_secrets))
+        asked = evolve(wire.peer(peer), other_secrets=secrets_in(headers or {}))
         own = EndpointLimits(max_concurrency=max_requests)
-        self._limits = own if limits is None else own.tightened(limits)
-        self._endpoint = self._endpoint_of_route()
-        self._capabilities = capabilities or ModelCapabilities()
+        endpoint = ModelEndpoint(
+            origin=origin_of(asked.base_url),
+            account=account_of(self._route.headers),
+            limits=own if limits is None else own.tightened(limits),
+        )
+        super().__init__(asked, endpoint, capabilities)
         self._clock = clock
         self._now = now
         self._certificates: ssl.SSLContext | None = None
         self._pools: dict[asyncio.AbstractEventLoop, HttpPool] = {}
-
-    def _endpoint_of_route(self) -> ModelEndpoint:
-        # A digest: the key itself shall not stand where endpoints are compared and listed.
-        sent = "\n".join(
-            f"{name.lower()}: {self._route.headers[name]}" for name in self._route.headers
-        )
-        digest = hashlib.sha256(sent.encode("utf-8", "surrogatepass")).hexdigest()
-        return ModelEndpoint(
-            origin=origin_of(self._peer.base_url), account=digest[:16], limits=self._limits
-        )
-
-    @property
-    def name(self) -> str:
-        return self._peer.name
 
     @property
     def wire(self) -> WireForm:
@@ -207,21 +195,6 @@ class HttpModel(ChatModel):
     @property
     def base_url(self) -> str:
         return self._peer.base_url
-
-    @property
-    def endpoint(self) -> ModelEndpoint:
-        return self._endpoint
-
-    @property
-    def capabilities(self) -> ModelCapabilities:
-        return self._capabilities
-
-    @property
-    def output_parser(self) -> OutputParser:
-        """Loaded when it is asked for."""
-        from minions.adapters.models.structured_output import InstructorParser
-
-        return InstructorParser()
 
     async def complete(
         self, prompt: Prompt, on_delta: DeltaSink | None = None
@@ -486,3 +459,9 @@ def _show(response: ModelCallResponse, on_delta: DeltaSink) -> None:
         on_delta(ModelDelta(content=response.text))
     for index, call in enumerate(response.tool_calls):
         on_delta(ModelDelta(tool_call={"index": index, **call.to_message_dict()}))
+
+
+def account_of(headers: Mapping[str, str]) -> str:
+    """Of what is sent: the key itself shall not stand where endpoints are compared and listed."""
+    sent = "\n".join(f"{name.lower()}: {headers[name]}" for name in headers)
+    return hashlib.sha256(sent.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -28,15 +28,14 @@ from minions.adapters.models.chat_failures import ChatPeer, retry_after_s, statu
 from minions.adapters.models.chat_request import request_body
 from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
 from minions.adapters.models.http_model import MAX_REQUESTS, utc_now
-from minions.adapters.models.sent_secrets import MaskedDeltas, SentSecrets
+from minions.adapters.models.peer_model import PeerModel
+from minions.adapters.models.sent_secrets import MaskedDeltas
 from minions.contracts.calls import (
-    ChatModel,
     DeltaSink,
     ModelCallResponse,
     ModelCapabilities,
     ModelFailure,
     ModelOptions,
-    OutputParser,
     Prompt,
     context_exceeded,
 )
@@ -89,7 +88,7 @@ def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.endswith(_SECRET_ENDS))
 
 
-class LiteLLMModel(ChatModel):
+class LiteLLMModel(PeerModel):
     """A model of one of LiteLLM's providers, with the key that LiteLLM finds in the environment.
 
     LiteLLM's own retries, and its fetching of price lists, are off; callbacks that an application
@@ -138,45 +137,25 @@ class LiteLLMModel(ChatModel):
         where, _, _ = model.partition("/")
         self._model = model
         self._base_url, self._api_key = base_url, api_key
-        self._peer = ChatPeer(
+        peer = ChatPeer(
             provider=PROVIDER,
             model=model,
             base_url=base_url or f"LiteLLM ({where})",
             secret=api_key or "",  # not None: LiteLLM sends a key that it finds
             other_secrets=tuple(secrets),
         )
-        self._sent = SentSecrets((api_key, *self._peer.other_secrets))
-        self._endpoint = ModelEndpoint(
+        endpoint = ModelEndpoint(
             origin=base_url or f"litellm:{where}",
             limits=EndpointLimits(max_concurrency=max_requests),
         )
-        self._capabilities = capabilities or ModelCapabilities()
+        super().__init__(peer, endpoint, capabilities)
         self._clock, self._now = clock, now
         self._ask = ask
-
-    @property
-    def name(self) -> str:
-        return self._peer.name
 
     @property
     def base_url(self) -> str:
         """The configured address, else a name of LiteLLM's provider: prices are not listed."""
         return self._endpoint.origin
-
-    @property
-    def endpoint(self) -> ModelEndpoint:
-        return self._endpoint
-
-    @property
-    def capabilities(self) -> ModelCapabilities:
-        return self._capabilities
-
-    @property
-    def output_parser(self) -> OutputParser:
-        """Loaded when it is asked for."""
-        from minions.adapters.models.structured_output import InstructorParser
-
-        return InstructorParser()
 
     async def warm_up(self) -> None:
         """Import LiteLLM, in a thread."""

@@ -16,6 +16,7 @@ from minions.adapters.models.chat_wire import ChatWire
 from minions.adapters.models.http_model import (
     MAX_REQUESTS,
     HttpModel,
+    account_of,
     check_max_requests,
     peer_of,
     utc_now,
@@ -139,5 +140,5 @@ class OpenAIModel(HttpModel):
         made._route = route_of_client(client, made._peer.base_url)
         made._peer = evolve(made._peer, other_secrets=secrets_in(made._route.headers))
         made._sent = SentSecrets((made._peer.secret, *made._peer.other_secrets))
-        made._endpoint = made._endpoint_of_route()
+        made._endpoint = evolve(made._endpoint, account=account_of(made._route.headers))
         return made

@@ -5,7 +5,7 @@ Marks and approvals that came with an imported file are nobody's here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -19,7 +19,7 @@ from minions.contracts.facts import (
     given,
 )
 from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue, parse_json
+from minions.contracts.json_values import JsonValue, parse_json, texts_in
 from minions.engine.history.marks import mark_of, marks_in
 from minions.engine.history.step_outputs import StepOutputs, finished_in
 from minions.recipe.expressions.values import is_same
@@ -127,7 +127,7 @@ def _holds(arguments: JsonValue, output: JsonValue) -> bool:
     """Whether the approved arguments show all of the output: as a value, or within a text."""
     if isinstance(output, str):
         return len(output.strip()) >= _SHORTEST and any(
-            output.strip() in text for text in _texts(arguments)
+            output.strip() in text for text in texts_in(arguments)
         )
     if not isinstance(output, Mapping | list | tuple) or not output:
         return False
@@ -142,14 +142,3 @@ def _holds(arguments: JsonValue, output: JsonValue) -> bool:
     if isinstance(arguments, list | tuple):
         return any(_holds(each, output) for each in arguments)
     return False
-
-
-def _texts(value: JsonValue) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)

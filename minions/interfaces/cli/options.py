@@ -6,7 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from attrs import evolve, field, frozen
@@ -38,9 +38,12 @@ __all__ = [
     "common_options",
     "extension_options",
     "output_options",
+    "run_limit_options",
     "store_options",
     "user_option",
 ]
+
+_POLICIES: Final = ("wait", "deny", "all")
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
 
@@ -238,6 +241,19 @@ def cache_option(function: F) -> F:
     """Add `--no-cache`."""
     text = "Run every step, also those with `cache: true`; cache no output."
     return click.option("--no-cache", is_flag=True, help=text)(function)
+
+
+def run_limit_options(function: F) -> F:
+    """Add `--approve`, `--max-cost` and `--timeout`: of each run, where a process executes many."""
+    text = "Who approves calls that need approval; else the run waits for a decision."
+    policy = click.Choice(_POLICIES)
+    function = click.option("--approve", type=policy, help=text)(function)
+    text = "Most a run may cost."
+    function = click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help=text)(
+        function
+    )
+    text = "Most time for a run: 90, 90s, 10m."
+    return click.option("--timeout", metavar="TIME", help=text)(function)
 
 
 def cassette_options(function: F) -> F:

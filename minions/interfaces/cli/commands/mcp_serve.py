@@ -14,7 +14,12 @@ from attrs import frozen
 import minions
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    command_context,
+    common_options,
+    run_limit_options,
+)
 
 if TYPE_CHECKING:
     from minions.interfaces.server.options import ServerOptions
@@ -38,14 +43,8 @@ __all__ = ["serve"]
     "--allow-host", multiple=True, metavar="NAME", help="A further name of this host. Repeatable."
 )
 @click.option("--max-runs", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--timeout", metavar="TIME", help="Most time for a run: 90, 90s, 10m.")
-@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="Most a run may cost.")
+@run_limit_options
 @click.option("-m", "--model", metavar="MODEL", help="provider/name for recipes that name none.")
-@click.option(
-    "--approve",
-    type=click.Choice(("wait", "deny", "all")),
-    help="Who approves calls that need approval; else the run waits for `minions approve`.",
-)
 @common_options
 def serve(
     *,

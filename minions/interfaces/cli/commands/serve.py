@@ -19,6 +19,7 @@ from minions.interfaces.cli.options import (
     cache_option,
     command_context,
     common_options,
+    run_limit_options,
 )
 from minions.interfaces.cli.process_log import process_log
 from minions.interfaces.cli.queue_options import queue_place
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_POLICIES: Final = ("wait", "deny", "all")
 _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 
 
@@ -91,13 +91,7 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 @click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
-@click.option("--timeout", metavar="TIME", help="Most time for a run: 90, 90s, 10m.")
-@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="Most a run may cost.")
-@click.option(
-    "--approve",
-    type=click.Choice(_POLICIES),
-    help="Who approves calls that need approval; else the run waits for /approvals.",
-)
+@run_limit_options
 @cache_option
 @common_options
 def command(

@@ -29,13 +29,13 @@ from minions.interfaces.cli.options import (
     cache_option,
     command_context,
     common_options,
+    run_limit_options,
 )
 from minions.interfaces.cli.process_log import process_log
 from minions.interfaces.worker.worker import Worker
 
 __all__ = ["command"]
 
-_POLICIES: Final = ("wait", "deny", "all")
 _LOOPBACK: Final = "127.0.0.1"
 _BEYOND_DRAIN_S: Final = 15.0
 """Seconds that the end may take beyond the time of runs; then the process exits."""
@@ -73,13 +73,7 @@ _BEYOND_DRAIN_S: Final = 15.0
     help="Take runs that were started in other folders, too; their relative paths start here.",
 )
 @click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
-@click.option("--timeout", metavar="TIME", help="Most time for a run: 90, 90s, 10m.")
-@click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help="Most a run may cost.")
-@click.option(
-    "--approve",
-    type=click.Choice(_POLICIES),
-    help="Who approves calls that need approval; else the run waits for a decision.",
-)
+@run_limit_options
 @cache_option
 @common_options
 def command(
