@@ -13,9 +13,9 @@ from minions.adapters.models.endpoints import (
     Endpoint,
     OperatorModels,
     ProviderConfig,
-    is_loopback_url,
     resolve_endpoint,
 )
+from minions.adapters.models.server_addresses import is_loopback_url
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError

@@ -7,16 +7,14 @@ another key variable than the provider's is refused unless the operator listed t
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from minions.adapters.ip_ranges import is_loopback
 from minions.adapters.models.claude_names import takes_schema
+from minions.adapters.models.header_checks import check_header, check_header_name, check_key
+from minions.adapters.models.server_addresses import is_loopback_url, ollama_url, server_address
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
@@ -28,10 +26,6 @@ __all__ = [
     "OperatorModels",
     "ProviderConfig",
     "base_url_of",
-    "check_header",
-    "check_key",
-    "is_loopback_url",
-    "origin_of",
     "resolve_endpoint",
 ]
 
@@ -275,7 +269,7 @@ def _known_homes(
     said = environ.get(known.base_url_env, "").strip() if known.base_url_env else ""
     if not said or known.base_url_env is None:
         return [own]
-    url = _ollama_url(said) if known.base_url_env == "OLLAMA_HOST" else said
+    url = ollama_url(said) if known.base_url_env == "OLLAMA_HOST" else said
     theirs = _KeyHost(
         base_url=check_base_url(url, f"the environment variable {known.base_url_env}"),
         api_key_env=api_key_env,
@@ -345,7 +339,7 @@ def _limits(
 ) -> EndpointLimits:
     """The operator's limits for the provider; a recipe's own server has none of them."""
     config = operator.providers.get(provider)
-    is_home = any(_origin(home.base_url) == _origin(base_url) for home in homes)
+    is_home = any(server_address(home.base_url) == server_address(base_url) for home in homes)
     return config.limits if config is not None and is_home else EndpointLimits()
 
 
@@ -361,7 +355,9 @@ def _key(
     operator: OperatorModels,
 ) -> str | None:
     """The key for `base_url`; None: none is needed, or this URL may not receive it."""
-    home = next((home for home in homes if _origin(home.base_url) == _origin(base_url)), None)
+    home = next(
+        (home for home in homes if server_address(home.base_url) == server_address(base_url)), None
+    )
     if config.api_key_env is not None:
         own = {place.api_key_env for place in ((home,) if home else homes)} - {None}
         _check_variable(config.api_key_env, own, model_name, operator)
@@ -402,36 +398,6 @@ def _check_variable(
     )
 
 
-def check_key(key: str, source: str) -> str:
-    """`key`, if it is valid in an HTTP header.
-
-    Raises:
-        EnvironmentRefusedError: `bad-key`; names the key's source without showing the key.
-    """
-    if re.fullmatch(r"[!-~]+", key):
-        return key
-    raise EnvironmentRefusedError(
-        f"{source[0].upper()}{source[1:]} holds blanks, line breaks or characters outside ASCII, "
-        "which no HTTP header can carry. Copy it again, on one line.",
-        code="bad-key",
-    )
-
-
-def check_header(value: str, source: str) -> str:
-    """`value`, if it is valid in an HTTP header.
-
-    Raises:
-        EnvironmentRefusedError: `bad-header`; names the value's source without showing the value.
-    """
-    if re.fullmatch(r"[\t -~]*", value):
-        return value
-    raise EnvironmentRefusedError(
-        f"{source[0].upper()}{source[1:]} holds line breaks or characters outside ASCII, which "
-        "no HTTP header can carry.",
-        code="bad-header",
-    )
-
-
 def _no_key(model_name: str, variable: str) -> EnvironmentRefusedError:
     return EnvironmentRefusedError(
         f"The model '{model_name}' needs a key, but the environment variable {variable} is not "
@@ -457,7 +423,7 @@ def _refuse_plain_http(base_url: str, variable: str) -> None:
 
 
 def _is_trusted(base_url: str, trusted_hosts: frozenset[str]) -> bool:
-    _, host, port = _origin(base_url)
+    _, host, port = server_address(base_url)
     return host in trusted_hosts or f"{host}:{port}" in trusted_hosts
 
 
@@ -465,13 +431,6 @@ def _is_trusted(base_url: str, trusted_hosts: frozenset[str]) -> bool:
 
 
 _FROM_VARIABLE: Final = "env:"
-_OWN_HEADERS: Final = frozenset(
-    (
-        *("accept", "accept-encoding", "connection", "content-length", "content-type", "host"),
-        "transfer-encoding",
-    )
-)
-"""Headers that belong to the transport."""
 
 
 def _headers(
@@ -483,7 +442,7 @@ def _headers(
 ) -> dict[str, str]:
     """The operator's further headers, which go where the provider's key may go."""
     config = operator.providers.get(provider)
-    is_home = any(_origin(home.base_url) == _origin(base_url) for home in homes)
+    is_home = any(server_address(home.base_url) == server_address(base_url) for home in homes)
     if config is None or not (is_home or _is_trusted(base_url, operator.trusted_hosts)):
         return {}
     return {
@@ -506,66 +465,3 @@ def _header_value(name: str, text: str, provider: str, environ: Mapping[str, str
             suggestions=(f"export {variable}=...",),
         )
     return check_header(value, f"{source}, taken from {variable},")
-
-
-def check_header_name(name: str, provider: str) -> str:
-    """`name`, if the operator may set that header.
-
-    Raises:
-        EnvironmentRefusedError: `bad-header`: it is no name of a header, or belongs to the
-            transport.
-    """
-    if re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) and name.lower() not in _OWN_HEADERS:
-        return name
-    raise EnvironmentRefusedError(
-        f"[providers.{provider}] headers cannot set '{name:.60}': it is no header's name, or one "
-        "that the transport sets.",
-        code="bad-header",
-    )
-
-
-# --- URLs ----------------------------------------------------------------------------------------
-
-
-def is_loopback_url(base_url: str) -> bool:
-    """Whether the URL's host is this machine."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        return is_loopback(ipaddress.ip_address(host))
-    except ValueError:
-        return host.rstrip(".") == "localhost" or host.rstrip(".").endswith(".localhost")
-
-
-def _origin(base_url: str) -> tuple[str, str, int]:
-    """Scheme, host and port, for comparison."""
-    parts = urlsplit(base_url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return parts.scheme, (parts.hostname or "").rstrip("."), port
-
-
-def origin_of(base_url: str) -> str:
-    """Scheme, host and port as a text, without the scheme's usual port: `https://host.example`."""
-    scheme, host, port = _origin(base_url)
-    host = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{host}" if port == _USUAL_PORTS.get(scheme) else f"{scheme}://{host}:{port}"
-
-
-_USUAL_PORTS: Final = {"http": 80, "https": 443}
-
-
-def _ollama_url(said: str) -> str:
-    """The base URL of a value of OLLAMA_HOST: host, host:port, :port or a URL."""
-    scheme, separator, rest = said.strip().strip("\"'").rpartition("://")
-    host, slash, path = rest.partition("/")
-    if host.count(":") > 1 and not host.startswith("["):
-        host = f"[{host}]"
-    if host.startswith(":") or not host:
-        host = f"127.0.0.1{host}"
-    for everywhere, here in (("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")):  # noqa: S104  # replaced
-        if host == everywhere or host.startswith(f"{everywhere}:"):
-            host = here + host.removeprefix(everywhere)
-    has_port = re.search(r":[0-9]+$", host.rpartition("]")[2]) is not None
-    port = "" if separator or has_port else ":11434"
-    path = path.strip("/")
-    base = f"{scheme or 'http'}://{host}{port}{slash if path else ''}{path}"
-    return base if path.endswith("v1") else f"{base}/v1"

@@ -23,7 +23,7 @@ from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.attached_images import refused_attachments
 from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.endpoints import check_key, is_loopback_url, origin_of
+from minions.adapters.models.header_checks import check_key
 from minions.adapters.models.http_pool import (
     BrokenBodyError,
     HttpPool,
@@ -36,6 +36,7 @@ from minions.adapters.models.http_pool import (
 from minions.adapters.models.peer_model import PeerModel
 from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.adapters.models.sent_secrets import MaskedDeltas
+from minions.adapters.models.server_addresses import is_loopback_url, origin_of
 from minions.adapters.models.server_route import (
     ServerRoute,
     default_headers,

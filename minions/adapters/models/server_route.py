@@ -10,12 +10,8 @@ from urllib.parse import urlencode
 
 from attrs import field, frozen
 
-from minions.adapters.models.endpoints import (
-    OperatorModels,
-    base_url_of,
-    check_header,
-    resolve_endpoint,
-)
+from minions.adapters.models.endpoints import OperatorModels, base_url_of, resolve_endpoint
+from minions.adapters.models.header_checks import check_header
 from minions.contracts.errors import UsageError
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.models.endpoints import is_loopback_url
 from minions.adapters.models.http_pool import (
     BrokenBodyError,
     HttpPool,
@@ -23,6 +22,7 @@ from minions.adapters.models.http_pool import (
     proxy_for,
     trusted_certificates,
 )
+from minions.adapters.models.server_addresses import is_loopback_url
 from minions.contracts.base_url import check_base_url
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import dumps
