@@ -78,6 +78,7 @@ _ALLOWED: Final = frozenset(
         "Thread",
         "to_thread",
         "daemon_thread",
+        "background_thread_stop_events",  # of DBOS
         "_OwnThread",
         "current_thread",
         "main_thread",
