@@ -72,7 +72,9 @@ class ApplicationEvaluations(ApplicationRuns):
             name=name or self.services.ids("eval"),
             title=recipes[0].name,
             cases=asked,
-            scorers=checked_scorers(scorers, asked, self._runtime),
+            scorers=checked_scorers(
+                scorers, asked, self._runtime, [each.recipe for each in recipes]
+            ),
             models=names or (None,),
             answering=answering,
             samples=samples,

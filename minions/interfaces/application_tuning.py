@@ -74,8 +74,8 @@ class ApplicationTuning(ApplicationRuns):
         candidates = {_name(each): each if isinstance(each, ChatModel) else None for each in models}
         tuned = with_tuned_models(self._runtime, candidates, self._model)
         runtime = tuned.evolve(priority=Priority.BACKGROUND)
-        inputs = load_recipe_text(text, file, runtime.catalog).inputs
-        asked = tuple(cases_of(case_rows(cases), inputs))
+        loaded = load_recipe_text(text, file, runtime.catalog)
+        asked = tuple(cases_of(case_rows(cases), loaded.inputs))
         options = SpaceOptions(
             models=tuple(candidates),
             configured=None if self._model is None else _name(self._model),
@@ -89,7 +89,7 @@ class ApplicationTuning(ApplicationRuns):
             file=file,
             text=text,
             cases=asked,
-            scorers=checked_scorers(scorers, asked, runtime),
+            scorers=checked_scorers(scorers, asked, runtime, [loaded]),
             options=options,
             answering={key: each for key, each in candidates.items() if each is not None},
             seed=seed,

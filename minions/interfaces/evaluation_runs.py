@@ -25,6 +25,7 @@ from minions.engine.batches.result import NOT_STARTED, BatchResult
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.evaluation.cases import Case
 from minions.evaluation.grading import grade_of, grader_inputs, grader_recipe
+from minions.evaluation.possible_outputs import why_never
 from minions.evaluation.report import (
     CaseOutcome,
     EvaluationReport,
@@ -92,22 +93,39 @@ class EvaluationPlan:
 
 
 def checked_scorers(
-    scorers: Sequence[AnyScorer], cases: Sequence[Case], runtime: Runtime
+    scorers: Sequence[AnyScorer],
+    cases: Sequence[Case],
+    runtime: Runtime,
+    recipes: Sequence[AgentRecipe],
 ) -> tuple[AnyScorer, ...]:
     """The scorers, or `fields` where there are none and cases say what is expected.
 
+    Args:
+        recipes: Those that are asked; none: their outputs are compared with recorded ones, which
+            those of an earlier version may be.
     Raises:
-        UsageError: `bad-items`; a case does not say what a scorer needs. `unknown-tool`: a tool
-            that scores is not registered, or may change something.
+        UsageError: `bad-items`; a case does not say what a scorer needs, or expects what no recipe
+            can give. `unknown-tool`: a tool that scores is not registered, or may change something.
     """
     if not scorers:
-        return (Fields(),) if any(case.has_expected for case in cases) else ()
+        fields = Fields()
+        _check_possible(fields, cases, recipes)
+        return (fields,) if any(case.has_expected for case in cases) else ()
     for scorer in scorers:
         if isinstance(scorer, ToolScorer):
             _tool_of(scorer, runtime)
         elif isinstance(scorer, Scorer) and scorer.needs_expected:
             _check_expected(scorer, cases)
+            _check_possible(scorer, cases, recipes)
     return tuple(scorers)
+
+
+def _check_possible(scorer: Scorer, cases: Sequence[Case], recipes: Sequence[AgentRecipe]) -> None:
+    """Refuse a case that no output of any of the recipes could pass."""
+    for case in cases:
+        reasons = [why_never(each.known_output, case, scorer) for each in recipes]
+        if reasons and (reason := reasons[0]) is not None and None not in reasons:
+            raise UsageError(f"{case.place or case.name}: {reason}", code="bad-items")
 
 
 def _check_expected(scorer: Scorer, cases: Sequence[Case]) -> None:

@@ -525,6 +525,8 @@ class AgentRecipe:
     """
     output: JsonValue = None
     """A template of the run's output; None: the output of the last completed step."""
+    known_output: JsonSchema = field(factory=_empty, eq=False, repr=False)
+    """What is known of the run's output, as JSON Schema; {}: nothing."""
     tests: tuple[RecipeTest, ...] = ()
     """The tests that `minions test` runs."""
     enabled: bool = True

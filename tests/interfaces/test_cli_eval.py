@@ -303,7 +303,8 @@ def test_reports_are_written_for_people_and_for_ci(run: Cli, write: Write, here:
 def test_the_page_shows_what_strangers_say_as_text(run: Cli, write: Write, here: Path) -> None:
     row = {"text": "<img src=x>", "name": "<b>\u202ex", "expected": {"kind": "<i>"}}
     write("cases.jsonl", json.dumps(row))
-    run("triage.yaml", "cases.jsonl", "-m", "scripted/good", "--page", "out.html")
+    write("free.yaml", RECIPE.replace("{enum: [bug, other]}", "string"))
+    run("free.yaml", "cases.jsonl", "-m", "scripted/good", "--page", "out.html")
     page = (here / "out.html").read_text("utf-8")
     assert "<img" not in page
     assert "<b>\u202e" not in page
@@ -318,6 +319,10 @@ def test_the_page_shows_what_strangers_say_as_text(run: Cli, write: Write, here:
         (
             ("triage.yaml", "bad.jsonl"),
             "bad.jsonl:1: There is no input 'txt'. Did you mean 'text'?",
+        ),
+        (
+            ("triage.yaml", "odd.jsonl"),
+            "odd.jsonl:1: it expects 'kin', and the output has only 'kind'. Did you mean 'kind'?",
         ),
         (("triage.yaml", "open.jsonl", "--score", "exact"), "open.jsonl:1: the scorer 'exact'"),
         (("triage.yaml", "cases.jsonl", "--score", "regex"), "need more words"),
@@ -335,6 +340,7 @@ def test_wrong_input_is_told_before_anything_is_asked(
 ) -> None:
     write("bad.jsonl", '{"txt": "x"}\n')
     write("open.jsonl", '{"text": "x"}\n')
+    write("odd.jsonl", '{"text": "x", "expected": {"kin": "bug"}}\n')
     write("tool.eval.yaml", "recipe: triage.yaml\ndata: cases.jsonl\nscorers: [{tool: shrt}]\n")
     write("sends.eval.yaml", "recipe: triage.yaml\ndata: cases.jsonl\nscorers: [{tool: sends}]\n")
     write("empty.jsonl.eval.yaml", "data: cases.jsonl\n")

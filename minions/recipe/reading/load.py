@@ -305,6 +305,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         steps=steps,
         graph=graph_of(draft),
         output=section.plain("output"),
+        known_output=draft.output,
         tests=draft.tests,
         enabled=section.plain("enabled", True) is not False,
         schedule=section.plain("schedule"),

@@ -236,7 +236,9 @@ async def _plan(
         name=options.name or source,
         title=f"{first.name} on {source}",
         cases=cases,
-        scorers=checked_scorers(scorers, cases, runtime),
+        scorers=checked_scorers(
+            scorers, cases, runtime, [] if wanted.recorded else [each.recipe for each in recipes]
+        ),
         models=models or (None,),
         samples=options.samples or (suite.samples if suite is not None else 1),
         concurrency=options.jobs,

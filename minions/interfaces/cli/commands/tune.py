@@ -277,7 +277,9 @@ async def _plan(
         file=str(path),
         text=text,
         cases=cases,
-        scorers=checked_scorers(options.scorers, cases, runtime),
+        scorers=checked_scorers(
+            options.scorers, cases, runtime, [] if wanted.recorded else [recipe]
+        ),
         options=_space_options(context, runtime, options),
         limits=context.settings,
         seed=options.seed,

@@ -1,0 +1,132 @@
+"""What a case expects is checked against what is known of the output, before anything is asked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
+from minions.evaluation.cases import Case
+from minions.evaluation.possible_outputs import why_never
+from minions.evaluation.scorers import Exact, Fields, Schema, Scorer
+
+OUTPUT: JsonSchema = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "label": {"enum": ["bug", "question"]},
+        "count": {"type": ["integer"]},
+        "share": {"type": "number"},
+        "open": {"type": "object", "properties": {}},
+        "near": {
+            "type": "object",
+            "properties": {"id": {"type": "string"}},
+            "additionalProperties": False,
+        },
+        "rest": {},
+    },
+}
+
+
+def never(
+    expected: JsonValue,
+    scorer: Scorer | None = None,
+    *,
+    is_text: bool = False,
+    schema: JsonSchema = OUTPUT,
+) -> str | None:
+    case = Case(index=0, name="case 1", inputs={}, expected=expected, is_text=is_text)
+    return why_never(schema, case, scorer or Fields())
+
+
+@pytest.mark.parametrize(
+    ("expected", "reason"),
+    [
+        (
+            {"labl": "bug"},
+            (
+                "it expects 'labl', and the output has only 'label', 'count', 'share', 'open', "
+                "'near', 'rest'. Did you mean 'label'?"
+            ),
+        ),
+        (
+            {"label": "buug"},
+            (
+                'it expects "buug" of \'label\', which can only be one of ["bug","question"]. Did '
+                "you mean 'bug'?"
+            ),
+        ),
+        ({"count": "3"}, "it expects \"3\" of 'count', which is of type string and can only be"),
+        ({"count": 2.5}, "it expects 2.5 of 'count'"),
+        ({"count": True}, "it expects true of 'count'"),
+        ("bug", 'it expects "bug", which is of type string and can only be object.'),
+    ],
+)
+def test_what_no_output_can_have_is_named(expected: JsonValue, reason: str) -> None:
+    """A-138."""
+    said = never(expected)
+    assert said is not None
+    assert reason in said
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        {"label": "bug", "count": 3},
+        {"count": 3.0, "share": 1},
+        {"label": None, "labl": None},
+        {"open": {"anything": 1}, "rest": "x"},
+        {},
+        None,
+    ],
+)
+def test_what_an_output_may_have_is_asked(expected: JsonValue) -> None:
+    assert never(expected) is None
+
+
+def test_texts_of_a_table_stand_for_other_values() -> None:
+    schema: JsonSchema = {
+        "properties": {"level": {"enum": [1, 2]}, "open": {"type": "boolean"}},
+        "additionalProperties": False,
+    }
+    assert never({"level": "2", "open": "yes"}, is_text=True, schema=schema) is None
+    assert never({"level": "3"}, is_text=True, schema=schema) is not None
+    assert never({"levl": "2"}, is_text=True, schema=schema) is not None
+
+
+def test_paths_lead_into_the_output_as_far_as_it_is_known() -> None:
+    inner: JsonValue = {"near": {"id": 7, "name": 1}}
+    assert "'near.id'" in str(never(inner, Fields(names=("near.id",))))
+    assert "'near.name'" in str(never(inner, Fields(names=("near.name",))))
+    assert "'near.id'" in str(never(inner, Exact(of="near.id")))
+    assert never({"open": {"deep": 1}}, Fields(names=("open.deep",))) is None
+    assert never(inner, Schema.of_schema({}, "")) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["bug", "3", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["label", "count", "share", "open", "rest"]), inner)
+    ),
+    max_leaves=5,
+)
+VALID = st.fixed_dictionaries(
+    {},
+    optional={
+        "label": st.sampled_from(["bug", "question"]),
+        "count": st.integers(-9, 9),
+        "share": st.floats(allow_nan=False, allow_infinity=False),
+        "open": st.dictionaries(st.text(max_size=3), JSON, max_size=2),
+        "near": st.fixed_dictionaries({"id": st.text(max_size=3)}),
+        "rest": JSON,
+    },
+)
+
+
+@given(output=VALID)
+def test_an_output_that_fits_the_schema_is_always_possible(output: JsonValue) -> None:
+    assert never(output) is None
+    assert never(output, Exact()) is None
