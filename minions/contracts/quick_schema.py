@@ -7,8 +7,9 @@ which also words the errors.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from minions.contracts.json_values import JsonValue
 
@@ -17,6 +18,8 @@ __all__ = ["Fits", "quick_check"]
 Fits: TypeAlias = Callable[[object], bool]
 """Whether a value fits for sure."""
 _Schema: TypeAlias = Mapping[str, JsonValue]
+_Measure: TypeAlias = Callable[[Any], Any]  # Any: its types are looked up beside it
+_Compare: TypeAlias = Callable[[Any, float], bool]  # Any: a number, or a length
 
 _DEEPEST: Final = 32
 """Levels of a schema; a recursive one is deeper than any."""
@@ -111,6 +114,8 @@ class _Compiler:
             return lambda value: any(fits(value) for fits in checks)
         if word == "$ref" and isinstance(item, str):
             return self.check(self._definition(item), depth + 1)
+        if word in _BOUNDS and type(item) in (int, float):
+            return _of_bound(word, cast("float", item))
         raise _UnknownWordError
 
     def _definition(self, reference: str) -> JsonValue:
@@ -142,3 +147,27 @@ def _of_texts(choices: list[JsonValue] | tuple[JsonValue, ...]) -> Fits:
     """Texts alone are compared: 1, 1.0 and true are equal in Python."""
     texts = frozenset(each for each in choices if isinstance(each, str))
     return lambda value: type(value) is str and value in texts
+
+
+def _of_bound(word: str, bound: float) -> Fits:
+    """A bound says something of its own types alone; not a number is within all bounds."""
+    kinds, measure, is_beyond = _BOUNDS[word]
+    return lambda value: type(value) not in kinds or not is_beyond(measure(value), bound)
+
+
+def _itself(value: object) -> object:
+    return value
+
+
+_NUMBERS: Final = (int, float)
+_BOUNDS: Final[Mapping[str, tuple[tuple[type[object], ...], _Measure, _Compare]]] = {
+    "minimum": (_NUMBERS, _itself, operator.lt),
+    "maximum": (_NUMBERS, _itself, operator.gt),
+    "exclusiveMinimum": (_NUMBERS, _itself, operator.le),
+    "exclusiveMaximum": (_NUMBERS, _itself, operator.ge),
+    "minLength": ((str,), len, operator.lt),
+    "maxLength": ((str,), len, operator.gt),
+    "minItems": ((list,), len, operator.lt),
+    "maxItems": ((list,), len, operator.gt),
+}
+"""By word the types of which it says something, what is measured, and what is beyond the bound."""

@@ -24,13 +24,14 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.patterns import check_engine
 from minions.contracts.quick_schema import quick_check
 from minions.contracts.schema_expansion import Expansion
+from minions.contracts.schema_form import is_plain_schema
 from minions.contracts.schema_keywords import CheckBudget, CheckTooLongError, bounded_keywords
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-__all__ = ["JsonSchema", "SchemaValidator", "check_schema", "schema_of"]
+__all__ = ["JsonSchema", "SchemaValidator", "check_schema", "load_validator", "schema_of"]
 
 JsonSchema: TypeAlias = Mapping[str, JsonValue]
 
@@ -236,7 +237,7 @@ def _typed_dict(hint: type[object], definitions: _Definitions) -> dict[str, Json
 
 
 class SchemaValidator:
-    """A compiled schema: validating takes microseconds, compiling milliseconds."""
+    """A compiled schema: validating takes microseconds."""
 
     def __init__(self, schema: JsonSchema) -> None:
         """Compile the schema.
@@ -247,7 +248,8 @@ class SchemaValidator:
         check_schema(schema)
         self.schema = schema
         self._budget = CheckBudget()
-        self._validator = _compile(schema, self._budget)
+        self._validator: Validator | None = None
+        """Made for the first value that the quick check does not find to fit."""
         self._fits = quick_check(schema)
 
     def errors(self, value: JsonValue, *, limit: int = 5) -> tuple[str, ...]:
@@ -258,6 +260,8 @@ class SchemaValidator:
         """
         if self._fits is not None and self._fits(value):
             return ()
+        if self._validator is None:
+            self._validator = _compile(self.schema, self._budget)
         found: list[str] = []
         self._budget.restart(value)
         try:
@@ -273,6 +277,11 @@ class SchemaValidator:
         finally:
             self._budget.value = None  # do not keep the value alive after its check
         return tuple(found)
+
+
+def load_validator() -> None:
+    """Import what the first value that does not fit needs, so that no event loop waits for it."""
+    import jsonschema.validators  # noqa: F401  # for those who come later
 
 
 def _told(error: ValidationError) -> tuple[str, str]:
@@ -344,9 +353,6 @@ def check_schema(schema: JsonSchema) -> None:
 
 
 def _check(schema: JsonSchema) -> None:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError as Invalid
-
     has_references = False
     inner_id: str | None = None
     for path, keyword, value in _walk(schema, "$"):
@@ -363,6 +369,11 @@ def _check(schema: JsonSchema) -> None:
     if has_references:
         _check_ids(inner_id)
         _check_expansion(schema)
+    if is_plain_schema(schema):
+        return
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError as Invalid
+
     try:
         Draft202012Validator.check_schema(dict(schema))
     except Invalid as error:

@@ -19,7 +19,7 @@ PLAIN = st.one_of(
     st.booleans(),
     st.integers(-2, 2),
     st.sampled_from([0.0, 1.0, 1.5]),
-    st.sampled_from(["a", "b", ""]),
+    st.sampled_from(["a", "b", "", "two", "\U0001f600"]),
 )
 VALUES = st.recursive(
     PLAIN,
@@ -32,7 +32,16 @@ LEAVES: st.SearchStrategy[dict[str, JsonValue]] = st.one_of(
     st.fixed_dictionaries({"type": st.lists(st.sampled_from(TYPES), min_size=1, unique=True)}),
     st.fixed_dictionaries({"enum": st.lists(PLAIN, min_size=1, max_size=3)}),
     st.fixed_dictionaries({"const": PLAIN}),
-    st.just({"minimum": 1}),
+    st.dictionaries(
+        st.sampled_from(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]),
+        st.sampled_from([0, 1, 0.5, -1.0]),
+        min_size=1,
+    ),
+    st.dictionaries(
+        st.sampled_from(["minLength", "maxLength", "minItems", "maxItems"]),
+        st.integers(0, 2),
+        min_size=1,
+    ),
     st.just({"$ref": "#/$defs/shared"}),
 )
 
@@ -81,7 +90,8 @@ def test_what_is_made_for_a_plain_schema_is_mostly_a_quick_yes(
     "schema",
     [
         {"type": "object", "patternProperties": {"a": {}}},
-        {"type": "string", "minLength": 1},
+        {"type": "string", "pattern": "a"},
+        {"type": "number", "multipleOf": 2},
         {"type": "object", "additionalProperties": {"type": "string"}},
         {"$ref": "#"},
         {"$ref": "#/$defs/loop", "$defs": {"loop": {"items": {"$ref": "#/$defs/loop"}}}},

@@ -10,6 +10,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.contracts.calls import ChatModel
@@ -17,6 +18,7 @@ from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.metrics import JointMetrics, Metrics
 from minions.contracts.runtime import Log
+from minions.contracts.schema import load_validator
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
@@ -94,6 +96,7 @@ class App:
         if self._recovering is None:
             recovering = self.recovery.run(resumes_all=self._resumes)
             self._recovering = asyncio.ensure_future(recovering)
+            await import_in_daemon_thread(load_validator)
             await self.app_state.waiting_notices.tell_untold()
 
     async def stop(self) -> None:

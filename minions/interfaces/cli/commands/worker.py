@@ -17,11 +17,13 @@ from typing import Final, TextIO
 import click
 from attrs import frozen
 
+from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.contracts.dispatch import DEFAULT_SLOTS, QueueLimits, WorkerPlan
 from minions.contracts.durations import seconds_of
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import DEFAULT_QUEUE
+from minions.contracts.schema import load_validator
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
@@ -154,6 +156,7 @@ def _address(text: str) -> tuple[str, int]:
 async def _work(context: CommandContext, options: _WorkerOptions, out: TextIO) -> int:
     from minions.interfaces.worker.health import serving_health
 
+    await import_in_daemon_thread(load_validator)
     worker = _worker(context, options)
     try:
         with _stopped_by_signals(worker) as caught:
