@@ -123,7 +123,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         name-clash ambiguous-name
         unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped
         may-not-have-run never-run unreachable-step bad-goto bad-route no-choice no-end
-        duplicate-successor cache-skips-effect unknown-step-class bad-step-arguments unknown-kind
+        duplicate-successor cache-skips-effect bad-distribution unknown-step-class bad-step-arguments unknown-kind
         unknown-… unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input
         recipe-needed bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided

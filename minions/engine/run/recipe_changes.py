@@ -61,6 +61,7 @@ _AROUND: Final = (
     "cache",
     "route",
     "decision_tool",
+    "distribute",
 )
 """Keys that say when and whether a step runs: they do not make its recorded output outdated."""
 
