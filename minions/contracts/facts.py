@@ -137,6 +137,15 @@ class RecordedConversation(Struct, frozen=True, kw_only=True, gc=False):
     """Whether the run continues the conversation as it is; else it appends the input `message`."""
 
 
+class RecordedItem(Struct, frozen=True, kw_only=True, gc=False):
+    """What a child run executes of a distributed step."""
+
+    index: int | None = None
+    """The index of the item in its loop, from 0; None: the step has no loop."""
+    value: JsonValue = None
+    """What templates read as `loop.item`."""
+
+
 class RecordedPart(Struct, frozen=True, kw_only=True, gc=False):
     """Which steps of the recipe were selected, and the recorded outputs of the others."""
 
@@ -144,7 +153,10 @@ class RecordedPart(Struct, frozen=True, kw_only=True, gc=False):
     passed_over: Sequence[str]
     pinned_from: str
     pinned: str
-    """Digest of a blob: a JSON object of outputs by step id."""
+    """Digest of a blob: a JSON object of outputs by step id. Of a child run it has what templates
+    read as `steps`."""
+    item: RecordedItem | None = None
+    """Of a child run: what it executes of its one step; None: it is no child run."""
 
 
 class RunBeginning(_Fact, frozen=True, kw_only=True):
@@ -233,8 +245,9 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     of calls that a retry ran again.
     """
     spent: Object | None = None
-    """Of older versions: `tokens` and `cost_usd` of all executions, where `usage` lacked the calls
-    that a retry ran again; None: what `usage` says.
+    """`tokens` and `cost_usd` that the run itself spent, where `usage` has those of its child runs,
+    too; of older versions also where `usage` lacked the calls that a retry ran again. None: what
+    `usage` says.
     """
     error: Object | None | UnsetType = UNSET
     sequence: _Count | None = None
@@ -299,6 +312,9 @@ class StepStarted(StepFact, frozen=True, kw_only=True):
     """Number of items of the loop."""
     attempts: int | None = None
     """The most attempts that the `while` may make."""
+    distributed: str | None = None
+    """The queue in which the items are runs of their own; None: they are executed within the run.
+    """
     conversation: str | None = None
     messages: tuple[Message, ...] | None = None
     """The opening prompt, oldest first."""

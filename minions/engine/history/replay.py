@@ -389,6 +389,17 @@ class Replay:
         rows = self._current.get(base)
         return rows.rows[0].position if rows is not None else 0
 
+    def was_distributed(self, base: str) -> bool | None:
+        """Whether the items of that step were runs of their own when it was begun last; None: no
+        execution of the run began it.
+        """
+        found = [
+            rows.start.distributed is not None
+            for key, rows in self._executions.items()
+            if base_key(key) == base and rows.start is not None
+        ]
+        return found[-1] if found else None
+
     def outputs_of(self, step_id: str) -> Iterator[JsonValue]:
         """The outputs of the finished executions of a step that count."""
         for base, rows in self._current.items():

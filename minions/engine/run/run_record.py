@@ -21,7 +21,7 @@ from minions.contracts.facts import (
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import usage_document, user
+from minions.contracts.messages import TokenUsage, usage_document, user
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
@@ -29,6 +29,7 @@ from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.replay import Replay
 from minions.engine.run.run_start import ResumePlan, RunStart
 from minions.engine.run.walk import WalkEnd
+from minions.engine.services.budget import RunBudget
 from minions.recipe.bundles import bundle_of
 
 __all__ = ["RunRecord"]
@@ -172,6 +173,7 @@ class RunRecord:
             status=end.status.value,
             output=self._as_json(output),
             usage=usage_document(progress.budget.usage, progress.budget.discarded),
+            spent=_own_spent(progress.budget),
             error=error.to_json() if error is not None else None,
             # The messages that a failed regeneration replaced are there again.
             sequence=conversation.restores if conversation is not None and has_failed else None,
@@ -225,3 +227,10 @@ class RunRecord:
 
     def _log(self, event: str, **facts: object) -> None:
         self._context.scope.log.info(event, **facts)
+
+
+def _own_spent(budget: RunBudget) -> Mapping[str, JsonValue] | None:
+    """What the run used itself; None: it has no child runs, which rows of their own count."""
+    if budget.children == TokenUsage():
+        return None
+    return {"tokens": budget.spent.tokens, "cost_usd": budget.spent.cost_usd}

@@ -1,0 +1,146 @@
+"""Workers in one process that execute runs with distributed steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from attrs import field, frozen, mutable
+
+from builders import fake_tool
+from minions.adapters.dispatch.local_dispatch import LocalDispatch
+from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.stores.state_store import MemoryState
+from minions.contracts.calls import ChatModel
+from minions.contracts.child_runs import child_runs_start
+from minions.contracts.dispatch import WorkerPlan
+from minions.contracts.executions import RunState
+from minions.contracts.facts import RunFinished, given
+from minions.contracts.journal import Journal
+from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import QueuePlace
+from minions.contracts.run_rows import RunFilter, RunRow
+from minions.contracts.tools import Effect, Toolbox
+from minions.engine.compile.extensions import Extensions
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import NullLog, Services, SystemClock
+from minions.interfaces.run_queue import RunQueue
+from minions.interfaces.server.live.waiting_notices import WaitingNotices
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.runtime import Runtime
+from minions.interfaces.worker.worker import Worker, WorkerRuntime
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import load_recipe_text
+from patience import HANG_S
+
+__all__ = ["Site", "Work"]
+
+Work = Callable[[Mapping[str, JsonValue]], Awaitable[object]]
+_PLACE: Final = QueuePlace()
+
+
+async def _double(arguments: Mapping[str, JsonValue]) -> object:
+    number = arguments["n"]
+    assert isinstance(number, int)
+    return number * 2
+
+
+@frozen(kw_only=True)
+class Ended:
+    """What became of a run."""
+
+    row: RunRow
+    output: JsonValue
+    usage: Mapping[str, JsonValue]
+
+
+@mutable
+class Site:
+    """One journal, one queue, and what tools did."""
+
+    recipe_text: str
+    work: Work = _double
+    model: ChatModel = field(factory=lambda: ScriptedModel([]))
+    journal: Journal = field(factory=lambda: MemoryJournal(SystemClock()))
+    engine: LocalDispatch = field(factory=lambda: LocalDispatch(SystemClock()))
+    calls: Counter[str] = field(factory=Counter)
+    """By their arguments."""
+    _numbers: int = 0
+
+    @property
+    def recipe(self) -> AgentRecipe:
+        return load_recipe_text(self.recipe_text, "parts.yaml", self.extensions.catalog())
+
+    @property
+    def extensions(self) -> Extensions:
+        async def work(arguments: Mapping[str, JsonValue]) -> object:
+            self.calls[str(dict(arguments))] += 1
+            return await self.work(arguments)
+
+        schema: Mapping[str, JsonValue] = {"type": "object"}
+        tool = fake_tool("work", work, effect=Effect.PURE, parameters=schema)
+        return Extensions(tools=Toolbox((tool,)))
+
+    def runtime(self) -> Runtime:
+        services = Services(journal=self.journal)
+        return Runtime(
+            models=lambda _recipe, _choice: self.model,
+            extensions=self.extensions,
+            services=services,
+        )
+
+    def worker(self, *, slots: int = 4, once: bool = True) -> Worker:
+        self._numbers += 1
+        name = f"host:1:1+w{self._numbers}"
+        runtime = WorkerRuntime(Settings(), self.runtime(), name=name, folder=None)
+        plan = WorkerPlan(name=name, slots=slots, ends_when_idle=once)
+        log = NullLog()
+        notices = WaitingNotices((), self.journal, MemoryState(), log, page=None)
+        return Worker(runtime, self.engine, plan, log, notices=notices)
+
+    async def queued(self, inputs: Mapping[str, JsonValue] | None = None) -> str:
+        """The id of a run that waits for a worker."""
+        recipe = self.recipe
+        run = self.runtime().executor(recipe).prepare(recipe, inputs or {})
+        await RunQueue(self.engine, SystemClock()).put(run, _PLACE)
+        return run.run_id
+
+    async def worked(self, *, slots: int = 4, workers: int = 1) -> None:
+        """Let workers work until nothing is queued."""
+        both = [self.worker(slots=slots).run() for _ in range(workers)]
+        await asyncio.wait_for(asyncio.gather(*both), HANG_S)
+
+    async def run(self, inputs: Mapping[str, JsonValue] | None = None, *, slots: int = 4) -> Ended:
+        """A run that is queued, and executed by one worker."""
+        run_id = await self.queued(inputs)
+        await self.worked(slots=slots)
+        return await self.ended(run_id)
+
+    async def alone(self, inputs: Mapping[str, JsonValue] | None = None) -> Ended:
+        """The same run in one process without a queue."""
+        recipe = self.recipe
+        result = await self.runtime().executor(recipe).prepare(recipe, inputs or {}).execute()
+        return await self.ended(result.run_id)
+
+    async def row(self, run_id: str) -> RunRow:
+        (row,) = await self.journal.runs(RunFilter(run_ids={run_id}))
+        return row
+
+    async def ended(self, run_id: str) -> Ended:
+        row = await self.row(run_id)
+        entries = await self.journal.entries(row.session_id, run_id=run_id, kinds={"run"})
+        fact = entries[-1].fact
+        is_over = isinstance(fact, RunFinished)
+        output = given(fact.output) if isinstance(fact, RunFinished) else None
+        return Ended(row=row, output=output, usage=(fact.usage or {}) if is_over else {})  # type: ignore[union-attr]
+
+    async def children(self, run_id: str) -> Sequence[RunRow]:
+        """In the order of their items."""
+        rows = await self.journal.runs(RunFilter(id_start=child_runs_start(run_id)))
+        return sorted(rows, key=lambda row: row.run_id)
+
+    async def open(self) -> int:
+        states = {RunState.QUEUED, RunState.INTERRUPTED}
+        return await self.journal.count_runs(RunFilter(statuses=states))
