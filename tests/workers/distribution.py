@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from attrs import field, frozen, mutable
@@ -15,15 +16,22 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.state_store import MemoryState
 from minions.contracts.calls import ChatModel
 from minions.contracts.child_runs import child_runs_start
-from minions.contracts.dispatch import WorkerPlan
+from minions.contracts.dispatch import Job, WorkerPlan
 from minions.contracts.executions import RunState
 from minions.contracts.facts import RunFinished, given
-from minions.contracts.journal import Journal
+from minions.contracts.journal import EntryDraft, Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.run_rows import RunFilter, RunRow
 from minions.contracts.tools import Effect, Toolbox
+from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.compile.extensions import Extensions
+from minions.engine.history.lookup import find_run
+from minions.engine.history.replay import Replay
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.leases import acquire_lease
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
 from minions.interfaces.run_queue import RunQueue
@@ -35,13 +43,13 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text
 from patience import HANG_S
 
-__all__ = ["Site", "Work"]
+__all__ = ["Site", "Work", "double"]
 
 Work = Callable[[Mapping[str, JsonValue]], Awaitable[object]]
 _PLACE: Final = QueuePlace()
 
 
-async def _double(arguments: Mapping[str, JsonValue]) -> object:
+async def double(arguments: Mapping[str, JsonValue]) -> object:
     number = arguments["n"]
     assert isinstance(number, int)
     return number * 2
@@ -61,7 +69,8 @@ class Site:
     """One journal, one queue, and what tools did."""
 
     recipe_text: str
-    work: Work = _double
+    folder: Path = Path("/nowhere")
+    work: Work = double
     model: ChatModel = field(factory=lambda: ScriptedModel([]))
     journal: Journal = field(factory=lambda: MemoryJournal(SystemClock()))
     engine: LocalDispatch = field(factory=lambda: LocalDispatch(SystemClock()))
@@ -71,7 +80,9 @@ class Site:
 
     @property
     def recipe(self) -> AgentRecipe:
-        return load_recipe_text(self.recipe_text, "parts.yaml", self.extensions.catalog())
+        return load_recipe_text(
+            self.recipe_text, str(self.folder / "parts.yaml"), self.extensions.catalog()
+        )
 
     @property
     def extensions(self) -> Extensions:
@@ -123,6 +134,52 @@ class Site:
         recipe = self.recipe
         result = await self.runtime().executor(recipe).prepare(recipe, inputs or {}).execute()
         return await self.ended(result.run_id)
+
+    async def again(
+        self, run_id: str, prepare: Callable[[AgentExecutor, RecordedRun], AgentRun]
+    ) -> None:
+        """Queue a recorded run again, and let a worker execute it."""
+        recorded = await load_recorded_run(self.journal, run_id)
+        run = prepare(self.runtime().executor(self.recipe), recorded)
+        await RunQueue(self.engine, SystemClock()).put(run, _PLACE)
+        await self.worked()
+
+    async def resumed(self, run_id: str) -> None:
+        """By the recipe as it is now, which may differ in its limits."""
+        note = {"max_cost_usd": None}
+        await self.again(run_id, lambda e, r: e.prepare_resume(r, recipe=self.recipe, note=note))
+
+    async def retried(self, run_id: str, inputs: Mapping[str, JsonValue] | None = None) -> None:
+        await self.again(run_id, lambda e, r: e.prepare_retry(r, inputs=inputs))
+
+    async def answered(self, run_id: str, answer: str) -> None:
+        """Answer the one question of a run, and queue it again."""
+        recorded = await load_recorded_run(self.journal, run_id)
+        (decision,) = pending_decisions(Replay(recorded.entries, recorded.generation + 1))
+        decisions = {decision.key: f"answer:{answer}"}
+        run = self.runtime().executor(self.recipe).prepare_resume(recorded, decisions=decisions)
+        await RunQueue(self.engine, SystemClock()).put(run, _PLACE)
+
+    async def until_waiting(self, run_id: str) -> None:
+        """Execute the run up to its distributed step; no child run is begun."""
+        engine, self.engine = self.engine, LocalDispatch(SystemClock())
+        worker = self.worker(slots=1)
+        runtime = worker._runtime  # its parts, without its queue
+        execution = worker._execution  # as above
+        row = await self.row(run_id)
+        job = Job(run_id=run_id, session_id=row.session_id, submission="1")
+        assert (await execution.execute(job)).again is not None
+        await runtime.aclose()
+        self.engine = engine
+
+    async def cancelled_alone(self, run_id: str) -> None:
+        """Record that the run was cancelled, as one whose canceller died before its child runs."""
+        services = self.runtime().services
+        run = await find_run(self.journal, run_id)
+        lease = await acquire_lease(services, run.session_id, run_id)
+        finished = RunFinished(status="cancelled", output=None, usage={}, error=None)
+        await self.journal.append(lease, EntryDraft(key="run", fact=finished))
+        await self.journal.release(lease)
 
     async def row(self, run_id: str) -> RunRow:
         (row,) = await self.journal.runs(RunFilter(run_ids={run_id}))
