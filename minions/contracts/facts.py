@@ -57,6 +57,7 @@ __all__ = [
     "PinnedExample",
     "PlanReplaced",
     "RecordedConversation",
+    "RecordedItem",
     "RecordedPart",
     "RecordedProposal",
     "Rollback",
@@ -95,6 +96,7 @@ __all__ = [
     "class_of",
     "fact_of",
     "given",
+    "inputs_in",
 ]
 
 Object: TypeAlias = Mapping[str, JsonValue]
@@ -167,7 +169,8 @@ class RunBeginning(_Fact, frozen=True, kw_only=True):
     version: str | None = None
     """The version that the recipe itself states."""
     inputs: Object | None = None
-    """The validated inputs; secrets as references."""
+    """The validated inputs; secrets as references. None: those of the start before, where they are
+    long: a run that is resumed often stores them once."""
     model: str | None | UnsetType = UNSET
     """The models that the run calls, as far as known at the start."""
     user: str | None = None
@@ -1055,12 +1058,18 @@ _FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes i
     Fault: _fault_members,
     PinnedExample: _members,
     RecordedConversation: _members,
+    RecordedItem: _members,
     RecordedPart: _members,
     RecordedProposal: _members,
     SavedMessage: _members,
     tuple: _listed,
 }
 """How values that are not JSON are written into a row, by their class."""
+
+
+def inputs_in(beginnings: Sequence[RunBeginning]) -> Mapping[str, JsonValue]:
+    """The newest inputs in the starts of a run, which are in order."""
+    return next((each.inputs for each in reversed(beginnings) if each.inputs is not None), {})
 
 
 def given(value: T | UnsetType) -> T | None:

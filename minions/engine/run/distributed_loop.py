@@ -312,7 +312,7 @@ class DistributedLoop(StepLoop):
     def _share(left: Mapping[str, float], standing: _Standing, room: int) -> int:
         """Into how many parts what is left is split: as many child runs are queued together.
 
-        The first one is alone, for nobody knows what one uses. 0: nothing is left.
+        The first one is alone: what one uses is not known yet. 0: nothing is left.
         """
         if any(amount <= 0 for amount in left.values()):
             return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Required, TypedDict
+from typing import Final, Required, TypedDict
 
 from minions.contracts.codec import encode
 from minions.contracts.decision_words import word_of
@@ -33,6 +33,10 @@ from minions.engine.services.budget import RunBudget
 from minions.recipe.bundles import bundle_of
 
 __all__ = ["RunRecord"]
+
+
+_LONGEST_REPEATED: Final = 4_096
+"""Characters of inputs that each start of a run stores anew."""
 
 
 class _Beginning(TypedDict, total=False):
@@ -124,7 +128,7 @@ class RunRecord:
         beginning: _Beginning = {
             "recipe": recipe.id,
             "version": recipe.version,
-            "inputs": context.inputs,
+            "inputs": self._inputs(),
             "model": model,
             "user": self._start.user,
             "note": dict(self._start.note) or None,
@@ -139,6 +143,12 @@ class RunRecord:
         if bundle := bundle_of(recipe):
             beginning["recipes"] = await journal.put_blob(dumps(bundle).encode())
         return beginning
+
+    def _inputs(self) -> Mapping[str, JsonValue] | None:
+        """None: they are long, and stored with an earlier start."""
+        inputs = self._context.inputs
+        is_stored = self._start.has_stored_inputs and len(dumps(inputs)) > _LONGEST_REPEATED
+        return None if is_stored else inputs
 
     async def message(self) -> None:
         """Record what the user says in this run, unless answers of open tool calls come first."""

@@ -110,7 +110,7 @@ class ParentRuns:
         waits = ChildWait.of_note(fact.note or {})
         for wait in waits:
             wanted = RunFilter(id_start=wait.start, statuses=OPEN_STATES)
-            if len(await self._journal.runs(wanted, limit=wait.most_open + 1)) <= wait.most_open:
+            if not await self._journal.runs(wanted, limit=1, offset=wait.most_open):
                 return True
         return False if waits else None
 
