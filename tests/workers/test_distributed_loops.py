@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -278,3 +279,21 @@ output: "{{ each }}"
         await site.answered(child.run_id, dumps(at == 0))
     await site.worked()
     assert (await site.ended(run_id)).output == [True, False]
+
+
+async def test_a_run_holds_next_to_nothing_for_an_item_that_waits() -> None:
+    """Of ten times as many items, with the same window, memory does not grow as much."""
+    peaks = [await _peak_while_queueing(count) for count in (200, 2_000)]
+    assert peaks[1] < 3 * peaks[0], peaks
+
+
+async def _peak_while_queueing(count: int) -> int:
+    """Bytes that a worker takes for the execution that queues the first items of a loop."""
+    site = Site(LOOP.replace("    tool:", "    max_parallel: 20\n    tool:"))
+    run_id = await site.queued({"numbers": list(range(count))})
+    tracemalloc.start()
+    try:
+        await site.until_waiting(run_id)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
