@@ -60,7 +60,7 @@ def distributed(count: int) -> tuple[Measured, Measured]:
         folder = Path(name)
         items = [f"{number:>{_ITEM_BYTES}}" for number in range(count)]
         (folder / "items.json").write_text(json.dumps({"items": items}), "utf-8")
-        results = []
+        results: list[Measured] = []
         for recipe in (_RECIPE, _RECIPE.replace("distribute: true, ", "")):
             database = ("--db", f"{len(results)}.sqlite")
             (folder / "items.yaml").write_text(recipe, "utf-8")

@@ -59,7 +59,8 @@ class ChildRunNames:
     run_id: str
     """The run that has the step."""
     key: str
-    """The journal key of the step's execution, without a generation: `step/visit/0`."""
+    """The journal key of the step's execution, without a generation: `step/visit/0`, and behind
+    `#` how often a retry was told to run all of it again."""
     work: str
     """What the step does with every item, as text: its recipe's, and the values that it reads."""
     start: str = field(init=False)

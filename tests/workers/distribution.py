@@ -149,8 +149,15 @@ class Site:
         note = {"max_cost_usd": None}
         await self.again(run_id, lambda e, r: e.prepare_resume(r, recipe=self.recipe, note=note))
 
-    async def retried(self, run_id: str, inputs: Mapping[str, JsonValue] | None = None) -> None:
-        await self.again(run_id, lambda e, r: e.prepare_retry(r, inputs=inputs))
+    async def retried(
+        self,
+        run_id: str,
+        inputs: Mapping[str, JsonValue] | None = None,
+        from_step: str | None = None,
+    ) -> None:
+        await self.again(
+            run_id, lambda e, r: e.prepare_retry(r, inputs=inputs, from_step=from_step)
+        )
 
     async def answered(self, run_id: str, answer: str) -> None:
         """Answer the one question of a run, and queue it again."""

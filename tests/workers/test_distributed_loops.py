@@ -15,9 +15,12 @@ from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.child_runs import OPEN_STATES
 from minions.contracts.errors import ToolError
 from minions.contracts.executions import RunState
+from minions.contracts.facts import RunBeginning
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.run_rows import RunFilter, Spender
+from minions.engine.history.lookup import find_run, show_run
+from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.sessions.cancellation import cancel_run
 from patience import HANG_S
 from workers.distribution import Site, double
@@ -236,6 +239,39 @@ async def test_a_changed_item_is_another_run_and_the_others_are_not_run_again() 
     ended = await site.ended(run_id)
     assert ended.output == {"all": [2, 6, 4], "count": 3}
     assert {key for key, count in site.calls.items() if count > before[key]} == {"{'n': 6}"}
+
+
+async def test_a_retry_from_the_step_runs_all_its_items_again() -> None:
+    site = Site(LOOP)
+    run_id = (await site.run({"numbers": [1, 2]})).row.run_id
+    await site.retried(run_id, from_step="each")
+    assert (await site.ended(run_id)).output == {"all": [4, 6], "count": 2}
+    assert site.calls == {"{'n': 2}": 2, "{'n': 3}": 2}
+
+
+async def test_a_retry_from_a_later_step_runs_no_item_again() -> None:
+    site = Site(LOOP)
+    run_id = (await site.run({"numbers": [1, 2]})).row.run_id
+    await site.retried(run_id, from_step="sum")
+    assert (await site.ended(run_id)).output == {"all": [4, 6], "count": 2}
+    assert site.calls == {"{'n': 2}": 1, "{'n': 3}": 1}
+
+
+async def test_long_inputs_are_stored_once() -> None:
+    text = LOOP.replace("plus:", "text: string, plus:")
+    site = Site(text.replace("    tool:", "    max_parallel: 2\n    tool:"))
+    inputs: Mapping[str, JsonValue] = {"numbers": [1, 2, 3, 4, 5], "plus": 0, "text": "x" * 5_000}
+    ended = await site.run(inputs)
+    run_id = ended.row.run_id
+    entries = await site.journal.entries(ended.row.session_id, kinds={"run"})
+    starts = [each.fact for each in entries if isinstance(each.fact, RunBeginning)]
+    assert len(starts) > 5
+    assert [each.inputs is not None for each in starts] == [True] + [False] * (len(starts) - 1)
+    assert (await load_recorded_run(site.journal, run_id)).inputs == inputs
+    shown = await show_run(site.journal, await find_run(site.journal, run_id))
+    assert shown.inputs == inputs
+    for child in await site.children(run_id):
+        assert set((await load_recorded_run(site.journal, child.run_id)).inputs) == set()
 
 
 async def test_a_process_without_a_queue_does_not_continue_a_distributed_step() -> None:

@@ -20,7 +20,7 @@ from minions.contracts.child_runs import (
     ChildRunNames,
     ChildWait,
 )
-from minions.contracts.errors import FailureInfo, LeaseHeldError, MinionsError
+from minions.contracts.errors import FailureInfo, JournalError, LeaseHeldError, MinionsError
 from minions.contracts.executions import RunState, StepExecution, StepStatus
 from minions.contracts.facts import RunFinished, StepFailed, StepFinished, given
 from minions.contracts.json_values import JsonValue
@@ -140,6 +140,8 @@ class DistributedLoop(StepLoop):
         self._context.progress.budget.count_children(standing.usage)
         try:
             is_refused = not await self._fill(items, shared, standing, since)
+        except JournalError:
+            raise  # nothing is known to have failed but the journal
         except MinionsError as problem:
             return await self._end((), problem.info(), None, child_usage=standing.usage)
         if standing.open:
@@ -220,7 +222,10 @@ class DistributedLoop(StepLoop):
     # --- child runs -------------------------------------------------------------------------------
 
     async def _standing(self, items: Sequence[JsonValue], shared: SharedValues) -> _Standing:
-        names = ChildRunNames(run_id=self._context.run_id, key=self._base, work=shared.work)
+        replay = self._context.scope.replay
+        again = replay.reruns(self._base) if replay is not None else 0
+        key = f"{self._base}#{again}" if again else self._base
+        names = ChildRunNames(run_id=self._context.run_id, key=key, work=shared.work)
         self._start = names.start
         standing = _Standing([], known=bytearray(len(items)))
         for index, item in enumerate(items):
@@ -266,7 +271,7 @@ class DistributedLoop(StepLoop):
         async for index in to_do:
             if not share:
                 return False
-            if count == (min(room, share) if left else room):
+            if count >= (min(room, share) if left else room):
                 self._has_more = True
                 break
             link = ChildLink(

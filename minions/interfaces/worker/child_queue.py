@@ -9,7 +9,6 @@ from attrs import evolve
 
 from minions.contracts.child_runs import (
     OPEN_STATES,
-    ChildLink,
     ChildRunQueue,
     ChildWait,
     QueueableRun,
@@ -138,7 +137,7 @@ class ParentRuns:
 
     async def is_orphan(self, recorded: RecordedRun) -> bool:
         """Whether it is the child run of a run that has ended: then it is cancelled here."""
-        link = ChildLink.of_note(recorded.note)
+        link = RunPolicy.recorded(recorded.note).child
         if link is None:
             return False
         rows = await self._journal.runs(RunFilter(run_ids={link.run_id}), limit=1)
@@ -149,7 +148,7 @@ class ParentRuns:
 
     async def child_ended(self, recorded: RecordedRun) -> None:
         """Let the run around it continue, if it waited for this child run."""
-        link = ChildLink.of_note(recorded.note)
+        link = RunPolicy.recorded(recorded.note).child
         if link is None or not await self._is_ready(link.session_id, link.run_id):
             return
         if not await self._engine.wake(link.run_id):
