@@ -37,10 +37,10 @@ OPEN_STATES: Final = frozenset(
 """States of child runs that may still come to an end of their own."""
 _LINK: Final = "child"
 _WAITS: Final = "waits_for"
-_PARENT_DIGITS: Final = 16
-_STEP_DIGITS: Final = 8
+_PARENT_DIGITS: Final = 12
+_STEP_DIGITS: Final = 4
 _INDEX_DIGITS: Final = 6
-_WORK_DIGITS: Final = 14
+_WORK_DIGITS: Final = 10
 
 
 def child_runs_start(run_id: str) -> str:
