@@ -219,6 +219,45 @@ async def test_child_runs_share_the_limits_of_their_run() -> None:
     assert sum(each.spent.tokens for each in done) == 100
 
 
+SHARING = """
+id: sharing
+inputs: {sizes: {type: array, items: {type: integer}}}
+limits: {max_tokens: LIMIT}
+steps:
+  - {id: each, loop: "{{ inputs.sizes }}", recipe: calls.yaml, with: {size: "{{ loop.item }}"},
+     distribute: true, aggregate: true}
+output: "{{ each }}"
+"""
+CALLS = """
+id: calls
+inputs: {size: integer}
+steps:
+  - {id: a, goal: Say a}
+  - {id: b, goal: Say b, when: inputs.size > 1}
+  - {id: c, goal: Say c, when: inputs.size > 2}
+  - {id: d, goal: Say d, when: inputs.size > 3}
+output: "{{ inputs.size }}"
+"""
+
+
+async def test_a_child_run_whose_part_was_too_small_gets_what_is_left(tmp_path: Path) -> None:
+    (tmp_path / "calls.yaml").write_text(CALLS, "utf-8")
+    text = SHARING.replace("LIMIT", "75")
+    site = Site(text, folder=tmp_path, model=ScriptedModel(answer))
+    ended = await site.run({"sizes": [1, 4, 1, 1]})
+    assert ended.output == [1, 4, 1, 1], ended.row
+    assert ended.usage["total_tokens"] == 70
+
+
+async def test_child_runs_exceed_the_limit_by_a_call_each_at_most(tmp_path: Path) -> None:
+    (tmp_path / "calls.yaml").write_text(CALLS, "utf-8")
+    text = SHARING.replace("LIMIT", "50")
+    site = Site(text, folder=tmp_path, model=ScriptedModel(answer))
+    ended = await site.run({"sizes": [1, 4, 4, 4]})
+    assert ended.row.status == RunState.LIMIT_REACHED, ended.row
+    assert 50 <= int(str(ended.usage["total_tokens"])) <= 50 + 3 * 10
+
+
 async def test_a_raised_limit_continues_where_the_run_stopped() -> None:
     site = Site(ASKING, model=ScriptedModel(answer))
     words: list[JsonValue] = [f"w{n}" for n in range(20)]

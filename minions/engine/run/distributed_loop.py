@@ -247,8 +247,7 @@ class DistributedLoop(StepLoop):
             standing.open += 1
         elif row.status != RunState.COMPLETED:
             standing.rows[index] = row
-        used = {"max_tokens": float(usage.total_tokens), "max_cost_usd": usage.cost_usd or 0.0}
-        for name, amount in used.items():
+        for name, amount in _amounts(usage).items():
             standing.most[name] = max(standing.most.get(name, 0.0), amount)
 
     async def _fill(
@@ -326,8 +325,8 @@ class DistributedLoop(StepLoop):
             for name, amount in left.items()
             if (most := standing.most.get(name, 0.0)) > 0
         ]
-        is_known = any(standing.known)
-        return max(1, min([room, *fits])) if fits or is_known else 1
+        count = min(room, standing.known.count(0) + len(standing.rows))
+        return max(1, min([count, *fits])) if any(standing.known) else 1
 
     async def _queue(
         self,
@@ -340,6 +339,10 @@ class DistributedLoop(StepLoop):
         queue = self._context.scope.services.children
         assert queue is not None  # noqa: S101  # else nothing is distributed
         row = standing.rows.get(index)
+        if row is not None and link.limits:  # what it used before counts against its limits
+            used = _amounts(recorded_usage(row.usage))
+            limits = {name: amount + used[name] for name, amount in link.limits.items()}
+            link = evolve(link, limits=limits)
         if row is None:
             own = ChildItem() if self._is_single else ChildItem(index=index, value=item)
             run = self._children.new(shared, own, standing.ids[index], link)
@@ -411,3 +414,8 @@ class DistributedLoop(StepLoop):
 
 def _as_json(execution: StepExecution[object]) -> JsonValue:
     return execution.output  # type: ignore[return-value]  # it was read from the journal
+
+
+def _amounts(usage: TokenUsage) -> Mapping[str, float]:
+    """What counts against limits, by their names."""
+    return {"max_tokens": float(usage.total_tokens), "max_cost_usd": usage.cost_usd or 0.0}
