@@ -43,7 +43,7 @@ __all__ = ["DistributedLoop"]
 _USUAL_WINDOW: Final = 256
 """Child runs of one step that wait or run at the same time, where the recipe says nothing."""
 _AT_ONCE: Final = 200
-"""Ids that are made before other tasks get their turn."""
+"""Items that are worked on before other tasks get their turn."""
 _MARGIN: Final = 1.25
 """By which a child run may use more than the one that used the most so far."""
 _AGAIN: Final = frozenset((RunState.FAILED, RunState.PARTIAL))
@@ -85,6 +85,15 @@ class _Since:
     """The position of the last end of the run: what was cancelled before continues."""
     is_again: bool
     """Whether a retry began the step again."""
+
+
+@frozen(kw_only=True)
+class _Room:
+    """Room for further child runs."""
+
+    runs: int
+    limits: Mapping[str, float] = field(factory=dict)
+    """The part of each in what is left of the run's limits; {}: it has none."""
 
 
 class DistributedLoop(StepLoop):
@@ -260,30 +269,30 @@ class DistributedLoop(StepLoop):
         """Queue items as far as there is room; False: there is nothing left to spend on others."""
         left = self._context.progress.budget.left
         to_do = self._to_do(standing, since, is_limited=bool(left))
-        if left and standing.open:  # what they will use is not known: see `_share`
+        if left and standing.open:  # what they will use is not known: see `_room`
             self._has_more = True
             return True
-        room = self._window - standing.open
-        share = self._share(left, standing, room) if left else 1
-        limits = {name: amount / share for name, amount in left.items()} if share else {}
-        count = 0
+        room, count = self._room(left, standing), 0
         async for index in to_do:
-            if not share:
+            if room is None:
                 return False
-            if count >= (min(room, share) if left else room):
+            if count >= room.runs:
                 self._has_more = True
                 break
-            link = ChildLink(
-                run_id=self._context.run_id,
-                session_id=self._context.session_id,
-                step_id=self._path,
-                since=since.continued,
-                share=share if left else 1,
-                limits=limits,
-            )
+            link = self._link(since, room)
             await self._queue(index, items[index], shared, standing, link)
             count += 1
         return True
+
+    def _link(self, since: _Since, room: _Room) -> ChildLink:
+        return ChildLink(
+            run_id=self._context.run_id,
+            session_id=self._context.session_id,
+            step_id=self._path,
+            since=since.continued,
+            share=room.runs if room.limits else 1,
+            limits=room.limits,
+        )
 
     async def _to_do(
         self, standing: _Standing, since: _Since, *, is_limited: bool
@@ -312,21 +321,25 @@ class DistributedLoop(StepLoop):
             return link.since < since.began
         return link.since < since.continued or (has_share and link.share > 1)
 
-    @staticmethod
-    def _share(left: Mapping[str, float], standing: _Standing, room: int) -> int:
-        """Into how many parts what is left is split: as many child runs are queued together.
+    def _room(self, left: Mapping[str, float], standing: _Standing) -> _Room | None:
+        """How many child runs are queued now; None: nothing is left for them.
 
-        The first one is alone: what one uses is not known yet. 0: nothing is left.
+        Under a limit each of them has an equal part of what is left. The first one is alone: what
+        one uses is not known yet.
         """
+        window = self._window - standing.open
+        if not left:
+            return _Room(runs=window)
         if any(amount <= 0 for amount in left.values()):
-            return 0
+            return None
         fits = [
             int(amount / (most * _MARGIN))
             for name, amount in left.items()
             if (most := standing.most.get(name, 0.0)) > 0
         ]
-        count = min(room, standing.known.count(0) + len(standing.rows))
-        return max(1, min([count, *fits])) if any(standing.known) else 1
+        count = min(window, standing.known.count(0) + len(standing.rows))
+        runs = max(1, min([count, *fits])) if any(standing.known) else 1
+        return _Room(runs=runs, limits={name: amount / runs for name, amount in left.items()})
 
     async def _queue(
         self,
@@ -382,6 +395,8 @@ class DistributedLoop(StepLoop):
             self._weigh(output := _as_json(execution))
             executions.append(execution)
             outputs.append(output)
+            if index % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
             if self._is_too_large:
                 break
         error = self._failure(executions, len(items))

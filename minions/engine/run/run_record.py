@@ -36,7 +36,7 @@ __all__ = ["RunRecord"]
 
 
 _LONGEST_REPEATED: Final = 4_096
-"""Characters of inputs that each start of a run stores anew."""
+"""Characters of inputs that each start of a run repeats."""
 
 
 class _Beginning(TypedDict, total=False):
