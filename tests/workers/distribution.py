@@ -16,7 +16,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.state_store import MemoryState
 from minions.contracts.calls import ChatModel
 from minions.contracts.child_runs import child_runs_start
-from minions.contracts.dispatch import Job, WorkerPlan
+from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
 from minions.contracts.executions import RunState
 from minions.contracts.facts import RunFinished, given
 from minions.contracts.journal import EntryDraft, Journal
@@ -169,15 +169,20 @@ class Site:
 
     async def until_waiting(self, run_id: str) -> None:
         """Execute the run up to its distributed step; no child run is begun."""
+        assert (await self.executed(run_id)).again is not None
+
+    async def executed(self, run_id: str) -> JobEnd:
+        """Execute the run once, and nothing else."""
         engine, self.engine = self.engine, LocalDispatch(SystemClock())
         worker = self.worker(slots=1)
         runtime = worker._runtime  # its parts, without its queue
         execution = worker._execution  # as above
         row = await self.row(run_id)
         job = Job(run_id=run_id, session_id=row.session_id, submission="1")
-        assert (await execution.execute(job)).again is not None
+        end = await execution.execute(job)
         await runtime.aclose()
         self.engine = engine
+        return end
 
     async def cancelled_alone(self, run_id: str) -> None:
         """Record that the run was cancelled, as one whose canceller died before its child runs."""

@@ -182,6 +182,15 @@ async def test_a_child_run_whose_run_was_cancelled_is_not_begun() -> None:
     assert not site.calls
 
 
+async def test_a_run_that_fails_takes_its_child_runs_along() -> None:
+    text = LOOP.replace("  - {id: sum", "  - {id: bad, assert: [inputs.plus > 1]}\n  - {id: sum")
+    site = Site(text)
+    run_id = await site.queued({"numbers": [1, 2]})
+    assert (await site.executed(run_id)).again is None
+    assert (await site.row(run_id)).status == RunState.FAILED
+    assert [each.status for each in await site.children(run_id)] == [RunState.CANCELLED] * 2
+
+
 ASKING = """
 id: asking
 inputs: {words: {type: array, items: {type: string}}}
