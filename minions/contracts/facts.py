@@ -57,6 +57,7 @@ __all__ = [
     "PinnedExample",
     "PlanReplaced",
     "RecordedConversation",
+    "RecordedItem",
     "RecordedPart",
     "RecordedProposal",
     "Rollback",
@@ -95,6 +96,7 @@ __all__ = [
     "class_of",
     "fact_of",
     "given",
+    "inputs_in",
 ]
 
 Object: TypeAlias = Mapping[str, JsonValue]
@@ -137,6 +139,15 @@ class RecordedConversation(Struct, frozen=True, kw_only=True, gc=False):
     """Whether the run continues the conversation as it is; else it appends the input `message`."""
 
 
+class RecordedItem(Struct, frozen=True, kw_only=True, gc=False):
+    """What a child run executes of a distributed step."""
+
+    index: int | None = None
+    """The index of the item in its loop, from 0; None: the step has no loop."""
+    value: JsonValue = None
+    """What templates read as `loop.item`."""
+
+
 class RecordedPart(Struct, frozen=True, kw_only=True, gc=False):
     """Which steps of the recipe were selected, and the recorded outputs of the others."""
 
@@ -144,7 +155,10 @@ class RecordedPart(Struct, frozen=True, kw_only=True, gc=False):
     passed_over: Sequence[str]
     pinned_from: str
     pinned: str
-    """Digest of a blob: a JSON object of outputs by step id."""
+    """Digest of a blob: a JSON object of outputs by step id. Of a child run it has what templates
+    read as `steps`."""
+    item: RecordedItem | None = None
+    """Of a child run: what it executes of its one step; None: it is no child run."""
 
 
 class RunBeginning(_Fact, frozen=True, kw_only=True):
@@ -155,7 +169,8 @@ class RunBeginning(_Fact, frozen=True, kw_only=True):
     version: str | None = None
     """The version that the recipe itself states."""
     inputs: Object | None = None
-    """The validated inputs; secrets as references."""
+    """The validated inputs; secrets as references. None: those of the start before, where they are
+    long: a run that is resumed often stores them once."""
     model: str | None | UnsetType = UNSET
     """The models that the run calls, as far as known at the start."""
     user: str | None = None
@@ -233,8 +248,9 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     of calls that a retry ran again.
     """
     spent: Object | None = None
-    """Of older versions: `tokens` and `cost_usd` of all executions, where `usage` lacked the calls
-    that a retry ran again; None: what `usage` says.
+    """`tokens` and `cost_usd` that the run itself spent, where `usage` has those of its child runs,
+    too; of older versions also where `usage` lacked the calls that a retry ran again. None: what
+    `usage` says.
     """
     error: Object | None | UnsetType = UNSET
     sequence: _Count | None = None
@@ -299,6 +315,9 @@ class StepStarted(StepFact, frozen=True, kw_only=True):
     """Number of items of the loop."""
     attempts: int | None = None
     """The most attempts that the `while` may make."""
+    distributed: str | None = None
+    """The queue in which the items are runs of their own; None: they are executed within the run.
+    """
     conversation: str | None = None
     messages: tuple[Message, ...] | None = None
     """The opening prompt, oldest first."""
@@ -1039,12 +1058,18 @@ _FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes i
     Fault: _fault_members,
     PinnedExample: _members,
     RecordedConversation: _members,
+    RecordedItem: _members,
     RecordedPart: _members,
     RecordedProposal: _members,
     SavedMessage: _members,
     tuple: _listed,
 }
 """How values that are not JSON are written into a row, by their class."""
+
+
+def inputs_in(beginnings: Sequence[RunBeginning]) -> Mapping[str, JsonValue]:
+    """The newest inputs in the starts of a run, which are in order."""
+    return next((each.inputs for each in reversed(beginnings) if each.inputs is not None), {})
 
 
 def given(value: T | UnsetType) -> T | None:

@@ -45,7 +45,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.TRANSIENT: """
         download-failed engine-crashed
         circuit-open model-unreachable model-unavailable empty-response stream-interrupted cut-off
-        dispatch-unreachable
+        dispatch-unreachable waits-for-runs
         file-changed fenced lease-held run-active session-went-on run-went-on database-unreachable
         database-lost database-busy database-slow server-overloaded too-many-connections slow-head
         too-many-followers stopping mcp-server-ended
@@ -83,7 +83,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """
-        given-up
+        given-up child-run-stopped needs-workers
         engine-failed bad-weights missing-weights
         sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
@@ -123,9 +123,10 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         name-clash ambiguous-name
         unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped
         may-not-have-run never-run unreachable-step bad-goto bad-route no-choice no-end
-        duplicate-successor cache-skips-effect unknown-step-class bad-step-arguments unknown-kind
-        unknown-… unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input
-        recipe-needed bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
+        duplicate-successor cache-skips-effect bad-distribution
+        unknown-step-class bad-step-arguments unknown-kind unknown-…
+        unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input recipe-needed
+        bad-recipe-source literal-secret bad-secret-ref missing-secret short-secret
         bad-answer bad-decision unknown-call unknown-approval other-arguments already-decided
         message-recorded
         unknown-run nothing-to-retry other-recipe other-version other-command other-folder part

@@ -93,8 +93,13 @@ def _open_state(fact: RunStarted | RunResumed | RunRejected) -> RunState:
 
 
 def _input_words(fact: RunStarted | RunResumed) -> str | None:
-    """The first words of the inputs, in their order; of an only input just its value."""
-    given = [*(fact.inputs or {}).items()]
+    """The first words of the inputs, in their order; of an only input just its value.
+
+    Of a child run its item stands before them.
+    """
+    item = fact.part.item if fact.part is not None else None
+    own = [] if item is None or item.index is None else [(f"item {item.index}", item.value)]
+    given = [*own, *(fact.inputs or {}).items()]
     if len(given) == 1:
         return _cut(given[0][1], _LONGEST_INPUTS) or None
     words: list[str] = []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Mapping
+
 import attrs
 
 from minions.contracts.context import Limits, snake_case
@@ -9,7 +13,7 @@ from minions.contracts.durations import seconds_of
 from minions.interfaces.settings import Settings
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["bounded"]
+__all__ = ["bounded", "within_share"]
 
 
 def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
@@ -22,6 +26,17 @@ def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
         own = Limits.from_metadata(recipe.limits).max_cost_usd
         most = settings.max_cost_usd if own is None else min(own, settings.max_cost_usd)
         recipe = _limited(recipe, "max_cost_usd", most)
+    return recipe
+
+
+def within_share(recipe: AgentRecipe, share: Mapping[str, float]) -> AgentRecipe:
+    """The recipe with the part of the limits that a child run has; of two the lower one counts."""
+    own = Limits.from_metadata(recipe.limits)
+    if (tokens := share.get("max_tokens")) is not None:
+        most = min(int(tokens), own.max_tokens or sys.maxsize)
+        recipe = _limited(recipe, "max_tokens", max(1, most))
+    if (cost := share.get("max_cost_usd")) is not None:
+        recipe = _limited(recipe, "max_cost_usd", min(cost, own.max_cost_usd or math.inf))
     return recipe
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from attrs import frozen
 
+from minions.contracts.child_runs import ChildLink
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import QueuePlace
 
@@ -40,6 +41,8 @@ class RunPolicy:
     no_cache: bool = False
     queue: QueuePlace | None = None
     """The queue whose workers execute it; None: no worker does."""
+    child: ChildLink | None = None
+    """Whose child run it is, and its part of that run's limits; None: it is none."""
 
     @classmethod
     def recorded(cls, note: Mapping[str, JsonValue]) -> RunPolicy:
@@ -59,6 +62,7 @@ class RunPolicy:
             max_cost_usd=cost if isinstance(cost, int | float) and cost is not True else None,
             no_cache=note.get("no_cache") is True,
             queue=QueuePlace.of_note(note.get(QUEUE)),
+            child=ChildLink.of_note(note),
         )
 
 

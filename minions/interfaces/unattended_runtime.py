@@ -9,6 +9,7 @@ from typing import Final
 from attrs import evolve
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
+from minions.contracts.child_runs import ChildRunQueue
 from minions.contracts.decisions import Verdict
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_values import JsonValue
@@ -18,7 +19,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
 from minions.interfaces.deciders import named_policy
-from minions.interfaces.operator_limits import bounded
+from minions.interfaces.operator_limits import bounded, within_share
 from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
@@ -105,12 +106,15 @@ class UnattendedRuntime:
         *,
         note: Mapping[str, JsonValue] | None = None,
         ids: Ids | None = None,
+        children: ChildRunQueue | None = None,
     ) -> AgentExecutor:
         """An executor for one execution of that recipe.
 
         Args:
             note: The note of the run that is resumed; None: the run is new.
             ids: Makes the ids of the run; None: random ones.
+            children: Where the items of distributed steps are queued; None: they are executed
+                within the run.
         """
         began_with = RunPolicy.recorded(note or {})
         changes: ServiceChanges = {
@@ -120,6 +124,8 @@ class UnattendedRuntime:
         }
         if ids is not None:
             changes["ids"] = ids
+        if children is not None:
+            changes["children"] = children
         if began_with.no_cache:
             changes["cache"] = NoStepCache()
         choice = ModelChoice(override=began_with.model, folder=began_with.folder)
@@ -165,7 +171,9 @@ class UnattendedRuntime:
             recipe = made
         else:
             recipe = recorded.recipe(self.catalog)
-        began_with = RunPolicy.recorded(recorded.note).max_cost_usd
-        if began_with is not None:
-            return bounded(recipe, evolve(self.settings, max_cost_usd=began_with))
-        return self.bounded(recipe)
+        policy = RunPolicy.recorded(recorded.note)
+        if policy.max_cost_usd is not None:
+            recipe = bounded(recipe, evolve(self.settings, max_cost_usd=policy.max_cost_usd))
+        else:
+            recipe = self.bounded(recipe)
+        return within_share(recipe, policy.child.limits) if policy.child is not None else recipe

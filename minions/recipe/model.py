@@ -242,6 +242,10 @@ class LoopSpec:
     """
     max_parallel: int = 1
     """Items that are executed at the same time."""
+    most_queued: int | None = None
+    """Items of a distributed loop that wait or run as child runs at the same time: `max_parallel`
+    as the recipe states it; None: it states none.
+    """
     on_item_error: OnItemError = OnItemError.FAIL
     min_successful: int = 1
     """With `collect`: items that have to succeed, where there are any items at all."""
@@ -370,6 +374,8 @@ class StepSpec:
     """Seconds without a byte from the step's model; None: as set for the model."""
     retry: RetryConfig | None = None
     """Retries of the step's calls; None: as set for the recipe."""
+    distribute: bool = False
+    """Whether workers execute each item of the loop, or the nested recipe, as a run of its own."""
     limits: Mapping[str, JsonValue] = field(factory=_empty)
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
     where: Where = field(default=_NOWHERE, eq=False)

@@ -12,7 +12,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import SchemaValidator
 from minions.recipe.editor_schema import recipe_schema
-from minions.recipe.language import keys, step_keys
+from minions.recipe.language import keys
 from minions.recipe.model import ModelConfig
 from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import to_plain
@@ -102,13 +102,6 @@ def test_a_bad_recipe_is_bad_for_both(text: str) -> None:
 @pytest.mark.parametrize("name", [key.name for key in keys.MODEL.keys if not key.is_served])
 def test_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
     text = f"model: {{name: demo, {name}: [x]}}\n{STEP}"
-    assert [fault.code for fault in check(text).faults] == ["not-supported-yet"]
-    assert errors(text)
-
-
-@pytest.mark.parametrize("name", [key.name for key in step_keys.STEP.keys if not key.is_served])
-def test_step_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
-    text = f"steps: [{{id: a, goal: A, {name}: x}}]"
     assert [fault.code for fault in check(text).faults] == ["not-supported-yet"]
     assert errors(text)
 

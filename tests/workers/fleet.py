@@ -304,8 +304,12 @@ async def until_taken(url: str) -> None:
 # --- what must hold -------------------------------------------------------------------------------
 
 
-async def faults_of(folder: Path, url: str, count: int) -> list[str]:
-    """All that does not hold of these runs."""
+async def faults_of(folder: Path, url: str, count: int, *, effects: int | None = None) -> list[str]:
+    """All that does not hold of these runs.
+
+    Args:
+        effects: How many their tools have; None: as many as usual for each run.
+    """
     async with journal_of(url) as journal:
         rows = await journal.runs(limit=count + 1)
         entries = await journal.entries()
@@ -318,7 +322,7 @@ async def faults_of(folder: Path, url: str, count: int) -> list[str]:
         *(f"{row.run_id} is {row.status}" for row in rows if row.status != RunState.COMPLETED),
         *(fault for each in by_session.values() for fault in repeated_work(each)),
         *_lost(entries, _lines(folder / "acknowledged")),
-        *_wrong_effects(folder / "effects", count),
+        *_wrong_effects(folder / "effects", effects or count * EFFECTS_OF_A_RUN),
         *(
             f"{each.lease.worker_id} lives and holds a lease of {each.lease.run_id}"
             for each in held  # others are of the dead, who were killed after the end of the run
@@ -367,6 +371,6 @@ def _wrong_effects(path: Path, count: int) -> Iterable[str]:
     for line in path.read_text("utf-8").splitlines():
         key, _, argument = line.rpartition(" ")
         by_key.setdefault(key, set()).add(argument)
-    if len(by_key) != count * EFFECTS_OF_A_RUN:
-        yield f"{len(by_key)} effects by their keys instead of {count * EFFECTS_OF_A_RUN}"
+    if len(by_key) != count:
+        yield f"{len(by_key)} effects by their keys instead of {count}"
     yield from (f"{key} stands for {sorted(each)}" for key, each in by_key.items() if len(each) > 1)

@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 _MISSED_S: Final = 30.0
 """Seconds after which the engine takes a worker for dead."""
+_WINDOW: Final = 4
+"""Child runs of one run that wait or run at a time."""
 _LOOK_S: Final = 10.0
 """Seconds between two looks of the engine for dead workers."""
 
@@ -77,6 +79,21 @@ class Plan:
     outages: int = 1
     outage_s: float = 45.0
     """How long the database is away each time."""
+    items: int = 0
+    """Child runs of each run; 0: its recipe distributes nothing."""
+
+    @property
+    def recipe(self) -> str:
+        """What the runs execute."""
+        if not self.items:
+            return RECIPE
+        items = f"{list(range(self.items))}, distribute: true, max_parallel: {_WINDOW}"
+        return RECIPE.replace("[1, 2, 3]", items)
+
+    @property
+    def effects(self) -> int:
+        """Calls with an effect in all runs, each counted once."""
+        return self.runs * (1 + self.items if self.items else EFFECTS_OF_A_RUN)
 
 
 @frozen(kw_only=True)
@@ -370,7 +387,7 @@ class Fleet:
 
     async def _submit_all(self) -> None:
         runtime = self._runtime(None)
-        recipe = load_recipe_text(RECIPE, "parts.yaml", runtime.catalog)
+        recipe = load_recipe_text(self.plan.recipe, "parts.yaml", runtime.catalog)
         for number in range(self.plan.runs):
             await self.time.sleep(self.rng.expovariate(1 / self.plan.arrivals_s))
             run = runtime.executor(recipe).prepare(recipe, {"n": number})
@@ -393,13 +410,14 @@ class Fleet:
         by_session: dict[str, list[JournalEntry]] = {}
         for entry in entries:
             by_session.setdefault(entry.session_id, []).append(entry)
-        wanted = self.plan.runs * EFFECTS_OF_A_RUN
+        wanted = self.plan.effects
         faults = [
             *(f"{row.run_id} is {row.status}" for row in rows if row.status != RunState.COMPLETED),
             *(fault for each in by_session.values() for fault in repeated_work(each)),
         ]
-        if len(rows) != self.plan.runs:
-            faults.append(f"{len(rows)} runs instead of {self.plan.runs}")
+        expected = self.plan.runs * (1 + self.plan.items)
+        if len(rows) != expected:
+            faults.append(f"{len(rows)} runs instead of {expected}")
         if len(self.effects) != wanted:
             faults.append(f"{len(self.effects)} effects instead of {wanted}")
         begun = sum(entry.kind == "run" and entry.state == "resumed" for entry in entries)

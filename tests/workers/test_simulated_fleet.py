@@ -17,6 +17,7 @@ from workers.simulation import Outcome, Plan, simulated
 _SMALL = Plan(
     workers=5, runs=15, arrivals_s=1.0, work_s=(0.5, 8.0), death_s=8.0, still_s=(5.0, 150.0)
 )
+_DISTRIBUTED = evolve(_SMALL, runs=3, items=12, death_s=5.0)
 _OWN = os.environ.get("MINIONS_SIMULATED")
 
 
@@ -27,6 +28,14 @@ def test_every_run_ends_and_nothing_recorded_is_repeated(seed: int) -> None:
     assert not outcome.faults
     assert outcome.done["deaths"] + outcome.done["standstills"] > 0
     assert outcome.executions >= _SMALL.runs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_item_of_a_distributed_loop_is_executed_once(seed: int) -> None:
+    """A-126, A-144."""
+    outcome = simulated(_DISTRIBUTED, seed)
+    assert not outcome.faults
+    assert outcome.done["deaths"] + outcome.done["standstills"] > 0
 
 
 def test_a_seed_plays_the_same_again() -> None:

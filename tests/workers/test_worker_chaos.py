@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,7 @@ _CHAOS: Final = Chaos(
     kills=int(os.environ.get("MINIONS_WORKER_KILLS", "5")),
     restarts=int(os.environ.get("MINIONS_WORKER_RESTARTS", "1")),
 )
+_ITEMS: Final = 14
 _PAUSE_S: Final = float(os.environ.get("MINIONS_WORKER_PAUSE_S", "0.05"))
 """How long one effect takes."""
 
@@ -131,6 +133,35 @@ async def test_a_worker_that_is_cut_off_from_the_database_does_no_harm(
             await asyncio.sleep(1)  # it may write now, if it could
         await proxy.cut()
     assert await faults_of(folder, postgres_url, 8) == []
+
+
+async def test_a_distributed_loop_outlives_a_worker(folder: Path, postgres_url: str) -> None:
+    """A-144. Each item is recorded once, on one of two workers."""
+    items = list(range(_ITEMS))
+    loop = f"{items}, distribute: true, max_parallel: 6"
+    (folder / "parts.yaml").write_text(RECIPE.replace("[1, 2, 3]", loop), "utf-8")
+    common = ("--db", postgres_url, "--extensions", "tools.py")
+    async with Stable(folder, postgres_url) as stable:
+        queueing = ("run", "parts.yaml", "-p", "n=7", "--detach", *common)
+        await asyncio.to_thread(minions, folder, *queueing)
+        first = await stable.worker("--slots", "1")
+        await until_effects(folder, 3)
+        os.kill(first, signal.SIGKILL)
+        await stable.worker("--slots", "1")
+        await stable.worker("--slots", "1")
+        await until_ended(postgres_url, 1 + _ITEMS)
+    assert await faults_of(folder, postgres_url, 1 + _ITEMS, effects=1 + _ITEMS) == []
+
+
+async def until_effects(folder: Path, count: int) -> None:
+    async with asyncio.timeout(HANG_S):
+        while len(await asyncio.to_thread(_effects, folder)) < count:  # noqa: ASYNC110  # of another process
+            await asyncio.sleep(0.05)
+
+
+def _effects(folder: Path) -> Sequence[str]:
+    place = folder / "effects"
+    return place.read_text("utf-8").splitlines() if place.exists() else ()
 
 
 def _page(seconds: float, fleet: Fleet, pauses: Sequence[float]) -> str:

@@ -39,7 +39,7 @@ from minions.recipe.model import (
     WhileSpec,
 )
 
-__all__ = ["BuiltRecipe", "StepControl", "asking_within", "build_recipe", "part_of"]
+__all__ = ["BuiltRecipe", "StepControl", "asking_within", "build_recipe", "child_of", "part_of"]
 
 
 @frozen(kw_only=True)
@@ -53,6 +53,9 @@ class LoopControl:
     """Whether it completes although items failed."""
     min_successful: int
     """Items that have to succeed then, where there are any."""
+    most_queued: int | None = None
+    """Items of a distributed loop that wait or run as child runs at the same time; None: as many as
+    are usual."""
 
 
 @frozen(kw_only=True)
@@ -80,6 +83,8 @@ class StepControl:
     model: ModelConfig | None = None
     gives_artifacts: bool = False
     """Whether templates read `steps.ID.artifacts` of the step."""
+    distribute: bool = False
+    """Whether workers execute each item, or the step itself, as a run of its own."""
 
     @property
     def has_iterations(self) -> bool:
@@ -168,6 +173,25 @@ def part_of(built: BuiltRecipe, recipe: AgentRecipe, among: Collection[str]) -> 
     graph = cast(DependencyStepGraph, built.graph).only(among)
     steps = [step for step in graph.steps if step.id in among]
     return evolve(built, graph=graph, asking=_asking(built, recipe.model, steps))
+
+
+def child_of(built: BuiltRecipe, recipe: AgentRecipe, step_id: str) -> BuiltRecipe:
+    """The recipe of a child run: one step, without what the run around it decides about it."""
+    steps = [step for step in built.graph.steps if step.id == step_id]
+    control = evolve(
+        built.control(step_id),
+        when=None,
+        loop=None,
+        on_error=OnErrorSpec(),
+        route=None,
+        distribute=False,
+    )
+    return evolve(
+        built,
+        graph=DependencyStepGraph(steps, {}),
+        controls={**built.controls, step_id: control},
+        asking=_asking(built, recipe.model, steps),
+    )
 
 
 def _asking(
@@ -272,7 +296,7 @@ def _control(spec: StepSpec) -> StepControl:
     if spec.idle_timeout_s is not None:
         own_model = evolve(own_model or ModelConfig(), idle_timeout_s=spec.idle_timeout_s)
     plain = (spec.when, spec.loop, spec.repeat, spec.save_as, spec.route, own_model)
-    if plain == (None,) * 6 and spec.on_error.action is OnError.FAIL:
+    if plain == (None,) * 6 and spec.on_error.action is OnError.FAIL and not spec.distribute:
         return _NO_CONTROL
     return StepControl(
         when=compile_condition(spec.when) if spec.when is not None else None,
@@ -282,6 +306,7 @@ def _control(spec: StepSpec) -> StepControl:
         route=compile_template(spec.route) if spec.route is not None else None,
         save_as=spec.save_as,
         model=own_model,
+        distribute=spec.distribute,
     )
 
 
@@ -292,6 +317,7 @@ def _loop(spec: LoopSpec) -> LoopControl:
         max_parallel=spec.max_parallel,
         collects=spec.on_item_error is OnItemError.COLLECT,
         min_successful=spec.min_successful,
+        most_queued=spec.most_queued,
     )
 
 

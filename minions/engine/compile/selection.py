@@ -13,13 +13,14 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
-from minions.contracts.facts import RecordedPart
+from minions.contracts.facts import RecordedItem, RecordedPart
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
 from minions.recipe.model import AgentRecipe, StepSpec
 
 __all__ = [
     "NOT_ASKED_FOR",
+    "ChildItem",
     "ChosenSteps",
     "RunPart",
     "choose_steps",
@@ -52,13 +53,28 @@ class RunPart:
 
 
 @frozen(kw_only=True)
+class ChildItem:
+    """What a child run executes of its one step."""
+
+    index: int | None = None
+    """The index of the item in its loop, from 0; None: the step has no loop."""
+    value: JsonValue = None
+    """What templates read as `loop.item`."""
+
+
+@frozen(kw_only=True)
 class ChosenSteps:
     """A `RunPart` resolved for one recipe; stored with the run, which keeps it for good."""
 
     runs: frozenset[str]
     pinned: Mapping[str, JsonValue] = field(factory=dict)
+    """Of a child run: what templates read as `steps`."""
     passed_over: frozenset[str] = frozenset()
     pinned_from: str = "caller"
+    item: ChildItem | None = None
+    """Of a child run, whose one step it is; None: it is no child run."""
+    pinned_blob: str | None = None
+    """Digest of the blob with `pinned`, where it is stored already."""
 
     def reason(self, step_id: str) -> str:
         """Why a step is skipped that neither runs nor is pinned."""
@@ -68,24 +84,32 @@ class ChosenSteps:
 
     async def stored(self, journal: Journal) -> RecordedPart:
         """The record for the run's start; the outputs are stored as a blob."""
+        item = self.item
         return RecordedPart(
             runs=sorted(self.runs),
             passed_over=sorted(self.passed_over),
             pinned_from=self.pinned_from,
-            pinned=await journal.put_blob(dumps(self.pinned).encode("utf-8", "surrogatepass")),
+            pinned=self.pinned_blob or await self.store_pins(journal),
+            item=RecordedItem(index=item.index, value=item.value) if item is not None else None,
         )
+
+    async def store_pins(self, journal: Journal) -> str:
+        """Store `pinned`; returns the digest of the blob."""
+        return await journal.put_blob(dumps(self.pinned).encode("utf-8", "surrogatepass"))
 
     @classmethod
     async def load(cls, part: RecordedPart | None, journal: Journal) -> ChosenSteps | None:
         """Read the record that `stored` made; None: the whole recipe runs."""
         if part is None:
             return None
-        blob = await journal.get_blob(part.pinned)
+        blob, item = await journal.get_blob(part.pinned), part.item
         return cls(
             runs=frozenset(part.runs),
             passed_over=frozenset(part.passed_over),
             pinned_from=part.pinned_from,
             pinned=json.loads(blob.decode("utf-8", "surrogatepass")),
+            item=ChildItem(index=item.index, value=item.value) if item is not None else None,
+            pinned_blob=part.pinned,
         )
 
 

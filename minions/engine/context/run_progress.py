@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from minions.contracts.child_runs import ChildWait
 from minions.contracts.context import Limits
 from minions.contracts.executions import RunWarning
 from minions.contracts.messages import Message
@@ -56,6 +57,8 @@ class RunProgress:
         self._conversation: tuple[Message, ...] = ()
         self._live_conversation: LiveConversation | None = None
         self._summary: ConversationSummary | None = None
+        self.child_waits: list[ChildWait] = []
+        """The steps of the run that wait for child runs."""
 
     @property
     def limits(self) -> Limits:

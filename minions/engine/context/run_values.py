@@ -115,6 +115,23 @@ class RunValues:
         if status is StepStatus.FAILED and step_id not in _RESERVED:
             self._names.pop(step_id, None)
 
+    def restore(
+        self, step_id: str, record: Mapping[str, JsonValue], save_as: str | None = None
+    ) -> None:
+        """Let a child run read what a step of the run around it gave.
+
+        Args:
+            record: What templates read there as `steps.ID`.
+            save_as: As of `publish`.
+        """
+        self._steps[step_id] = {**record}
+        if "output" not in record:
+            return
+        if step_id not in _RESERVED:
+            self._names[step_id] = record["output"]
+        if save_as is not None:
+            self._names[save_as] = record["output"]
+
     def withdraw(self, step_id: str, save_as: str | None = None) -> None:
         """Remove the result of a step that runs again, under each of its names."""
         for name in (step_id, save_as):

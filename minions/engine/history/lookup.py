@@ -55,6 +55,7 @@ from minions.contracts.facts import (
     WarningRecorded,
     body_of,
     given,
+    inputs_in,
 )
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
@@ -315,12 +316,13 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     if run.status == REJECTED:
         return _rejected(run, rows)
     started = _newest(rows, RunStarted, RunResumed)
+    starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
     finished = _newest(rows, RunFinished) if run.has_ended else None
     ids = await _step_ids(journal, started)
     entries = [entry for entry in rows if _is_of(step_of(entry), ids)]
     return RunDetail(
         summary=run,
-        inputs=started.inputs if started is not None else None,
+        inputs=inputs_in(starts) if starts else None,
         output=given(finished.output) if finished is not None else None,
         error=given(finished.error) if finished is not None else None,
         steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),

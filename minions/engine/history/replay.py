@@ -267,6 +267,8 @@ class Replay:
         self._interrupted: set[str] = set()
         """Keys, without generation, of executions that were cut off and not continued so far."""
         self._current: dict[str, StepRows | None] = {}
+        self._reruns: dict[str, int] = {}
+        """How often retries discarded an execution whatever it came to, by its base."""
         self._back_edges: dict[str, RecordedBackEdge] = {}
         self._given_up: set[str] = set()
         """Keys of failed choices of a next step that are to be repeated."""
@@ -371,7 +373,10 @@ class Replay:
             is_chosen = path in steps or f"{path}/".startswith(wholes)
             is_stale = any(head_of(each) in stale for each in (base, *enclosing(base)))
             has_failed = rows.has_failed or rows.is_partial or rows.is_withdrawn
-            if has_failed or is_stale or is_chosen or base in discarded:
+            is_rerun = is_chosen or base in discarded
+            if is_rerun:
+                self._reruns[base] = self._reruns.get(base, 0) + 1
+            if has_failed or is_stale or is_rerun:
                 self._current[base] = None
 
     # --- looking up -----------------------------------------------------------------------------
@@ -388,6 +393,21 @@ class Replay:
         """The position of the oldest row of the execution that counts; 0: it is to be begun."""
         rows = self._current.get(base)
         return rows.rows[0].position if rows is not None else 0
+
+    def reruns(self, base: str) -> int:
+        """How often retries discarded that execution whatever it came to."""
+        return self._reruns.get(base, 0)
+
+    def was_distributed(self, base: str) -> bool | None:
+        """Whether the items of that step were runs of their own when it was begun last; None: no
+        execution of the run began it.
+        """
+        found = [
+            rows.start.distributed is not None
+            for key, rows in self._executions.items()
+            if base_key(key) == base and rows.start is not None
+        ]
+        return found[-1] if found else None
 
     def outputs_of(self, step_id: str) -> Iterator[JsonValue]:
         """The outputs of the finished executions of a step that count."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 
-from minions.contracts.facts import RunBeginning, StepFinished, given
+from minions.contracts.facts import RunBeginning, StepFinished, given, inputs_in
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
@@ -44,7 +44,7 @@ class StepOutputs:
         self._recipe = recipe
         self._step = step
         starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
-        self.inputs: Mapping[str, JsonValue] = (starts[-1].inputs if starts else None) or {}
+        self.inputs: Mapping[str, JsonValue] = inputs_in(starts)
         # A row that counts may be shown at the place of one that it replaced.
         self._positions = {
             (row.key, row.generation): row.position

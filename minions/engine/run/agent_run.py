@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, cast
 
 from attrs import evolve
 
+from minions.contracts.child_runs import WAITS_FOR_RUNS, ChildWait
 from minions.contracts.errors import (
     NEEDS_DECISION,
     BudgetSpentError,
@@ -82,6 +83,7 @@ class AgentRun(Generic[T_co]):
         self._has_recorded_end = start.is_over
         self._is_cancel_wanted = False
         self._is_handed_over = False
+        self._waits_for_children = self._waits_for_person = False
         self._lost: JournalError | None = None
         """Why the journal could not be written; then no end is recorded, and the run can be
         resumed, also where the journal works again before this process is done with the run."""
@@ -134,6 +136,16 @@ class AgentRun(Generic[T_co]):
     def has_recorded_end(self) -> bool:
         """Whether the journal knows how the run ended; else it can be resumed."""
         return self._has_recorded_end
+
+    @property
+    def waits_for_person(self) -> bool:
+        """Whether its recorded end is that of a run that waits for a decision."""
+        return self._waits_for_person
+
+    @property
+    def child_waits(self) -> Sequence[ChildWait]:
+        """The steps that wait for child runs: the run has no end, and is to be queued again."""
+        return tuple(self.context.progress.child_waits) if self._waits_for_children else ()
 
     def cancel(self) -> None:
         """Stop as soon as may be; `execute` then returns a CANCELLED result."""
@@ -374,7 +386,9 @@ class AgentRun(Generic[T_co]):
         try:
             if self._lost is not None:
                 raise self._lost
-            if not (self._is_handed_over and end.status is RunStatus.CANCELLED):
+            self._waits_for_children = end.error is not None and end.error.code == WAITS_FOR_RUNS
+            is_handed_over = self._is_handed_over and end.status is RunStatus.CANCELLED
+            if not (is_handed_over or self._waits_for_children):
                 end = await self._recorded_end(end, output)
         except JournalError as error:
             end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
@@ -402,6 +416,7 @@ class AgentRun(Generic[T_co]):
         end, pending = await self._with_commands(end)
         await self._record.end(end, output, pending)
         self._has_recorded_end = True
+        self._waits_for_person = end.status is RunStatus.NEEDS_DECISION
         return end
 
     async def _with_commands(self, end: WalkEnd) -> tuple[WalkEnd, Sequence[PendingDecision]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from attrs import frozen
 
@@ -12,7 +13,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
 from minions.contracts.tools import Toolbox
-from minions.engine.compile.build import BuiltRecipe, part_of
+from minions.engine.compile.build import BuiltRecipe, child_of, part_of
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.preparation import Preparation, rendered
 from minions.engine.compile.selection import ChosenSteps, specs_of_parts
@@ -21,6 +22,7 @@ from minions.engine.context.run_progress import RunProgress
 from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.child_runs import ChildRuns
 from minions.engine.run.routes import Routes
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_output import RunOutput
@@ -108,7 +110,7 @@ class RunWiring:
         plan, built = start.resume_plan, opened.built
         if chosen is not None:
             specs_of_parts(recipe)
-            built = part_of(built, recipe, chosen.runs)
+            built = _chosen_part(built, recipe, chosen)
         manager = StepManager(built.graph)
         context = AgentContext(
             opened.agent(recipe),
@@ -125,6 +127,10 @@ class RunWiring:
             ),
             recipe_runner=recipe_runner,
         )
+        if chosen is not None and chosen.item is not None:
+            for step_id, record in chosen.pinned.items():
+                saved = opened.built.control(step_id).save_as
+                context.run_values.restore(step_id, cast("Mapping[str, JsonValue]", record), saved)
         models, walk = self.walk(context, manager, built, chosen)
         check = self.preparation.output_check(output_class)
         output = RunOutput(context, built, output_class, check, is_part=chosen is not None)
@@ -173,6 +179,20 @@ class RunWiring:
             context, built, self.models, self.model_call_executor_factory, self.loaded
         )
         tools = self.tool_call_executor_factory
-        steps = RunSteps(context, built, models, tools, chosen=chosen)
+        children = ChildRuns(context, built, partial(self._child, context))
+        steps = RunSteps(context, built, models, tools, chosen=chosen, children=children)
         routes = Routes(context, built, models, tools)
         return AssembledWalk(models, RecipeWalk(context, manager, built, steps, routes, tools))
+
+    def _child(self, context: AgentContext, start: RunStart) -> AgentRun[Any]:  # Any: as of `run`
+        """A child run of that context's run, prepared; nothing is stored."""
+        runner = context.recipe_runner
+        assert runner is not None  # noqa: S101  # `run` gives every run one
+        return self.run(start, context.scope.services, runner, None)
+
+
+def _chosen_part(built: BuiltRecipe, recipe: AgentRecipe, chosen: ChosenSteps) -> BuiltRecipe:
+    if chosen.item is None:
+        return part_of(built, recipe, chosen.runs)
+    (step_id,) = chosen.runs
+    return child_of(built, recipe, step_id)

@@ -25,6 +25,7 @@ __all__ = [
     "is_same_json",
     "step_versions",
     "steps_from",
+    "work_of_item",
 ]
 
 _FREE: Final = (
@@ -61,6 +62,7 @@ _AROUND: Final = (
     "cache",
     "route",
     "decision_tool",
+    "distribute",
 )
 """Keys that say when and whether a step runs: they do not make its recorded output outdated."""
 
@@ -102,6 +104,19 @@ def _is_same(before: AgentRecipe, old: object, after: AgentRecipe, new: object) 
     was = before.model.overlaid(old.own_model) if old.own_model else before.model
     is_now = after.model.overlaid(own) if own else after.model
     return _first_choice(was) == _first_choice(is_now)
+
+
+def work_of_item(recipe: AgentRecipe, spec: StepSpec) -> JsonValue:
+    """What a distributed step does with each of its items, as plain data."""
+    work = cast("dict[str, JsonValue]", _work_of(spec))
+    own = {key: value for key, value in work.items() if key not in ("loop", "on_error")}
+    uses_tools = bool(spec.called_tools or spec.offered_tools)
+    config = recipe.model.overlaid(spec.own_model) if spec.own_model else recipe.model
+    return [
+        own,
+        _plain(recipe.tools) if uses_tools else None,
+        _plain(_first_choice(config)) if spec.asks_model else None,
+    ]
 
 
 def _first_choice(config: ModelConfig) -> ModelConfig:

@@ -9,10 +9,11 @@ from typing import cast
 
 import attrs
 from attrs import frozen
+from msgspec.structs import replace
 
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import RunBeginning, given
+from minions.contracts.facts import RunBeginning, given, inputs_in
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
@@ -228,7 +229,13 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
 
 
 def _newest_start(entries: Iterable[JournalEntry]) -> RunBeginning:
-    return [entry.fact for entry in entries if isinstance(entry.fact, RunBeginning)][-1]
+    """With the inputs, wherever they stand."""
+    starts = [entry.fact for entry in entries if isinstance(entry.fact, RunBeginning)]
+    return (
+        starts[-1]
+        if starts[-1].inputs is not None
+        else replace(starts[-1], inputs=inputs_in(starts))
+    )
 
 
 def edited_inputs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Required, TypedDict
+from typing import Final, Required, TypedDict
 
 from minions.contracts.codec import encode
 from minions.contracts.decision_words import word_of
@@ -21,7 +21,7 @@ from minions.contracts.facts import (
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import usage_document, user
+from minions.contracts.messages import TokenUsage, usage_document, user
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
@@ -29,9 +29,14 @@ from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.replay import Replay
 from minions.engine.run.run_start import ResumePlan, RunStart
 from minions.engine.run.walk import WalkEnd
+from minions.engine.services.budget import RunBudget
 from minions.recipe.bundles import bundle_of
 
 __all__ = ["RunRecord"]
+
+
+_LONGEST_REPEATED: Final = 4_096
+"""Characters of inputs that each start of a run repeats."""
 
 
 class _Beginning(TypedDict, total=False):
@@ -123,7 +128,7 @@ class RunRecord:
         beginning: _Beginning = {
             "recipe": recipe.id,
             "version": recipe.version,
-            "inputs": context.inputs,
+            "inputs": self._inputs(),
             "model": model,
             "user": self._start.user,
             "note": dict(self._start.note) or None,
@@ -138,6 +143,12 @@ class RunRecord:
         if bundle := bundle_of(recipe):
             beginning["recipes"] = await journal.put_blob(dumps(bundle).encode())
         return beginning
+
+    def _inputs(self) -> Mapping[str, JsonValue] | None:
+        """None: they are long, and stored with an earlier start."""
+        inputs = self._context.inputs
+        is_stored = self._start.has_stored_inputs and len(dumps(inputs)) > _LONGEST_REPEATED
+        return None if is_stored else inputs
 
     async def message(self) -> None:
         """Record what the user says in this run, unless answers of open tool calls come first."""
@@ -172,6 +183,7 @@ class RunRecord:
             status=end.status.value,
             output=self._as_json(output),
             usage=usage_document(progress.budget.usage, progress.budget.discarded),
+            spent=_own_spent(progress.budget),
             error=error.to_json() if error is not None else None,
             # The messages that a failed regeneration replaced are there again.
             sequence=conversation.restores if conversation is not None and has_failed else None,
@@ -225,3 +237,10 @@ class RunRecord:
 
     def _log(self, event: str, **facts: object) -> None:
         self._context.scope.log.info(event, **facts)
+
+
+def _own_spent(budget: RunBudget) -> Mapping[str, JsonValue] | None:
+    """What the run used itself; None: it has no child runs, which rows of their own count."""
+    if budget.children == TokenUsage():
+        return None
+    return {"tokens": budget.spent.tokens, "cost_usd": budget.spent.cost_usd}

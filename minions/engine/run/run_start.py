@@ -55,6 +55,8 @@ class RunStart:
     recipe: AgentRecipe
     inputs: Mapping[str, JsonValue]
     """Checked, with defaults."""
+    has_stored_inputs: bool = False
+    """Whether they stand in an earlier start of the run."""
     run_id: str
     session_id: str
     note: Mapping[str, JsonValue] = field(factory=dict)
@@ -235,6 +237,7 @@ def _start_of(
     return RunStart(
         recipe=recipe,
         inputs=inputs,
+        has_stored_inputs=inputs is recorded.start.inputs,
         run_id=recorded.run_id,
         session_id=recorded.summary.session_id,
         note=recorded.note if note is None else note,

@@ -16,12 +16,15 @@ from minions.contracts.tracing import StepSubject
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.kinds.set import SetStep
+from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
-from minions.engine.context.iterations import Iteration
+from minions.engine.context.iterations import Iteration, LoopItem
 from minions.engine.history.replay import Replayable, StepRows
 from minions.engine.run.back_edges import WITHDRAWN, RecipeBackEdges
+from minions.engine.run.child_runs import ChildRuns
+from minions.engine.run.distributed_loop import DistributedLoop
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import Skip
 from minions.engine.services.breathing import breathe
@@ -50,17 +53,21 @@ class RunSteps:
         tool_call_executor_factory: ToolCallExecutorFactory,
         *,
         chosen: ChosenSteps | None = None,
+        children: ChildRuns | None = None,
     ) -> None:
         """Take what was prepared.
 
         Args:
             chosen: The steps that run, with what the others gave before; None: all run.
+            children: Prepares the runs of items of distributed steps; None: nothing is distributed.
         """
         self._context = context
         self._built = built
         self._models = models
         self._tool_factory = tool_call_executor_factory
         self._chosen = chosen
+        self._item = _item_of(chosen)
+        self._children = children
         self._keys_asked: set[str] = set()
         """In the cache, by the steps so far."""
         self._has_redone = False
@@ -157,11 +164,13 @@ class RunSteps:
         if self._context.scope.services.cache is None and is_cached(step):
             await self._warn_without_cache(step)
         self._context.progress.budget.count_step()
-        if control.has_iterations:
+        if self._is_distributed(step, control):
+            status = await self._run_distributed(step, control)
+        elif control.has_iterations:
             status = await self._run_iterations(step, control)
         else:
-            executor = self._executor(step, await self._models_for(step))
-            execution = await executor.execute()
+            executor = self._executor(step, await self._models_for(step), self._item)
+            execution = self._noted(await executor.execute())
             status = await self._told(step, execution, executor.output_json, control)
         self._has_redone |= recorder.stored > before
         return status
@@ -187,6 +196,41 @@ class RunSteps:
     async def _models_for(self, step: Step[object]) -> ModelCallExecutorFactory:
         is_code = isinstance(step, PythonStep)
         return self._models.of_code() if is_code else await self._models.ready(step)
+
+    def _noted(self, execution: StepExecution[object]) -> StepExecution[object]:
+        """Of a child run: executors of items leave it to the loop to tell the manager."""
+        if self._item is not None:
+            self._context.step_manager.record(execution)
+        return execution
+
+    def _is_distributed(self, step: Step[object], control: StepControl) -> bool:
+        """Whether its items are, or were, runs of their own; what began within the run stays there.
+
+        In a recipe that is a step nothing is distributed: the step may be a child run itself.
+        """
+        scope = self._context.scope
+        if not control.distribute or not scope.is_whole_run or self._children is None:
+            return False
+        was = scope.replay.was_distributed(self._base(step)) if scope.replay is not None else None
+        return was is True or (was is None and scope.services.children is not None)
+
+    async def _run_distributed(self, step: Step[object], control: StepControl) -> StepStatus:
+        context = self._context
+        if context.scope.services.children is None:
+            await self._record_end(step, StepStatus.FAILED, error=_needs_workers(step, context))
+            return StepStatus.FAILED
+        assert self._children is not None  # noqa: S101  # `_is_distributed` looked
+        models = await self._models_for(step)
+        loop = DistributedLoop(
+            cast("WrittenStep[object]", step),
+            control.loop,
+            context,
+            lambda turn: self._executor(step, models, turn),
+            self._may_reuse_item,
+            self._children,
+        )
+        execution = await self._iterated(step, loop)
+        return await self._told(step, execution, loop.output_json, control)
 
     async def _run_iterations(self, step: Step[object], control: StepControl) -> StepStatus:
         models = await self._models_for(step)
@@ -321,7 +365,8 @@ class RunSteps:
         if rows is None or rows.ended is None:
             return None
         is_python = isinstance(step, PythonStep)
-        return self._executor(step, self._models.of_code() if is_python else self._models.of(step))
+        models = self._models.of_code() if is_python else self._models.of(step)
+        return self._executor(step, models, self._item)
 
     def _rows(self, step: Step[object]) -> StepRows | None:
         """The entries that an earlier execution recorded of this visit and that still count."""
@@ -330,7 +375,8 @@ class RunSteps:
 
     def _base(self, step: Step[object]) -> str:
         visit = self._context.step_manager.visits(step.id) + 1
-        return self._context.scope.base_key(step.id, visit)
+        iteration = 0 if self._item is None else self._item.index + 1
+        return self._context.scope.base_key(step.id, visit, iteration)
 
     def _next_key(self, step: Step[object]) -> str:
         """The key of the step's next execution."""
@@ -369,7 +415,7 @@ class RunSteps:
         rows = self._rows(step)
         assert rows is not None and rows.ended is not None  # noqa: S101, PT018  # it has that end
         self._newest_end = max(self._newest_end, rows.ended.position)
-        execution = executor.recorded()
+        execution = self._noted(executor.recorded())
         self._context.progress.budget.count_step()
         control = self._built.control(step.id)
         return await self._told(step, execution, executor.output_json, control)
@@ -425,3 +471,21 @@ class RunSteps:
         is_failure = execution.status is StepStatus.FAILED and not execution.optional
         if is_failure and self.failed is None:
             self.failed = execution
+
+
+def _item_of(chosen: ChosenSteps | None) -> LoopItem | None:
+    """The item that a child run executes; None: it is none, or its step has no loop."""
+    item = chosen.item if chosen is not None else None
+    if item is None or item.index is None:
+        return None
+    return LoopItem(value=item.value, index=item.index)
+
+
+def _needs_workers(step: Step[object], context: AgentContext) -> FailureInfo:
+    return FailureInfo(
+        code="needs-workers",
+        message=f"The items of step '{step.id}' are runs of their own, which workers execute; this "
+        "process has no queue. What they came to is kept. Let a worker continue: `minions retry "
+        f"{context.run_id} --detach`.",
+        where=context.scope.path_of(step.id),
+    )

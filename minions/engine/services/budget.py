@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from attrs import frozen
@@ -42,6 +42,9 @@ class RunBudget:
         self._shared: tuple[Spending, ...] = ()
         self._counted_before: tuple[Spending, ...] = ()
         """Shared budgets that count what is replayed already."""
+        self.children = TokenUsage()
+        """The part of `usage` that child runs used: their own rows count in budgets of many runs.
+        """
         self.steps = 0
         """Steps that were executed so far; skipped steps do not count."""
         self._allowed: object = None
@@ -73,10 +76,32 @@ class RunBudget:
 
     @property
     def spent(self) -> Spent:
-        """What all executions of the run used, as far as the cost is known."""
-        own = self._own
+        """What all executions of the run used, as far as the cost is known; not its child runs."""
+        own, children = self._own, self.children
         known = (own.usage.cost_usd or 0.0) + own.earlier.cost_usd
-        return Spent(own.tokens, known)
+        return Spent(
+            own.tokens - children.total_tokens, max(0.0, known - (children.cost_usd or 0.0))
+        )
+
+    def count_children(self, usage: TokenUsage) -> None:
+        """Add what child runs of the run used."""
+        self._own.add_children(usage)
+        self.children += usage
+
+    @property
+    def left(self) -> Mapping[str, float]:
+        """What is left of the run's limits on tokens and cost, by name; {}: it has no such limit.
+
+        Of a limit on cost nothing is left once the cost of a call is not known.
+        """
+        limits, own = self._limits(), self._own
+        left: dict[str, float] = {}
+        if limits.max_tokens is not None:
+            left["max_tokens"] = limits.max_tokens - own.tokens
+        if limits.max_cost_usd is not None:
+            cost = own.cost_usd
+            left["max_cost_usd"] = 0.0 if cost is None else limits.max_cost_usd - cost
+        return left
 
     @property
     def _levels(self) -> tuple[Spending, ...]:

@@ -190,6 +190,13 @@ class Spending:
             if self.reached is None:
                 self.reached = self.used_up()
 
+    def add_children(self, usage: TokenUsage) -> None:
+        """Count what child runs used: their calls say nothing about the next one here."""
+        with self.guard:
+            self.usage += usage
+            if self.reached is None:
+                self.reached = self.used_up()
+
     def _count(self, usage: TokenUsage, characters: int = 0) -> None:
         self.usage += usage
         self._longest_output = max(self._longest_output, usage.output_tokens)

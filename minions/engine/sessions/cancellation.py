@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Final
+
+from minions.contracts.child_runs import OPEN_STATES, child_runs_start
 from minions.contracts.errors import FailureInfo, LeaseHeldError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.facts import RunFinished
 from minions.contracts.journal import EntryDraft, Lease
+from minions.contracts.run_rows import RunFilter, RunRow
 from minions.engine.history.lookup import find_run
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.leases import acquire_lease
 from minions.engine.services.services import Services
 
-__all__ = ["cancel_run", "fail_run"]
+__all__ = ["cancel_child_runs", "cancel_run", "fail_run"]
+
+_PAGE: Final = 200
 
 _WORDS = "The run was cancelled from outside; what was done is kept."
 
 
 async def cancel_run(services: Services, name: str) -> RunSummary:
-    """Record the end of a run that is active, waits or was killed; its worker stops at its next
-    fact.
+    """Record the end of a run that is active, waits or was killed, and of its child runs; their
+    workers stop at the next fact.
 
     What is recorded stays, and the run can be resumed.
 
@@ -39,7 +46,26 @@ async def cancel_run(services: Services, name: str) -> RunSummary:
         )
     lease = await _seized(services, run)
     error = FailureInfo(code="cancelled", message=_WORDS)
-    return await _ended(services, lease, run, RunStatus.CANCELLED, error)
+    ended = await _ended(services, lease, run, RunStatus.CANCELLED, error)
+    await cancel_child_runs(services, run.run_id)
+    return ended
+
+
+async def cancel_child_runs(services: Services, run_id: str) -> int:
+    """Record the end of all child runs of a run that have none; returns how many they are.
+
+    Raises:
+        JournalError: The journal cannot be reached; the others are cancelled by whoever takes them.
+    """
+    count, open_ones = 0, RunFilter(id_start=child_runs_start(run_id), statuses=OPEN_STATES)
+    after: RunRow | None = None
+    while rows := await services.journal.runs(open_ones, limit=_PAGE, after=after):
+        for row in rows:
+            with contextlib.suppress(UsageError, LeaseHeldError):  # it has ended just now
+                await cancel_run(services, row.run_id)
+                count += 1
+        after = rows[-1]
+    return count
 
 
 async def fail_run(services: Services, run: RunSummary, error: FailureInfo) -> RunSummary:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Required, TypedDict, Unpack
 
+from attrs import evolve
 from msgspec import UnsetType
 
+from minions.contracts.child_runs import WAITS_FOR_RUNS
 from minions.contracts.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.facts import StepFailed, StepFinished, StepInterrupted, StepSkipped
@@ -17,7 +19,7 @@ from minions.engine.context.agent_context import AgentContext
 
 __all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_status", "record_unexecuted", "step_over"]
 
-CUT_OFF: Final = frozenset({"cancelled", LIMIT_REACHED, NEEDS_DECISION})
+CUT_OFF: Final = frozenset({"cancelled", LIMIT_REACHED, NEEDS_DECISION, WAITS_FOR_RUNS})
 """Codes of ends that came from outside: a resumed run continues such a step."""
 
 
@@ -85,15 +87,22 @@ async def record_unexecuted(
 
 
 def end_status(error: FailureInfo | None) -> StepStatus:
-    """The status of the step; one that waits for a person is IN_PROGRESS."""
+    """The status of the step; one that waits for a person or for child runs is IN_PROGRESS."""
     if error is None:
         return StepStatus.COMPLETED
-    return StepStatus.IN_PROGRESS if error.code == NEEDS_DECISION else StepStatus.FAILED
+    is_waiting = error.code in (NEEDS_DECISION, WAITS_FOR_RUNS)
+    return StepStatus.IN_PROGRESS if is_waiting else StepStatus.FAILED
 
 
 def all_waiting(errors: Iterable[FailureInfo]) -> FailureInfo:
-    """The pending decisions of several steps as one failure: a line and a command each."""
-    each = list(errors)
+    """The pending decisions of several steps as one failure: a line and a command each.
+
+    Only where nobody has to decide anything, the failure is that of child runs.
+    """
+    found = list(errors)
+    each = [error for error in found if error.code == NEEDS_DECISION]
+    if found and not each:
+        return evolve(found[0], message="\n".join(error.message for error in found))
     return FailureInfo(
         code=NEEDS_DECISION,
         message="\n".join(error.message for error in each),

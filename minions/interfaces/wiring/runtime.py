@@ -16,6 +16,7 @@ from attrs import Factory, field, frozen
 from minions.contracts.budgets import Budgets
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
+from minions.contracts.child_runs import ChildRunQueue
 from minions.contracts.decisions import Decider, Deny
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal import Journal
@@ -63,6 +64,7 @@ class ServiceChanges(TypedDict, total=False):
     ids: Ids
     worker_id: str
     is_worker_gone: IsWorkerGone
+    children: ChildRunQueue | None
 
 
 @frozen(kw_only=True)

@@ -62,9 +62,14 @@ class Reconciliation:
             found += (row for row in rows if row.mark == QUEUE)
             if self._last[state] is None:
                 break
-        return await self._submit_missing(found[::-1])  # the oldest first
+        return await self.submit_missing(found[::-1])  # the oldest first
 
-    async def _submit_missing(self, rows: Sequence[RunRow]) -> int:
+    async def submit_missing(self, rows: Sequence[RunRow]) -> int:
+        """Submit those of these runs that are queued without a job; returns how many.
+
+        Raises:
+            JournalError, EnvironmentRefusedError: As of `look`.
+        """
         if not rows:
             return 0
         known = {view.job.run_id for view in await self._engine.jobs([row.run_id for row in rows])}

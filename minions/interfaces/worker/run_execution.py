@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from minions.contracts.child_runs import ChildWait
 from minions.contracts.dispatch import Job, JobEnd
 from minions.contracts.errors import (
     EnvironmentRefusedError,
@@ -25,6 +26,7 @@ from minions.engine.sessions.cancellation import fail_run
 from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.interfaces.worker.child_queue import ParentRuns
 
 __all__ = ["RunExecution"]
 
@@ -42,15 +44,22 @@ class RunExecution:
     """Executes jobs. Whether a run is executed at all is decided by its record, not by the job."""
 
     def __init__(
-        self, runtime: UnattendedRuntime, log: Log, *, on_waiting: Callable[[str], None]
+        self,
+        runtime: UnattendedRuntime,
+        log: Log,
+        parents: ParentRuns,
+        *,
+        on_waiting: Callable[[str], None],
     ) -> None:
         """Nothing is executed yet.
 
         Args:
+            parents: Knows which runs wait for child runs.
             on_waiting: Called with the id of a run that has begun to wait for a person.
         """
         self._runtime = runtime
         self._log = log
+        self._parents = parents
         self._on_waiting = on_waiting
 
     async def execute(self, job: Job) -> JobEnd:
@@ -73,6 +82,8 @@ class RunExecution:
         runtime = self._runtime
         if (reason := await self._reason_to_give_up(job)) is not None:
             return await self._given_up(job, reason)
+        if (pause := await self._parents.pause_of(job)) is not None:
+            return pause
         recorded = await runtime.recorded(job.run_id)
         if recorded.has_ended:
             return _DONE
@@ -82,11 +93,27 @@ class RunExecution:
             return await self._given_up(
                 job, f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
             )
+        if await self._parents.is_orphan(recorded):
+            return self._dropped(job, "the run whose child run it is has ended")
         recipe = runtime.own_recipe(recorded)
-        executor = runtime.executor_of(recipe, note=recorded.note)
-        run = executor.prepare_resume(recorded, recipe=recipe)
+        children = self._parents.queue_of(recorded)
+        executor = runtime.executor_of(recipe, note=recorded.note, children=children)
+        note = ChildWait.without(recorded.note)
+        run = executor.prepare_resume(recorded, recipe=recipe, note=note)
         self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
-        return await self._ended(job, run)
+        end = await self._ended(job, run)
+        if run.has_recorded_end:
+            await self._tell_others(recorded, run)
+        return end
+
+    async def _tell_others(self, recorded: RecordedRun, run: AgentRun) -> None:
+        """The run has ended: what is left of its child runs ends, the run around it continues."""
+        try:
+            if not run.waits_for_person:
+                await self._parents.ended(recorded, run.context.recipe)
+                await self._parents.child_ended(recorded)
+        except (JournalError, EnvironmentRefusedError) as error:  # each of them looks by itself
+            self._log.warning("runs_not_told", run_id=run.run_id, reason=error.message)
 
     async def _ended(self, job: Job, run: AgentRun) -> JobEnd:
         """The end of the job when the run has ended or waits, or was handed over."""
@@ -99,6 +126,9 @@ class RunExecution:
                 await asyncio.wait((task,))
                 self._log.info("run_handed_over", run_id=job.run_id)
             raise
+        if run.child_waits:
+            self._runtime.has_ended(run.context.scope.services.worker_id)
+            return await self._parents.queued_again(job, run)
         if not run.has_recorded_end:  # the journal was lost, or another worker has the run
             self._log.warning("run_lost", run_id=job.run_id, status=result.status.value)
             self._runtime.has_ended(run.context.scope.services.worker_id)
@@ -154,6 +184,7 @@ class RunExecution:
             if not run.has_ended:
                 failure = FailureInfo(code="given-up", message=message)
                 await fail_run(self._runtime.services, run, failure)
+                await self._parents.child_ended(await self._runtime.recorded(job.run_id))
         except (JournalError, NotFoundError) as error:
             self._log.warning("run_not_given_up", run_id=job.run_id, reason=error.message)
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))

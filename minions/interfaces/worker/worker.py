@@ -12,6 +12,7 @@ from minions.contracts.errors import MinionsError, words_of
 from minions.contracts.runtime import Log
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.interfaces.worker.child_queue import ParentRuns
 from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.interfaces.worker.run_execution import RunExecution
 
@@ -57,8 +58,9 @@ class Worker:
         self._engine = engine
         self._log = log
         self._notices = notices
-        self._execution = RunExecution(runtime, log, on_waiting=notices.tell)
         self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
+        parents = ParentRuns(runtime, engine, self._reconciliation, log)
+        self._execution = RunExecution(runtime, log, parents, on_waiting=notices.tell)
         self._stop = asyncio.Event()
 
     @property

@@ -49,6 +49,7 @@ class CommonKeys(TypedDict):
     cache: bool
     idle_timeout_s: float | None
     retry: RetryConfig | None
+    distribute: bool
     limits: Mapping[str, JsonValue]
     metadata: Mapping[str, JsonValue]
     where: Where

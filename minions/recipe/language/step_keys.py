@@ -13,7 +13,6 @@ from minions.recipe.text.key_types import (
     Table,
     count_key,
     flag_key,
-    later_keys,
     mapping_key,
     seconds_key,
     text_key,
@@ -140,7 +139,12 @@ STEP: Final = Table(
         ),
         STEP_LIMITS_KEY,
         METADATA_KEY,
-        *later_keys("distribute"),
+        flag_key(
+            "distribute",
+            "With `loop`, or of a `recipe` step: in a run that a worker executes, each item is a "
+            "run of its own in the same queue, which any worker takes; `max_parallel` bounds how "
+            "many wait or run at a time, default 256. Elsewhere as without it.",
+        ),
     ),
 )
 

@@ -16,6 +16,7 @@ from minions.contracts.schema import JsonSchema
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.caching import check_caching
 from minions.recipe.checks.dependencies import link_steps
+from minions.recipe.checks.distribution import check_distribution
 from minions.recipe.checks.fitting import check_fitting
 from minions.recipe.checks.names import check_names, check_unused_names
 from minions.recipe.checks.nested import check_rights
@@ -230,6 +231,7 @@ def _checked_draft(
     draft.tests = read_tests(draft, catalog, report)
     link_tested_examples(draft, report)
     check_caching(draft, catalog, report)
+    check_distribution(draft, report)
     return draft
 
 

@@ -38,6 +38,7 @@ def _loop(section: Section) -> LoopSpec | None:
         over=section.plain("loop"),
         aggregate=section.plain("aggregate") is True,
         max_parallel=most if isinstance(most, int) else 1,
+        most_queued=most if isinstance(most, int) and section.node("max_parallel") else None,
         on_item_error=OnItemError(section.text("on_item_error") or OnItemError.FAIL),
         min_successful=least if isinstance(least, int) else 1,
     )
@@ -102,6 +103,7 @@ def _common(step: StepDraft, steps: Sequence[StepDraft]) -> CommonKeys:
         cache=section.plain("cache") is True,
         idle_timeout_s=_seconds(section, "idle_timeout_s"),
         retry=step.retry,
+        distribute=section.plain("distribute") is True,
         limits=step.limits,
         metadata=given_mapping(section, "metadata"),
         where=Where(place.source.file, place.line, place.column),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import StepFinished, StepStarted
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import Step
@@ -50,9 +51,17 @@ class IteratedStep:
         self.output_json: JsonValue = None
         """The output as JSON, for later steps."""
 
-    async def _record_start(self, *, total: int | None = None, attempts: int | None = None) -> None:
-        begun = StepStarted(step_id=self._path, total=total, attempts=attempts)
-        await self._context.scope.recorder.record(self._key, begun)
+    async def _record_start(
+        self,
+        *,
+        total: int | None = None,
+        attempts: int | None = None,
+        distributed: str | None = None,
+    ) -> JournalEntry:
+        begun = StepStarted(
+            step_id=self._path, total=total, attempts=attempts, distributed=distributed
+        )
+        return await self._context.scope.recorder.record(self._key, begun)
 
     async def _one(
         self, item: Iteration, executor: StepExecutor[object]
@@ -75,14 +84,16 @@ class IteratedStep:
         output: object,
         *,
         is_partial: bool = False,
+        child_usage: TokenUsage | None = None,
     ) -> StepExecution[object]:
         """Record the end of all iterations together.
 
         Args:
             is_partial: Whether it completed although an iteration failed, or was partial itself.
+            child_usage: What child runs used; None: the iterations were executed within the run.
         """
         calls = tuple(call for each in executions for call in each.calls)
-        usage = sum((each.usage for each in executions), TokenUsage())
+        usage = child_usage or sum((each.usage for each in executions), TokenUsage())
         status = end_status(error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
         model_calls = tuple(call for each in executions for call in each.model_calls)
@@ -92,7 +103,7 @@ class IteratedStep:
             step_id=self._path,
             duration_ms=duration_ms,
             total=len(executions),
-            usage=usage.to_json() if calls else None,
+            usage=usage.to_json() if calls or child_usage is not None else None,
             model_calls=len(model_calls) if calls else None,
             tool_calls=len(tool_calls) if calls else None,
             attempts=max(each.attempts for each in executions) if calls else None,

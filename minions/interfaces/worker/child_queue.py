@@ -1,0 +1,162 @@
+"""Child runs at a worker: put into the queue of their run, which is continued when they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from attrs import evolve
+
+from minions.contracts.child_runs import (
+    OPEN_STATES,
+    ChildRunQueue,
+    ChildWait,
+    QueueableRun,
+)
+from minions.contracts.dispatch import DispatchEngine, Job, JobEnd
+from minions.contracts.executions import RunState
+from minions.contracts.facts import RunBeginning
+from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import QueuePlace
+from minions.contracts.run_rows import RunFilter
+from minions.contracts.runtime import Log
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.recorded_run import RecordedRun
+from minions.engine.sessions.cancellation import cancel_child_runs, cancel_run
+from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.run_queue import RunQueue
+from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.interfaces.worker.reconciliation import Reconciliation
+from minions.recipe.model import AgentRecipe, StepSpec
+
+__all__ = ["ParentRuns", "WorkerChildQueue"]
+
+_LOOK_S: Final = 10.0
+"""Seconds until a run that waits for child runs looks whether they ended, if nobody wakes it."""
+_DONE: Final = JobEnd()
+
+
+class WorkerChildQueue(ChildRunQueue):
+    """Queues the child runs of one run where that run is queued itself, under its policy."""
+
+    def __init__(self, recorded: RecordedRun, place: QueuePlace, queue: RunQueue) -> None:
+        """Nothing is queued yet."""
+        self._recorded = recorded
+        self._place = evolve(place, not_before=None)
+        self._queue = queue
+
+    @property
+    def queue(self) -> str:
+        return self._place.name
+
+    @property
+    def note(self) -> Mapping[str, JsonValue]:
+        return ChildWait.without(self._recorded.note)
+
+    @property
+    def user(self) -> str | None:
+        return self._recorded.start.user
+
+    async def put(self, run: QueueableRun) -> None:
+        await self._queue.put(cast(AgentRun, run), self._place)
+
+
+class ParentRuns:
+    """Runs that wait for child runs, at one worker."""
+
+    def __init__(
+        self,
+        runtime: UnattendedRuntime,
+        engine: DispatchEngine,
+        reconciliation: Reconciliation,
+        log: Log,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            reconciliation: Submits the job of a run that waits, where the engine has none.
+        """
+        self._runtime = runtime
+        self._engine = engine
+        self._reconciliation = reconciliation
+        self._log = log
+        self._journal = runtime.services.journal
+        self._clock = runtime.services.clock
+
+    def queue_of(self, recorded: RecordedRun) -> ChildRunQueue | None:
+        """Where the child runs of that run are queued; None: it is not queued itself."""
+        place = RunPolicy.recorded(recorded.note).queue
+        if place is None:
+            return None
+        return WorkerChildQueue(recorded, place, RunQueue(self._engine, self._clock))
+
+    # --- a run that waits -------------------------------------------------------------------------
+
+    async def pause_of(self, job: Job) -> JobEnd | None:
+        """The end of a job whose run still waits for child runs; None: it is to be executed."""
+        if await self._is_ready(job.session_id, job.run_id) is not False:
+            return None
+        return JobEnd(again=job.put_back(_LOOK_S, is_failed_try=False))
+
+    async def _is_ready(self, session_id: str, run_id: str) -> bool | None:
+        """Whether enough child runs have ended; None: it does not wait for any."""
+        newest = await self._journal.entries(
+            session_id, run_id=run_id, kinds={"run"}, limit=1, newest_first=True
+        )
+        fact = newest[0].fact if newest else None
+        if not isinstance(fact, RunBeginning) or not fact.queued:
+            return None
+        waits = ChildWait.of_note(fact.note or {})
+        for wait in waits:
+            wanted = RunFilter(id_start=wait.start, statuses=OPEN_STATES)
+            if not await self._journal.runs(wanted, limit=1, offset=wait.most_open):
+                return True
+        return False if waits else None
+
+    async def queued_again(self, job: Job, run: AgentRun) -> JobEnd:
+        """Record that the run waits, which costs nothing until enough child runs have ended.
+
+        Raises:
+            MinionsError: It could not be recorded; the run is to be executed again.
+        """
+        recorded = await self._runtime.recorded(job.run_id)
+        place = RunPolicy.recorded(recorded.note).queue
+        if recorded.has_ended or place is None:
+            return _DONE
+        recipe = self._runtime.own_recipe(recorded)
+        executor = self._runtime.executor_of(recipe, note=recorded.note)
+        note = {**ChildWait.without(recorded.note), **ChildWait.to_note(run.child_waits)}
+        waiting = executor.prepare_resume(recorded, recipe=recipe, note=note)
+        await RunQueue(None, self._clock).put(waiting, evolve(place, not_before=None))
+        self._log.info("run_waits_for_runs", run_id=job.run_id)
+        is_ready = await self._is_ready(job.session_id, job.run_id)
+        pause_s = _LOOK_S if is_ready is False else 0.0
+        return JobEnd(again=job.put_back(pause_s, is_failed_try=False))
+
+    # --- a child run ------------------------------------------------------------------------------
+
+    async def is_orphan(self, recorded: RecordedRun) -> bool:
+        """Whether it is the child run of a run that has ended: then it is cancelled here."""
+        link = RunPolicy.recorded(recorded.note).child
+        if link is None:
+            return False
+        rows = await self._journal.runs(RunFilter(run_ids={link.run_id}), limit=1)
+        if rows and (rows[0].ended_at is None or rows[0].status == RunState.NEEDS_DECISION):
+            return False
+        await cancel_run(self._runtime.services, recorded.run_id)
+        return True
+
+    async def child_ended(self, recorded: RecordedRun) -> None:
+        """Let the run around it continue, if it waited for this child run."""
+        link = RunPolicy.recorded(recorded.note).child
+        if link is None or not await self._is_ready(link.session_id, link.run_id):
+            return
+        if not await self._engine.wake(link.run_id):
+            rows = await self._journal.runs(RunFilter(run_ids={link.run_id}), limit=1)
+            await self._reconciliation.submit_missing(rows)
+
+    async def ended(self, recorded: RecordedRun, recipe: AgentRecipe) -> None:
+        """Cancel what is left of the child runs of a run that has ended."""
+        steps = (step for step in recipe.steps if isinstance(step, StepSpec))
+        if any(step.distribute for step in steps):
+            await cancel_child_runs(self._runtime.services, recorded.run_id)
