@@ -1,0 +1,288 @@
+"""Spans in the binary form of OTLP: the messages `trace.v1`, `common.v1` and `resource.v1`.
+
+The numbers of fields are those of opentelemetry-proto 1.x, which are stable. Nothing is sent here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import Final, NamedTuple, TypeAlias
+
+from attrs import define, frozen
+
+__all__ = [
+    "EncodedSpan",
+    "SpanEvent",
+    "SpanLink",
+    "SpanRecord",
+    "encode_request",
+    "encode_resource",
+    "encode_scope",
+    "encode_span",
+]
+
+Values: TypeAlias = Mapping[str, object]
+"""Attributes: texts, numbers, yes and no, bytes, sequences and mappings of these."""
+
+_IS_KNOWN: Final = 0x100
+"""The flag that says that `_IS_REMOTE` is told."""
+_IS_REMOTE: Final = 0x200
+"""The flag of a span whose parent is in another process."""
+_LONGEST_KEPT: Final = 128
+"""Characters of a text whose encoded attribute is kept for the next span."""
+_MOST_KEPT: Final = 2_048
+_DEEPEST: Final = 16
+"""Levels of sequences and mappings in one attribute."""
+_INT64: Final = 1 << 63
+_SHORT: Final = tuple(bytes((size,)) for size in range(128))
+_ROOT_HEAD: Final = struct.Struct("<2s16s2s8scQcQ2sIcB")
+_HEAD: Final = struct.Struct("<2s16s2s8scQcQ2sIcB2s8s")
+"""Ids, times, flags and kind, each behind the tag of its field."""
+
+
+class EncodedSpan(NamedTuple):
+    """A span that ended, as it is sent."""
+
+    scope: bytes
+    """Who made it: the bytes of `encode_scope`."""
+    body: bytes
+
+
+@frozen
+class SpanEvent:
+    """Something that happened at one time of a span."""
+
+    name: str
+    time_ns: int
+    attributes: Values
+    dropped: int = 0
+    """Attributes beyond the most that are recorded."""
+
+
+@frozen
+class SpanLink:
+    """Another span that one has to do with."""
+
+    trace_id: int
+    span_id: int
+    attributes: Values
+    is_remote: bool
+    dropped: int = 0
+    """Attributes beyond the most that are recorded."""
+
+
+@define(kw_only=True, eq=False)
+class SpanRecord:
+    """What is known of a span. Only the code that makes the span changes it."""
+
+    trace_id: int
+    span_id: int
+    parent_id: int | None
+    """None: the span begins its trace."""
+    is_parent_remote: bool
+    trace_state: str
+    name: str
+    kind: int
+    """As in the protocol: 1 internal, 2 server, 3 client, 4 producer, 5 consumer."""
+    start_ns: int
+    """Nanoseconds since 1970."""
+    attributes: dict[str, object]
+    end_ns: int = 0
+    status: int = 0
+    """As in the protocol: 0 unset, 1 ok, 2 error."""
+    status_text: str | None = None
+    events: Sequence[SpanEvent] = ()
+    links: Sequence[SpanLink] = ()
+    dropped_attributes: int = 0
+    dropped_events: int = 0
+    dropped_links: int = 0
+
+
+def encode_span(span: SpanRecord, longest: int | None = None) -> bytes:
+    """One message `Span`. Attributes that the protocol has no form for are counted as dropped.
+
+    Args:
+        longest: Characters of the texts in attributes; None: all of them.
+    """
+    attributes, misfits = _attributes(b"\x4a", span.attributes, longest)
+    parts = [_head(span), _short_text(b"\x2a", span.name), attributes]
+    if span.trace_state:
+        parts.append(_text(b"\x1a", span.trace_state))
+    if dropped := span.dropped_attributes + misfits:
+        parts.append(b"\x50" + _number(dropped))
+    parts += [_sized(b"\x5a", _event(each, longest)) for each in span.events]
+    if span.dropped_events:
+        parts.append(b"\x60" + _number(span.dropped_events))
+    parts += [_sized(b"\x6a", _link(each, longest)) for each in span.links]
+    if span.dropped_links:
+        parts.append(b"\x70" + _number(span.dropped_links))
+    parts.append(_status(span.status, span.status_text))
+    return b"".join(parts)
+
+
+def encode_resource(attributes: Values, schema_url: str = "") -> bytes:
+    """What all spans of a process have in common, as `encode_request` takes it."""
+    resource = _sized(b"\x0a", _attributes(b"\x0a", attributes, None)[0])
+    return resource + _text(b"\x1a", schema_url)
+
+
+def encode_scope(name: str, version: str, schema_url: str, attributes: Values) -> bytes:
+    """Who made spans, as `EncodedSpan` has it."""
+    texts = _text(b"\x0a", name) + _text(b"\x12", version)
+    scope = _sized(b"\x0a", texts + _attributes(b"\x1a", attributes, None)[0])
+    return scope + _text(b"\x1a", schema_url)
+
+
+def encode_request(resource: bytes, spans: Iterable[EncodedSpan]) -> bytes:
+    """One message `ExportTraceServiceRequest`; spans of one scope that stand together share it."""
+    parts = [resource]
+    for scope, group in groupby(spans, key=lambda each: each.scope):
+        bodies = b"".join([_sized(b"\x12", each.body) for each in group])
+        parts.append(_sized(b"\x12", scope + bodies))
+    return _sized(b"\x0a", b"".join(parts))
+
+
+# --- parts of a span -----------------------------------------------------------------------------
+
+
+def _head(span: SpanRecord) -> bytes:
+    flags = _IS_KNOWN | _IS_REMOTE if span.is_parent_remote else _IS_KNOWN
+    told = (
+        *(b"\x0a\x10", span.trace_id.to_bytes(16, "big")),
+        *(b"\x12\x08", span.span_id.to_bytes(8, "big")),
+        *(b"\x39", span.start_ns, b"\x41", span.end_ns),
+        *(b"\x85\x01", flags, b"\x30", span.kind),
+    )
+    if span.parent_id is None:
+        return _ROOT_HEAD.pack(*told)
+    return _HEAD.pack(*told, b"\x22\x08", span.parent_id.to_bytes(8, "big"))
+
+
+def _event(event: SpanEvent, longest: int | None) -> bytes:
+    attributes, misfits = _attributes(b"\x1a", event.attributes, longest)
+    head = b"\x09" + event.time_ns.to_bytes(8, "little") + _text(b"\x12", event.name)
+    dropped = event.dropped + misfits
+    return head + attributes + (b"\x20" + _number(dropped) if dropped else b"")
+
+
+def _link(link: SpanLink, longest: int | None) -> bytes:
+    attributes, misfits = _attributes(b"\x22", link.attributes, longest)
+    flags = _IS_KNOWN | _IS_REMOTE if link.is_remote else _IS_KNOWN
+    ids = link.trace_id.to_bytes(16, "big"), link.span_id.to_bytes(8, "big")
+    head = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + b"\x35" + flags.to_bytes(4, "little")
+    dropped = link.dropped + misfits
+    return head + attributes + (b"\x28" + _number(dropped) if dropped else b"")
+
+
+def _status(status: int, text: str | None) -> bytes:
+    told = _text(b"\x12", text) if text else b""
+    return _sized(b"\x7a", told + (b"\x18" + _number(status) if status else b""))
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+def _attributes(tag: bytes, attributes: Values, longest: int | None) -> tuple[bytes, int]:
+    """All of them, each as a field of that tag; and how many the protocol has no form for."""
+    parts: list[bytes] = []
+    misfits = 0
+    for key, value in tuple(attributes.items()):  # another thread may add one just now
+        kind = type(value)
+        try:
+            if kind is int or (kind is str and len(value) <= _LONGEST_KEPT and longest is None):  # type: ignore[arg-type]  # a text
+                parts.append(_kept_attribute(tag, key, value))
+            else:
+                parts.append(_attribute(tag, key, value, longest))
+        except (TypeError, ValueError, OverflowError):
+            misfits += 1
+    return b"".join(parts), misfits
+
+
+def _attribute(tag: bytes, key: str, value: object, longest: int | None) -> bytes:
+    return _sized(tag, _short_text(b"\x0a", key) + _sized(b"\x12", _value(value, longest)))
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _kept_attribute(tag: bytes, key: str, value: object) -> bytes:
+    """Numbers and short texts, which come again."""
+    return _attribute(tag, key, value, None)
+
+
+def _value(value: object, longest: int | None, depth: int = 0) -> bytes:
+    """One message `AnyValue`.
+
+    Raises:
+        TypeError: The protocol has no form for the value.
+        ValueError: The number is too large, or the value too deep.
+    """
+    if depth > _DEEPEST:
+        raise ValueError("too deep")
+    if value is None:
+        return b""
+    if isinstance(value, bool):
+        return b"\x10\x01" if value else b"\x10\x00"
+    if isinstance(value, str):
+        return _text(b"\x0a", value[:longest])
+    if isinstance(value, int):
+        return b"\x18" + _signed(value)
+    if isinstance(value, float):
+        return b"\x21" + struct.pack("<d", value)
+    if isinstance(value, bytes):
+        return _sized(b"\x3a", value[:longest])
+    if isinstance(value, Sequence):
+        items = [_sized(b"\x0a", _value(each, longest, depth + 1)) for each in value]
+        return _sized(b"\x2a", b"".join(items))
+    if isinstance(value, Mapping):
+        return _sized(b"\x32", _pairs(value, longest, depth + 1))
+    raise TypeError(type(value).__name__)
+
+
+def _pairs(values: Mapping[object, object], longest: int | None, depth: int) -> bytes:
+    pairs = [
+        _text(b"\x0a", str(key)) + _sized(b"\x12", _value(value, longest, depth))
+        for key, value in values.items()
+    ]
+    return b"".join([_sized(b"\x0a", pair) for pair in pairs])
+
+
+# --- the wire ------------------------------------------------------------------------------------
+
+
+def _signed(number: int) -> bytes:
+    if not -_INT64 <= number < _INT64:
+        raise ValueError("more than 64 bits")
+    return _number(number & (2 * _INT64 - 1))
+
+
+def _number(number: int) -> bytes:
+    """A varint: seven bits a byte, the lowest first."""
+    if number < 128:
+        return _SHORT[number]
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _sized(tag: bytes, body: bytes) -> bytes:
+    return tag + _number(len(body)) + body
+
+
+def _text(tag: bytes, text: str) -> bytes:
+    # The protocol takes UTF-8 only, and texts of models may hold halves of surrogate pairs.
+    return _sized(tag, text.encode("utf-8", "replace"))
+
+
+def _short_text(tag: bytes, text: str) -> bytes:
+    """Names and keys, which come again."""
+    return _kept_text(tag, text) if len(text) <= _LONGEST_KEPT else _text(tag, text)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _kept_text(tag: bytes, text: str) -> bytes:
+    return _text(tag, text)
