@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
@@ -32,6 +32,7 @@ _MOST_ATTEMPTS: Final = 6
 _AGAIN: Final = frozenset((429, 502, 503, 504))
 """Statuses of a collector that takes the same later, as OTLP has them."""
 _LONGEST_ANSWER: Final = 64 * 1024
+_CREDENTIALS: Final = "OTEL_PYTHON_EXPORTER_OTLP_HTTP_{}CREDENTIAL_PROVIDER"
 _PROVIDERS: Final = "opentelemetry_otlp_credential_provider"
 """The group of entry points that make sessions with credentials."""
 
@@ -52,8 +53,8 @@ class OtlpEndpoint:
     """File of the certificate that is shown to the collector."""
     key: str | None
     """File of that certificate's key."""
-    provider: str | None
-    """Name of an entry point that makes a session with credentials."""
+    credentials: EntryPoint | None
+    """Where an installed package makes sessions with credentials."""
 
     @classmethod
     def of(cls, url: str, environ: Mapping[str, str], signal: str) -> OtlpEndpoint:
@@ -70,7 +71,6 @@ class OtlpEndpoint:
         def told(name: str) -> str:
             return environ.get(f"{_VARIABLE}{signal}_{name}") or environ.get(_VARIABLE + name, "")
 
-        credentials = "OTEL_PYTHON_EXPORTER_OTLP_HTTP_{}CREDENTIAL_PROVIDER"
         return cls(
             url=url,
             headers=parse_env_headers(told("HEADERS"), liberal=True),
@@ -79,8 +79,7 @@ class OtlpEndpoint:
             authority=told("CERTIFICATE") or None,
             certificate=told("CLIENT_CERTIFICATE") or None,
             key=told("CLIENT_KEY") or None,
-            provider=environ.get(credentials.format(""))
-            or environ.get(credentials.format(f"{signal}_")),
+            credentials=_credentials(environ, signal),
         )
 
 
@@ -144,6 +143,8 @@ class OtlpSender:
 
         try:
             return self._posted(data, timeout_s)
+        except requests.exceptions.SSLError as error:  # a ConnectionError, too
+            return _Attempt(f"the certificates do not fit: {error!s:.300}")
         except (requests.ConnectionError, requests.Timeout):
             return _Attempt("no collector takes them there", is_final=False)
         except Exception as error:  # noqa: BLE001  # the thread's rim: proxies, others' credentials
@@ -153,7 +154,12 @@ class OtlpSender:
         if self._session is None:
             self._session = _session(self._endpoint)
         answer = self._session.post(
-            self._endpoint.url, data=data, timeout=timeout_s, allow_redirects=False, stream=True
+            self._endpoint.url,
+            data=data,
+            timeout=timeout_s,
+            allow_redirects=False,
+            stream=True,
+            verify=self._session.verify,  # else REQUESTS_CA_BUNDLE would come before it
         )
         with answer:
             answer.raw.read(_LONGEST_ANSWER)  # else the connection could not be used again
@@ -173,10 +179,8 @@ class OtlpSender:
 def _session(endpoint: OtlpEndpoint) -> requests.Session:
     import requests
 
-    session = requests.Session()
-    if endpoint.provider is not None:
-        (found,) = entry_points(group=_PROVIDERS, name=endpoint.provider)
-        session = found.load()()
+    own = endpoint.credentials
+    session: requests.Session = own.load()() if own is not None else requests.Session()
     session.headers.update(
         {"content-type": "application/x-protobuf", "user-agent": "minions", **endpoint.headers}
     )
@@ -204,6 +208,20 @@ def _wait_s(said: str | None) -> float | None:
         return None
     until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
     return max((until - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+def _credentials(environ: Mapping[str, str], signal: str) -> EntryPoint | None:
+    for name in (_CREDENTIALS.format(""), _CREDENTIALS.format(f"{signal}_")):
+        if provider := environ.get(name):
+            found = next(iter(entry_points(group=_PROVIDERS, name=provider)), None)
+            if found is not None:
+                return found
+            raise EnvironmentRefusedError(
+                f"{name} is '{provider:.40}'; no installed package has an entry point of that name "
+                f"in the group {_PROVIDERS}. Install it, or unset the variable.",
+                code="bad-telemetry",
+            )
+    return None
 
 
 def _timeout_s(said: str) -> float:

@@ -179,7 +179,7 @@ class _OtlpTracer(trace.Tracer):
         attributes: Attributes,
         links: Sequence[Link] | None,
     ) -> _Origin | trace.Span:
-        """What the spans of a trace share that begins, or is joined, here; not sampled: its span."""
+        """What the spans of a trace have in common; or, if it is not sampled, its one span."""
         provider = self._provider
         trace_id = parent.trace_id if parent.is_valid else provider.new_id(128)
         result = provider.sampler.should_sample(context, trace_id, name, kind, attributes, links)

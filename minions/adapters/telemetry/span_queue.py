@@ -44,9 +44,11 @@ class BatchLimits:
                 request is to have more spans than the queue.
         """
         usual = cls()
+        most_waiting = _number(environ, "OTEL_BSP_MAX_QUEUE_SIZE", usual.most_waiting)
+        usual_sent = min(usual.most_sent, most_waiting)
         limits = cls(
-            most_waiting=_number(environ, "OTEL_BSP_MAX_QUEUE_SIZE", usual.most_waiting),
-            most_sent=_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", usual.most_sent),
+            most_waiting=most_waiting,
+            most_sent=_number(environ, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", usual_sent),
             delay_s=_number(environ, "OTEL_BSP_SCHEDULE_DELAY", int(usual.delay_s * 1000)) / 1000,
         )
         if limits.most_sent > limits.most_waiting:
