@@ -74,13 +74,15 @@ class OpenTelemetryTracer(Tracer):
         self._context = context
         self._propagate = propagate
         self._tracer = trace.get_tracer("minions", None, provider, schema_url=_SCHEMA)
+        self._internal, self._client = trace.SpanKind.INTERNAL, trace.SpanKind.CLIENT
         self._has_content = has_content
         self._parent = propagate.extract(_carried(parent)) if parent else None
 
     def run(self, subject: RunSubject) -> AbstractContextManager[Span]:
         name = f"invoke_workflow {subject.recipe}"
-        is_within = self._trace.get_current_span().get_span_context().is_valid
-        parent = None if is_within else self._parent
+        parent = self._parent
+        if parent is not None and self._trace.get_current_span().get_span_context().is_valid:
+            parent = None
         return self._span(name, run_attributes(subject), kind="run", parent=parent)
 
     def step(self, subject: StepSubject) -> AbstractContextManager[Span]:
@@ -125,10 +127,11 @@ class OpenTelemetryTracer(Tracer):
         is_client: bool = False,
         parent: Context | None = None,
     ) -> _OpenSpan:
-        kinds = self._trace.SpanKind
-        span_kind = kinds.CLIENT if is_client else kinds.INTERNAL
-        span = self._tracer.start_span(name, parent, span_kind, attributes)
-        return _OpenSpan(self, span, kind)
+        around = self._context.get_current()
+        span_kind = self._client if is_client else self._internal
+        above = parent if parent is not None else around
+        span = self._tracer.start_span(name, above, span_kind, attributes)
+        return _OpenSpan(self, span, kind, around)
 
     # --- what its spans need -------------------------------------------------------------------
 
@@ -137,9 +140,9 @@ class OpenTelemetryTracer(Tracer):
         """Whether texts are attributes of spans."""
         return self._has_content
 
-    def enter(self, span: trace.Span) -> Token[Context]:
-        """Make a span the current one."""
-        return self._context.attach(self._trace.set_span_in_context(span))
+    def enter(self, span: trace.Span, around: Context) -> Token[Context]:
+        """Make a span the current one, in what is the current context."""
+        return self._context.attach(self._trace.set_span_in_context(span, around))
 
     def leave(self, token: Token[Context]) -> None:
         """Make the one before the current one again."""
@@ -155,7 +158,10 @@ class OpenTelemetryTracer(Tracer):
 class _OpenSpan(Span, AbstractContextManager[Span]):
     """A span that is the current one while its block runs."""
 
-    def __init__(self, tracer: OpenTelemetryTracer, span: trace.Span, kind: str) -> None:
+    def __init__(
+        self, tracer: OpenTelemetryTracer, span: trace.Span, kind: str, around: Context
+    ) -> None:
+        self._around = around
         self._tracer = tracer
         self._span = span
         self._kind = kind
@@ -163,7 +169,7 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
         self._is_told = False
 
     def __enter__(self) -> Span:
-        self._token = self._tracer.enter(self._span)
+        self._token = self._tracer.enter(self._span, self._around)
         return self
 
     def __exit__(

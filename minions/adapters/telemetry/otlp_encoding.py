@@ -6,12 +6,12 @@ The numbers of fields are those of opentelemetry-proto 1.x, which are stable. No
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 __all__ = [
     "EncodedSpan",
@@ -38,6 +38,7 @@ _DEEPEST: Final = 16
 """Levels of sequences and mappings in one attribute."""
 _INT64: Final = 1 << 63
 _SHORT: Final = tuple(bytes((size,)) for size in range(128))
+_NO_STATUS: Final = b"\x7a\x00"
 _ROOT_HEAD: Final = struct.Struct("<2s16s2s8scQcQ2sIcB")
 _HEAD: Final = struct.Struct("<2s16s2s8scQcQ2sIcB2s8s")
 """Ids, times, flags and kind, each behind the tag of its field."""
@@ -89,7 +90,7 @@ class SpanRecord:
     """As in the protocol: 1 internal, 2 server, 3 client, 4 producer, 5 consumer."""
     start_ns: int
     """Nanoseconds since 1970."""
-    attributes: dict[str, object]
+    attributes: dict[str, object] = field(factory=dict)
     end_ns: int = 0
     status: int = 0
     """As in the protocol: 0 unset, 1 ok, 2 error."""
@@ -111,15 +112,10 @@ def encode_span(span: SpanRecord, longest: int | None = None) -> bytes:
     parts = [_head(span), _short_text(b"\x2a", span.name), attributes]
     if span.trace_state:
         parts.append(_text(b"\x1a", span.trace_state))
-    if dropped := span.dropped_attributes + misfits:
-        parts.append(b"\x50" + _number(dropped))
-    parts += [_sized(b"\x5a", _event(each, longest)) for each in span.events]
-    if span.dropped_events:
-        parts.append(b"\x60" + _number(span.dropped_events))
-    parts += [_sized(b"\x6a", _link(each, longest)) for each in span.links]
-    if span.dropped_links:
-        parts.append(b"\x70" + _number(span.dropped_links))
-    parts.append(_status(span.status, span.status_text))
+    dropped = span.dropped_attributes or span.dropped_events or span.dropped_links
+    if span.events or span.links or misfits or dropped:
+        parts += _rare_parts(span, misfits, longest)
+    parts.append(_status(span.status, span.status_text) if span.status else _NO_STATUS)
     return b"".join(parts)
 
 
@@ -159,6 +155,20 @@ def _head(span: SpanRecord) -> bytes:
     if span.parent_id is None:
         return _ROOT_HEAD.pack(*told)
     return _HEAD.pack(*told, b"\x22\x08", span.parent_id.to_bytes(8, "big"))
+
+
+def _rare_parts(span: SpanRecord, misfits: int, longest: int | None) -> Iterator[bytes]:
+    """Events, links, and how much was dropped."""
+    if dropped := span.dropped_attributes + misfits:
+        yield b"\x50" + _number(dropped)
+    for event in span.events:
+        yield _sized(b"\x5a", _event(event, longest))
+    if span.dropped_events:
+        yield b"\x60" + _number(span.dropped_events)
+    for link in span.links:
+        yield _sized(b"\x6a", _link(link, longest))
+    if span.dropped_links:
+        yield b"\x70" + _number(span.dropped_links)
 
 
 def _event(event: SpanEvent, longest: int | None) -> bytes:

@@ -12,13 +12,21 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from attrs import frozen
+from attrs import define
 from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanLimits
-from opentelemetry.sdk.trace.sampling import Decision
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, ParentBased
+from opentelemetry.trace import (
+    Link,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+)
 
 from minions.adapters.telemetry.otlp_encoding import (
     EncodedSpan,
@@ -32,11 +40,11 @@ from minions.adapters.telemetry.otlp_encoding import (
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace.sampling import Sampler
-    from opentelemetry.trace import TraceState
     from opentelemetry.util.types import AnyValue, Attributes
 
 __all__ = ["OtlpTracerProvider", "SpanSink"]
 
+_FOLLOWS_PARENTS: Final[str] = ParentBased(ALWAYS_ON).get_description()  # type: ignore[no-untyped-call]  # theirs
 _RANDOM: Final = 0x02
 """The flag of a trace whose id is random."""
 
@@ -48,8 +56,7 @@ class SpanSink(Protocol):
         """Take a span. Returns at once."""
 
 
-@frozen
-class _Origin:
+class _Origin(NamedTuple):
     """What the spans of a trace have in common, as far as they are made here."""
 
     trace_id: int
@@ -81,6 +88,8 @@ class OtlpTracerProvider(trace.TracerProvider):
         self.sink = sink
         self.sampler = sampler
         self.limits = limits
+        self.follows_parents = sampler.get_description() == _FOLLOWS_PARENTS
+        """Whether it is the usual sampler: all traces but those of callers who did not sample."""
         self.now_ns = now_ns
         self._random_bits = random_bits
 
@@ -126,7 +135,7 @@ class _OtlpTracer(trace.Tracer):
         around = trace.get_current_span(context)
         if isinstance(around, _OtlpSpan) and around.provider is provider:
             origin, is_remote = around.origin, False
-            parent_id: int | None = around.record.span_id
+            parent_id: int | None = around.span_id
         else:
             parent = around.get_span_context()
             asked = self._sampled(parent, context, name, kind, attributes, links)
@@ -134,7 +143,7 @@ class _OtlpTracer(trace.Tracer):
                 return asked
             origin, is_remote = asked, parent.is_remote
             parent_id = parent.span_id if parent.is_valid else None
-        record = SpanRecord(
+        span = _OtlpSpan(
             trace_id=origin.trace_id,
             span_id=provider.new_id(64),
             parent_id=parent_id,
@@ -143,10 +152,12 @@ class _OtlpTracer(trace.Tracer):
             name=name,
             kind=kind.value + 1,
             start_ns=provider.now_ns() if start_time is None else start_time,
-            attributes={},
+            scope=self._scope,
+            provider=provider,
+            origin=origin,
+            tells_exceptions=record_exception,
+            marks_exceptions=set_status_on_exception,
         )
-        span = _OtlpSpan(self._scope, provider, origin, record)
-        span.marks_exceptions = record_exception, set_status_on_exception
         if attributes:
             span.set_attributes(attributes)
         for link in links or ():
@@ -182,44 +193,50 @@ class _OtlpTracer(trace.Tracer):
         """What the spans of a trace have in common; or, if it is not sampled, its one span."""
         provider = self._provider
         trace_id = parent.trace_id if parent.is_valid else provider.new_id(128)
-        result = provider.sampler.should_sample(context, trace_id, name, kind, attributes, links)
         flags = parent.trace_flags & _RANDOM if parent.is_valid else _RANDOM
-        state = result.trace_state if result.trace_state is not None else trace.TraceState()
-        if result.decision is Decision.RECORD_AND_SAMPLE:
-            flags |= TraceFlags.SAMPLED
-            return _Origin(trace_id, TraceFlags(flags), state, state.to_header())
+        if provider.follows_parents:
+            is_sampled = not parent.is_valid or parent.trace_flags.sampled
+            state: TraceState | None = parent.trace_state
+        else:
+            asked = trace_id, name, kind, attributes, links
+            result = provider.sampler.should_sample(context, *asked)
+            is_sampled = result.decision is Decision.RECORD_AND_SAMPLE
+            state = result.trace_state
+        state = state if state is not None else TraceState()
+        if is_sampled:
+            sampled = TraceFlags(flags | TraceFlags.SAMPLED)
+            return _Origin(trace_id, sampled, state, state.to_header())
         unsampled = SpanContext(trace_id, provider.new_id(64), False, TraceFlags(flags), state)
         return trace.NonRecordingSpan(unsampled)
 
 
-class _OtlpSpan(trace.Span):
+@define(kw_only=True, eq=False, repr=False)
+class _OtlpSpan(SpanRecord, trace.Span):
     """A span that is sampled. It takes what the SDK's spans take, and drops what is too much."""
 
-    def __init__(
-        self, scope: bytes, provider: OtlpTracerProvider, origin: _Origin, record: SpanRecord
-    ) -> None:
-        self._scope = scope
-        self.provider = provider
-        self.origin = origin
-        self.record = record
-        self.marks_exceptions = True, True
-        """Whether an exception of its block becomes an event, and its status."""
+    scope: bytes
+    provider: OtlpTracerProvider
+    origin: _Origin
+    tells_exceptions: bool
+    """Whether an exception of its block becomes an event."""
+    marks_exceptions: bool
+    """Whether an exception of its block becomes its status."""
 
     def get_span_context(self) -> SpanContext:
         origin = self.origin
-        return SpanContext(origin.trace_id, self.record.span_id, False, origin.flags, origin.state)
+        return SpanContext(origin.trace_id, self.span_id, False, origin.flags, origin.state)
 
     def is_recording(self) -> bool:
-        return not self.record.end_ns
+        return not self.end_ns
 
     def set_attribute(self, key: str, value: AnyValue) -> None:
         self.set_attributes({key: value})
 
     def set_attributes(self, attributes: Mapping[str, AnyValue]) -> None:
-        record, most = self.record, self.provider.limits.max_span_attributes
-        if record.end_ns:
+        most = self.provider.limits.max_span_attributes
+        if self.end_ns:
             return
-        kept = record.attributes
+        kept = self.attributes
         if most is None or len(kept) + len(attributes) <= most:
             kept.update(attributes)
             return
@@ -227,43 +244,42 @@ class _OtlpSpan(trace.Span):
             if key in kept or len(kept) < most:
                 kept[key] = value
             else:
-                record.dropped_attributes += 1
+                self.dropped_attributes += 1
 
     def update_name(self, name: str) -> None:
-        if not self.record.end_ns:
-            self.record.name = name
+        if not self.end_ns:
+            self.name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         if not isinstance(status, Status):
             status = Status(status, description)
-        record = self.record
-        if record.end_ns or record.status == StatusCode.OK.value or status.is_unset:
+        if self.end_ns or self.status == StatusCode.OK.value or status.is_unset:
             return
-        record.status, record.status_text = status.status_code.value, status.description
+        self.status, self.status_text = status.status_code.value, status.description
 
     def add_event(
         self, name: str, attributes: Attributes = None, timestamp: int | None = None
     ) -> None:
-        record, limits = self.record, self.provider.limits
-        if record.end_ns:
+        limits = self.provider.limits
+        if self.end_ns:
             return
-        if limits.max_events is not None and len(record.events) >= limits.max_events:
-            record.dropped_events += 1
+        if limits.max_events is not None and len(self.events) >= limits.max_events:
+            self.dropped_events += 1
             return
         time_ns = self.provider.now_ns() if timestamp is None else timestamp
         kept, dropped = _first(attributes, limits.max_event_attributes)
-        record.events = (*record.events, SpanEvent(name, time_ns, kept, dropped))
+        self.events = (*self.events, SpanEvent(name, time_ns, kept, dropped))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
-        record, limits = self.record, self.provider.limits
-        if record.end_ns or not context.is_valid:
+        limits = self.provider.limits
+        if self.end_ns or not context.is_valid:
             return
-        if limits.max_links is not None and len(record.links) >= limits.max_links:
-            record.dropped_links += 1
+        if limits.max_links is not None and len(self.links) >= limits.max_links:
+            self.dropped_links += 1
             return
         kept, dropped = _first(attributes, limits.max_link_attributes)
         link = SpanLink(context.trace_id, context.span_id, kept, context.is_remote, dropped)
-        record.links = (*record.links, link)
+        self.links = (*self.links, link)
 
     def record_exception(
         self,
@@ -285,12 +301,12 @@ class _OtlpSpan(trace.Span):
         self.add_event("exception", {**told, **(attributes or {})}, timestamp)
 
     def end(self, end_time: int | None = None) -> None:
-        record = self.record
-        if record.end_ns:
+        if self.end_ns:
             return
-        record.end_ns = self.provider.now_ns() if end_time is None else end_time
-        body = encode_span(record, self.provider.limits.max_span_attribute_length)
-        self.provider.sink.add(EncodedSpan(self._scope, body))
+        provider = self.provider
+        self.end_ns = provider.now_ns() if end_time is None else end_time
+        body = encode_span(self, provider.limits.max_span_attribute_length)
+        provider.sink.add(EncodedSpan(self.scope, body))
 
     def __exit__(
         self,
@@ -298,10 +314,9 @@ class _OtlpSpan(trace.Span):
         exc_val: BaseException | None,
         exc_tb: TracebackType | None,
     ) -> None:
-        is_event, is_status = self.marks_exceptions
-        if exc_val is not None and is_event:
+        if exc_val is not None and self.tells_exceptions:
             self.record_exception(exc_val, escaped=True)
-        if exc_val is not None and is_status:
+        if exc_val is not None and self.marks_exceptions:
             self.set_status(StatusCode.ERROR, f"{type(exc_val).__name__}: {exc_val}")
         self.end()
 
