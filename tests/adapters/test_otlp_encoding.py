@@ -86,9 +86,9 @@ def _encoded(span: ReadableSpan) -> EncodedSpan:
     assert scope is not None
     assert context is not None
     record = SpanRecord(
-        trace_id=context.trace_id,
-        span_id=context.span_id,
-        parent_id=parent.span_id if parent is not None else None,
+        trace_id=context.trace_id.to_bytes(16, "big"),
+        span_id=context.span_id.to_bytes(8, "big"),
+        parent_id=parent.span_id.to_bytes(8, "big") if parent is not None else None,
         is_parent_remote=parent is not None and parent.is_remote,
         trace_state=context.trace_state.to_header(),
         name=span.name,
@@ -101,8 +101,8 @@ def _encoded(span: ReadableSpan) -> EncodedSpan:
         ],
         links=[
             SpanLink(
-                each.context.trace_id,
-                each.context.span_id,
+                each.context.trace_id.to_bytes(16, "big"),
+                each.context.span_id.to_bytes(8, "big"),
                 each.attributes or {},
                 each.context.is_remote,
             )
@@ -112,7 +112,7 @@ def _encoded(span: ReadableSpan) -> EncodedSpan:
         status_text=span.status.description,
     )
     of_scope = encode_scope(scope.name, scope.version or "", scope.schema_url or "", {})
-    return EncodedSpan(of_scope, encode_span(record))
+    return of_scope, encode_span(record)
 
 
 @given(st.lists(_spans(), min_size=1, max_size=3))
@@ -129,8 +129,8 @@ def test_the_official_classes_read_what_the_official_encoder_would_have_written(
 
 def record(**attributes: object) -> SpanRecord:
     return SpanRecord(
-        trace_id=1,
-        span_id=2,
+        trace_id=bytes(16),
+        span_id=bytes(8),
         parent_id=None,
         is_parent_remote=False,
         trace_state="",
@@ -164,7 +164,7 @@ def test_what_is_dropped_of_events_and_links_is_told() -> None:
     span = record()
     span.dropped_events, span.dropped_links = 300, 1
     span.events = [SpanEvent("e", 5, {"bad": object()}, dropped=2)]
-    span.links = [SpanLink(1, 2, {"bad": object()}, is_remote=False, dropped=1)]
+    span.links = [SpanLink(bytes(16), bytes(8), {"bad": object()}, is_remote=False, dropped=1)]
     message = read(span)
     assert (message.dropped_events_count, message.dropped_links_count) == (300, 1)
     assert message.events[0].dropped_attributes_count == 3

@@ -18,7 +18,7 @@ PATIENCE_S = 20.0
 
 
 def span(name: int | str = 0, size: int = 0) -> EncodedSpan:
-    return EncodedSpan(b"scope", str(name).encode().ljust(size, b"."))
+    return b"scope", str(name).encode().ljust(size, b".")
 
 
 class Sent:
@@ -156,7 +156,7 @@ def test_a_forked_process_sends_its_own_spans_and_none_of_its_parents() -> None:
         try:
             queue.add(span("child"))
             queue.close()
-            os.write(writer, b"|".join(each.body for batch in sent.batches for each in batch))
+            os.write(writer, b"|".join(body for batch in sent.batches for _, body in batch))
         finally:
             os._exit(0)
     os.waitpid(child, 0)

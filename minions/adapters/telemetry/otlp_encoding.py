@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
-from typing import Final, NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -27,29 +29,23 @@ __all__ = [
 Values: TypeAlias = Mapping[str, object]
 """Attributes: texts, numbers, yes and no, bytes, sequences and mappings of these."""
 
-_IS_KNOWN: Final = 0x100
-"""The flag that says that `_IS_REMOTE` is told."""
-_IS_REMOTE: Final = 0x200
-"""The flag of a span whose parent is in another process."""
+_LOCAL: Final = b"\x85\x01\x00\x01\x00\x00"
+"""The flags of a span: it is told whether its parent is in another process, and it is not."""
+_REMOTE: Final = b"\x85\x01\x00\x03\x00\x00"
 _LONGEST_KEPT: Final = 128
 """Characters of a text whose encoded attribute is kept for the next span."""
 _MOST_KEPT: Final = 2_048
 _DEEPEST: Final = 16
 """Levels of sequences and mappings in one attribute."""
+_MISFIT: Final = (TypeError, ValueError, OverflowError)
 _INT64: Final = 1 << 63
 _SHORT: Final = tuple(bytes((size,)) for size in range(128))
 _NO_STATUS: Final = b"\x7a\x00"
-_ROOT_HEAD: Final = struct.Struct("<2s16s2s8scQcQ2sIcB")
-_HEAD: Final = struct.Struct("<2s16s2s8scQcQ2sIcB2s8s")
-"""Ids, times, flags and kind, each behind the tag of its field."""
+_TIMES: Final = struct.Struct("<BQBQBB")
+"""Times and kind, each behind the tag of its field."""
 
-
-class EncodedSpan(NamedTuple):
-    """A span that ended, as it is sent."""
-
-    scope: bytes
-    """Who made it: the bytes of `encode_scope`."""
-    body: bytes
+EncodedSpan: TypeAlias = tuple[bytes, bytes]
+"""A span that ended: who made it, as `encode_scope` gives it, and its message."""
 
 
 @frozen
@@ -67,8 +63,10 @@ class SpanEvent:
 class SpanLink:
     """Another span that one has to do with."""
 
-    trace_id: int
-    span_id: int
+    trace_id: bytes
+    """16 bytes, as they are sent."""
+    span_id: bytes
+    """8 bytes."""
     attributes: Values
     is_remote: bool
     dropped: int = 0
@@ -79,9 +77,10 @@ class SpanLink:
 class SpanRecord:
     """What is known of a span. Only the code that makes the span changes it."""
 
-    trace_id: int
-    span_id: int
-    parent_id: int | None
+    trace_id: bytes
+    """16 bytes, as they are sent; ids of spans have 8."""
+    span_id: bytes
+    parent_id: bytes | None
     """None: the span begins its trace."""
     is_parent_remote: bool
     trace_state: str
@@ -109,13 +108,22 @@ def encode_span(span: SpanRecord, longest: int | None = None) -> bytes:
         longest: Characters of the texts in attributes; None: all of them.
     """
     attributes, misfits = _attributes(b"\x4a", span.attributes, longest)
-    parts = [_head(span), _short_text(b"\x2a", span.name), attributes]
+    name = span.name
+    parts = [
+        b"\x0a\x10" + span.trace_id + b"\x12\x08" + span.span_id,
+        _TIMES.pack(0x39, span.start_ns, 0x41, span.end_ns, 0x30, span.kind),
+        _kept_text(b"\x2a", name) if len(name) <= _LONGEST_KEPT else _text(b"\x2a", name),
+        _REMOTE if span.is_parent_remote else _LOCAL,
+        attributes,
+        _status(span.status, span.status_text) if span.status else _NO_STATUS,
+    ]
+    if span.parent_id is not None:
+        parts.append(b"\x22\x08" + span.parent_id)
     if span.trace_state:
         parts.append(_text(b"\x1a", span.trace_state))
     dropped = span.dropped_attributes or span.dropped_events or span.dropped_links
     if span.events or span.links or misfits or dropped:
         parts += _rare_parts(span, misfits, longest)
-    parts.append(_status(span.status, span.status_text) if span.status else _NO_STATUS)
     return b"".join(parts)
 
 
@@ -135,26 +143,13 @@ def encode_scope(name: str, version: str, schema_url: str, attributes: Values) -
 def encode_request(resource: bytes, spans: Iterable[EncodedSpan]) -> bytes:
     """One message `ExportTraceServiceRequest`; spans of one scope that stand together share it."""
     parts = [resource]
-    for scope, group in groupby(spans, key=lambda each: each.scope):
-        bodies = b"".join([_sized(b"\x12", each.body) for each in group])
+    for scope, group in groupby(spans, key=itemgetter(0)):
+        bodies = b"".join([_sized(b"\x12", body) for _, body in group])
         parts.append(_sized(b"\x12", scope + bodies))
     return _sized(b"\x0a", b"".join(parts))
 
 
 # --- parts of a span -----------------------------------------------------------------------------
-
-
-def _head(span: SpanRecord) -> bytes:
-    flags = _IS_KNOWN | _IS_REMOTE if span.is_parent_remote else _IS_KNOWN
-    told = (
-        *(b"\x0a\x10", span.trace_id.to_bytes(16, "big")),
-        *(b"\x12\x08", span.span_id.to_bytes(8, "big")),
-        *(b"\x39", span.start_ns, b"\x41", span.end_ns),
-        *(b"\x85\x01", flags, b"\x30", span.kind),
-    )
-    if span.parent_id is None:
-        return _ROOT_HEAD.pack(*told)
-    return _HEAD.pack(*told, b"\x22\x08", span.parent_id.to_bytes(8, "big"))
 
 
 def _rare_parts(span: SpanRecord, misfits: int, longest: int | None) -> Iterator[bytes]:
@@ -180,9 +175,8 @@ def _event(event: SpanEvent, longest: int | None) -> bytes:
 
 def _link(link: SpanLink, longest: int | None) -> bytes:
     attributes, misfits = _attributes(b"\x22", link.attributes, longest)
-    flags = _IS_KNOWN | _IS_REMOTE if link.is_remote else _IS_KNOWN
-    ids = link.trace_id.to_bytes(16, "big"), link.span_id.to_bytes(8, "big")
-    head = b"\x0a\x10" + ids[0] + b"\x12\x08" + ids[1] + b"\x35" + flags.to_bytes(4, "little")
+    flags = b"\x35" + (_REMOTE if link.is_remote else _LOCAL)[2:]
+    head = b"\x0a\x10" + link.trace_id + b"\x12\x08" + link.span_id + flags
     dropped = link.dropped + misfits
     return head + attributes + (b"\x28" + _number(dropped) if dropped else b"")
 
@@ -197,26 +191,39 @@ def _status(status: int, text: str | None) -> bytes:
 
 def _attributes(tag: bytes, attributes: Values, longest: int | None) -> tuple[bytes, int]:
     """All of them, each as a field of that tag; and how many the protocol has no form for."""
-    parts: list[bytes] = []
-    misfits = 0
-    for key, value in tuple(attributes.items()):  # another thread may add one just now
-        kind = type(value)
+    items = tuple(attributes.items())  # another thread may add one just now
+    if longest is None:
         try:
-            if kind is int or (kind is str and len(value) <= _LONGEST_KEPT and longest is None):  # type: ignore[arg-type]  # a text
-                parts.append(_kept_attribute(tag, key, value))
-            else:
-                parts.append(_attribute(tag, key, value, longest))
-        except (TypeError, ValueError, OverflowError):
-            misfits += 1
-    return b"".join(parts), misfits
+            parts = [
+                _kept_attribute(tag, key, value)
+                if type(value) is int or (isinstance(value, str) and len(value) <= _LONGEST_KEPT)
+                else _attribute(tag, key, value, None)
+                for key, value in items
+            ]
+            return b"".join(parts), 0
+        except _MISFIT:
+            pass
+    return _fitting_attributes(tag, items, longest)
+
+
+def _fitting_attributes(
+    tag: bytes, items: Sequence[tuple[str, object]], longest: int | None
+) -> tuple[bytes, int]:
+    """Likewise, one by one."""
+    parts: list[bytes] = []
+    for key, value in items:
+        with suppress(*_MISFIT):
+            parts.append(_attribute(tag, key, value, longest))
+    return b"".join(parts), len(items) - len(parts)
 
 
 def _attribute(tag: bytes, key: str, value: object, longest: int | None) -> bytes:
-    return _sized(tag, _short_text(b"\x0a", key) + _sized(b"\x12", _value(value, longest)))
+    named = _kept_text(b"\x0a", key) if len(key) <= _LONGEST_KEPT else _text(b"\x0a", key)
+    return _sized(tag, named + _sized(b"\x12", _value(value, longest)))
 
 
 @lru_cache(maxsize=_MOST_KEPT)
-def _kept_attribute(tag: bytes, key: str, value: object) -> bytes:
+def _kept_attribute(tag: bytes, key: str, value: str | int) -> bytes:
     """Numbers and short texts, which come again."""
     return _attribute(tag, key, value, None)
 
@@ -242,7 +249,7 @@ def _value(value: object, longest: int | None, depth: int = 0) -> bytes:
         return b"\x21" + struct.pack("<d", value)
     if isinstance(value, bytes):
         return _sized(b"\x3a", value[:longest])
-    if isinstance(value, Sequence):
+    if isinstance(value, (tuple, list, Sequence)):  # the first two are found without a search
         items = [_sized(b"\x0a", _value(each, longest, depth + 1)) for each in value]
         return _sized(b"\x2a", b"".join(items))
     if isinstance(value, Mapping):
@@ -280,7 +287,8 @@ def _number(number: int) -> bytes:
 
 
 def _sized(tag: bytes, body: bytes) -> bytes:
-    return tag + _number(len(body)) + body
+    size = len(body)
+    return tag + (_SHORT[size] if size < 128 else _number(size)) + body
 
 
 def _text(tag: bytes, text: str) -> bytes:
@@ -288,11 +296,7 @@ def _text(tag: bytes, text: str) -> bytes:
     return _sized(tag, text.encode("utf-8", "replace"))
 
 
-def _short_text(tag: bytes, text: str) -> bytes:
-    """Names and keys, which come again."""
-    return _kept_text(tag, text) if len(text) <= _LONGEST_KEPT else _text(tag, text)
-
-
 @lru_cache(maxsize=_MOST_KEPT)
 def _kept_text(tag: bytes, text: str) -> bytes:
+    """Short names and keys, which come again."""
     return _text(tag, text)

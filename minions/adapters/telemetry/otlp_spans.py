@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["OtlpTracerProvider", "SpanSink"]
 
 _FOLLOWS_PARENTS: Final[str] = ParentBased(ALWAYS_ON).get_description()  # type: ignore[no-untyped-call]  # theirs
+_NO_STATE: Final = TraceState()
 _RANDOM: Final = 0x02
 """The flag of a trace whose id is random."""
 
@@ -59,7 +60,7 @@ class SpanSink(Protocol):
 class _Origin(NamedTuple):
     """What the spans of a trace have in common, as far as they are made here."""
 
-    trace_id: int
+    trace_id: bytes
     flags: TraceFlags
     state: TraceState
     state_header: str
@@ -91,7 +92,7 @@ class OtlpTracerProvider(trace.TracerProvider):
         self.follows_parents = sampler.get_description() == _FOLLOWS_PARENTS
         """Whether it is the usual sampler: all traces but those of callers who did not sample."""
         self.now_ns = now_ns
-        self._random_bits = random_bits
+        self.random_bits = random_bits
 
     def get_tracer(
         self,
@@ -108,7 +109,7 @@ class OtlpTracerProvider(trace.TracerProvider):
 
     def new_id(self, bits: int) -> int:
         """A random number that is not 0."""
-        while not (made := self._random_bits(bits)):
+        while not (made := self.random_bits(bits)):
             pass
         return made
 
@@ -133,24 +134,24 @@ class _OtlpTracer(trace.Tracer):
     ) -> trace.Span:
         provider = self._provider
         around = trace.get_current_span(context)
-        if isinstance(around, _OtlpSpan) and around.provider is provider:
-            origin, is_remote = around.origin, False
-            parent_id: int | None = around.span_id
+        parent_id: bytes | None
+        if type(around) is _OtlpSpan and around.provider is provider:
+            origin, parent_id, is_remote = around.origin, around.span_id, False
         else:
             parent = around.get_span_context()
             asked = self._sampled(parent, context, name, kind, attributes, links)
-            if isinstance(asked, trace.Span):
+            if not isinstance(asked, _Origin):
                 return asked
             origin, is_remote = asked, parent.is_remote
-            parent_id = parent.span_id if parent.is_valid else None
+            parent_id = parent.span_id.to_bytes(8, "big") if parent.is_valid else None
         span = _OtlpSpan(
             trace_id=origin.trace_id,
-            span_id=provider.new_id(64),
+            span_id=(provider.random_bits(64) or provider.new_id(64)).to_bytes(8, "big"),
             parent_id=parent_id,
             is_parent_remote=is_remote,
             trace_state=origin.state_header,
             name=name,
-            kind=kind.value + 1,
+            kind=kind._value_ + 1,
             start_ns=provider.now_ns() if start_time is None else start_time,
             scope=self._scope,
             provider=provider,
@@ -192,20 +193,21 @@ class _OtlpTracer(trace.Tracer):
     ) -> _Origin | trace.Span:
         """What the spans of a trace have in common; or, if it is not sampled, its one span."""
         provider = self._provider
-        trace_id = parent.trace_id if parent.is_valid else provider.new_id(128)
-        flags = parent.trace_flags & _RANDOM if parent.is_valid else _RANDOM
-        if provider.follows_parents:
-            is_sampled = not parent.is_valid or parent.trace_flags.sampled
-            state: TraceState | None = parent.trace_state
-        else:
+        has_parent = parent.is_valid
+        trace_id = parent.trace_id if has_parent else provider.new_id(128)
+        flags = parent.trace_flags & _RANDOM if has_parent else _RANDOM
+        state: TraceState | None = parent.trace_state if has_parent else None
+        is_sampled = not has_parent or parent.trace_flags.sampled
+        if not provider.follows_parents:
             asked = trace_id, name, kind, attributes, links
             result = provider.sampler.should_sample(context, *asked)
             is_sampled = result.decision is Decision.RECORD_AND_SAMPLE
             state = result.trace_state
-        state = state if state is not None else TraceState()
         if is_sampled:
             sampled = TraceFlags(flags | TraceFlags.SAMPLED)
-            return _Origin(trace_id, sampled, state, state.to_header())
+            header = state.to_header() if state else ""
+            return _Origin(trace_id.to_bytes(16, "big"), sampled, state or _NO_STATE, header)
+        state = state or _NO_STATE
         unsampled = SpanContext(trace_id, provider.new_id(64), False, TraceFlags(flags), state)
         return trace.NonRecordingSpan(unsampled)
 
@@ -224,7 +226,8 @@ class _OtlpSpan(SpanRecord, trace.Span):
 
     def get_span_context(self) -> SpanContext:
         origin = self.origin
-        return SpanContext(origin.trace_id, self.span_id, False, origin.flags, origin.state)
+        trace_id, span_id = (int.from_bytes(each, "big") for each in (self.trace_id, self.span_id))
+        return SpanContext(trace_id, span_id, False, origin.flags, origin.state)
 
     def is_recording(self) -> bool:
         return not self.end_ns
@@ -278,7 +281,8 @@ class _OtlpSpan(SpanRecord, trace.Span):
             self.dropped_links += 1
             return
         kept, dropped = _first(attributes, limits.max_link_attributes)
-        link = SpanLink(context.trace_id, context.span_id, kept, context.is_remote, dropped)
+        ids = context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big")
+        link = SpanLink(*ids, kept, context.is_remote, dropped)
         self.links = (*self.links, link)
 
     def record_exception(
@@ -306,7 +310,7 @@ class _OtlpSpan(SpanRecord, trace.Span):
         provider = self.provider
         self.end_ns = provider.now_ns() if end_time is None else end_time
         body = encode_span(self, provider.limits.max_span_attribute_length)
-        provider.sink.add(EncodedSpan(self.scope, body))
+        provider.sink.add((self.scope, body))
 
     def __exit__(
         self,

@@ -101,7 +101,7 @@ class SpanQueue:
 
     def add(self, span: EncodedSpan) -> None:
         """Let a span wait. Returns at once; a span that finds no room, or comes late, is lost."""
-        size = len(span.body)
+        size = len(span[1])
         with self._lock:
             count = len(self._waiting)
             is_full = count >= self._limits.most_waiting or self._bytes + size > _MOST_BYTES
@@ -151,11 +151,11 @@ class SpanQueue:
         size = 0
         with self._lock:
             while self._waiting and len(taken) < self._limits.most_sent:
-                size += len(self._waiting[0].body)
+                size += len(self._waiting[0][1])
                 if taken and size > _MOST_BYTES_SENT:
                     break
                 taken.append(self._waiting.popleft())
-            self._bytes -= sum(len(each.body) for each in taken)
+            self._bytes -= sum(len(body) for _, body in taken)
         return taken
 
     def _reason(self) -> str:
