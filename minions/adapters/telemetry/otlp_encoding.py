@@ -37,7 +37,7 @@ _LONGEST_KEPT: Final = 128
 _MOST_KEPT: Final = 2_048
 _DEEPEST: Final = 16
 """Levels of sequences and mappings in one attribute."""
-_MISFIT: Final = (TypeError, ValueError, OverflowError)
+_MISMATCH: Final = (TypeError, ValueError, OverflowError)
 _INT64: Final = 1 << 63
 _SHORT: Final = tuple(bytes((size,)) for size in range(128))
 _NO_STATUS: Final = b"\x7a\x00"
@@ -107,7 +107,7 @@ def encode_span(span: SpanRecord, longest: int | None = None) -> bytes:
     Args:
         longest: Characters of the texts in attributes; None: all of them.
     """
-    attributes, misfits = _attributes(b"\x4a", span.attributes, longest)
+    attributes, mismatches = _attributes(b"\x4a", span.attributes, longest)
     name = span.name
     parts = [
         b"\x0a\x10" + span.trace_id + b"\x12\x08" + span.span_id,
@@ -122,8 +122,8 @@ def encode_span(span: SpanRecord, longest: int | None = None) -> bytes:
     if span.trace_state:
         parts.append(_text(b"\x1a", span.trace_state))
     dropped = span.dropped_attributes or span.dropped_events or span.dropped_links
-    if span.events or span.links or misfits or dropped:
-        parts += _rare_parts(span, misfits, longest)
+    if span.events or span.links or mismatches or dropped:
+        parts += _rare_parts(span, mismatches, longest)
     return b"".join(parts)
 
 
@@ -152,9 +152,9 @@ def encode_request(resource: bytes, spans: Iterable[EncodedSpan]) -> bytes:
 # --- parts of a span -----------------------------------------------------------------------------
 
 
-def _rare_parts(span: SpanRecord, misfits: int, longest: int | None) -> Iterator[bytes]:
+def _rare_parts(span: SpanRecord, mismatches: int, longest: int | None) -> Iterator[bytes]:
     """Events, links, and how much was dropped."""
-    if dropped := span.dropped_attributes + misfits:
+    if dropped := span.dropped_attributes + mismatches:
         yield b"\x50" + _number(dropped)
     for event in span.events:
         yield _sized(b"\x5a", _event(event, longest))
@@ -167,17 +167,17 @@ def _rare_parts(span: SpanRecord, misfits: int, longest: int | None) -> Iterator
 
 
 def _event(event: SpanEvent, longest: int | None) -> bytes:
-    attributes, misfits = _attributes(b"\x1a", event.attributes, longest)
+    attributes, mismatches = _attributes(b"\x1a", event.attributes, longest)
     head = b"\x09" + event.time_ns.to_bytes(8, "little") + _text(b"\x12", event.name)
-    dropped = event.dropped + misfits
+    dropped = event.dropped + mismatches
     return head + attributes + (b"\x20" + _number(dropped) if dropped else b"")
 
 
 def _link(link: SpanLink, longest: int | None) -> bytes:
-    attributes, misfits = _attributes(b"\x22", link.attributes, longest)
+    attributes, mismatches = _attributes(b"\x22", link.attributes, longest)
     flags = b"\x35" + (_REMOTE if link.is_remote else _LOCAL)[2:]
     head = b"\x0a\x10" + link.trace_id + b"\x12\x08" + link.span_id + flags
-    dropped = link.dropped + misfits
+    dropped = link.dropped + mismatches
     return head + attributes + (b"\x28" + _number(dropped) if dropped else b"")
 
 
@@ -201,7 +201,7 @@ def _attributes(tag: bytes, attributes: Values, longest: int | None) -> tuple[by
                 for key, value in items
             ]
             return b"".join(parts), 0
-        except _MISFIT:
+        except _MISMATCH:
             pass
     return _fitting_attributes(tag, items, longest)
 
@@ -209,10 +209,10 @@ def _attributes(tag: bytes, attributes: Values, longest: int | None) -> tuple[by
 def _fitting_attributes(
     tag: bytes, items: Sequence[tuple[str, object]], longest: int | None
 ) -> tuple[bytes, int]:
-    """Likewise, one by one."""
+    """The attributes that the protocol has a form for, and how many it has none for."""
     parts: list[bytes] = []
     for key, value in items:
-        with suppress(*_MISFIT):
+        with suppress(*_MISMATCH):
             parts.append(_attribute(tag, key, value, longest))
     return b"".join(parts), len(items) - len(parts)
 

@@ -1,6 +1,6 @@
 """`OtlpTracerProvider`: spans that are written in the form of OTLP when they end.
 
-It does what the SDK's provider does for spans that go to one collector, for a fifth of the time.
+It does what the SDK's provider does for spans that go to one collector, for a fourth of the time.
 There are no processors and no exporters; the sampler and the limits are the SDK's.
 """
 
