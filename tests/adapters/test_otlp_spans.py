@@ -197,6 +197,17 @@ def test_a_span_below_one_of_the_application_is_in_its_trace() -> None:
     assert within_it.get_span_context().trace_id == span.get_span_context().trace_id
 
 
+def test_a_provider_asks_its_own_sampler_below_a_span_of_another() -> None:
+    sinks = _Sink(), _Sink()
+    on, off = (
+        OtlpTracerProvider(sink, sampler=sampler, limits=SpanLimits()).get_tracer("minions")
+        for sink, sampler in zip(sinks, (ALWAYS_ON, ALWAYS_OFF), strict=True)
+    )
+    with on.start_as_current_span("told"), off.start_as_current_span("not told"):
+        pass
+    assert [len(sink.spans) for sink in sinks] == [1, 0]
+
+
 def test_limits_are_those_of_the_sdk() -> None:
     limits = SpanLimits(
         max_span_attributes=3,
