@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,12 @@ def recipe_of(text: str, tools: Iterable[Tool] = ()) -> AgentRecipe:
 
 
 @asynccontextmanager
-async def model_at(base_url: str, *, max_requests: int = 256) -> AsyncIterator[OpenAIModel]:
+async def model_at(
+    base_url: str,
+    *,
+    max_requests: int = 256,
+    trace_headers: Callable[[], Mapping[str, str]] | None = None,
+) -> AsyncIterator[OpenAIModel]:
     """A model of ours, closed at the end."""
     model = OpenAIModel(
         provider="fake",
@@ -39,6 +44,7 @@ async def model_at(base_url: str, *, max_requests: int = 256) -> AsyncIterator[O
         base_url=base_url,
         api_key="none",
         max_requests=max_requests,
+        trace_headers=trace_headers,
     )
     try:
         yield model

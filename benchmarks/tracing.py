@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
 from functools import partial
 
 from attrs import evolve
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from benchmarks.clients import model_at
 from benchmarks.endpoint import Endpoint
@@ -16,34 +13,34 @@ from benchmarks.measuring import Effort, Row, least_cpu_s, ratio_row
 from benchmarks.model_call import RECIPE
 from minions import AgentExecutor, Services
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
-
-
-class _Encoded(SpanExporter):
-    """Writes what would be sent, and sends it nowhere."""
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        encode_spans(spans).SerializeToString()
-        return SpanExportResult.SUCCESS
+from minions.adapters.telemetry.otlp import open_providers
+from minions.adapters.telemetry.otlp_target import OtlpTarget
 
 
 async def measure(effort: Effort, endpoint: Endpoint) -> list[Row]:
-    """One call of one step: three spans."""
+    """One call of one step: three spans, and the header that joins the server's."""
     calls = effort.count(500)
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(_Encoded(), max_queue_size=100_000))
-    traced = evolve(Services(), tracer=OpenTelemetryTracer(provider))
-    async with model_at(endpoint.base_url("plain")) as model:
+    base_url = endpoint.base_url("plain")
+    # It takes whatever is posted, as a collector does.
+    target = OtlpTarget(traces_url=f"{base_url}/traces", metrics_url=None, service="benchmark")
+    providers = open_providers(target, {}, logging.warning)
+    tracer = OpenTelemetryTracer(providers.traces)
+    traced = evolve(Services(), tracer=tracer)
+    async with (
+        model_at(base_url) as model,
+        model_at(base_url, trace_headers=tracer.headers) as joined,
+    ):
         works = {
             "plain": partial(_runs, AgentExecutor(model, services=Services()), calls),
-            "traced": partial(_runs, AgentExecutor(model, services=traced), calls),
+            "traced": partial(_runs, AgentExecutor(joined, services=traced), calls),
         }
         taken = await least_cpu_s(effort, {**works, "again": works["plain"]})
-    provider.shutdown()
+    providers.close()
     plain = min(taken["plain"], taken["again"])
     return [
         ratio_row(
             "tracing",
-            "a model call with tracing, its spans encoded, against one without",
+            "a model call with tracing, its spans encoded and sent, against one without",
             ratio=taken["traced"] / plain,
             most=1.15,
             of="a call without",

@@ -24,6 +24,9 @@ class Received:
     span_id: str
     parent_id: str
     service: str
+    namespace: str
+    attributes: frozenset[str]
+    """Their names."""
 
 
 @define
@@ -34,6 +37,8 @@ class Collector:
     spans: list[Received] = field(factory=list)
     metrics: set[str] = field(factory=set)
     paths: list[str] = field(factory=list)
+    encodings: set[str] = field(factory=set)
+    """Of the bodies of requests."""
 
     def take(self, path: str, body: bytes) -> None:
         """Keep the content of one request."""
@@ -53,22 +58,25 @@ class Collector:
                         span_id=span.span_id.hex(),
                         parent_id=span.parent_span_id.hex(),
                         service=named["service.name"],
+                        namespace=named.get("service.namespace", ""),
+                        attributes=frozenset(each.key for each in span.attributes),
                     )
                     for span in scope.spans
                 ]
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
-    """A collector that takes OTLP over HTTP."""
+def collecting(status: int = 200) -> Iterator[Collector]:
+    """A collector that takes OTLP over HTTP, and answers with that status."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            collector.encodings.add(self.headers.get("content-encoding", ""))
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
             collector.take(self.path, body)
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("content-length", "0")
             self.end_headers()
 

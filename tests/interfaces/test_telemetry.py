@@ -64,6 +64,62 @@ def test_the_spans_and_metrics_of_a_command_arrive_at_the_collector(
     assert sorted({*collector.paths}) == ["/v1/metrics", "/v1/traces"]
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_TRACES_SAMPLER": "always_off"},
+        {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.0"},
+        {"TRACEPARENT": PARENT.removesuffix("01") + "00"},
+    ],
+)
+def test_a_trace_that_is_not_sampled_sends_no_span(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str]
+) -> None:
+    """A-136."""
+    write("talks.yaml", RECIPE)
+    write("answers.yaml", ANSWERS)
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        outcome = cli("run", "talks.yaml", "--no-store")
+    assert outcome.code == 0, outcome.err
+    assert collector.spans == []
+    assert collector.paths == ["/v1/metrics"]
+
+
+def test_the_variables_of_resource_compression_and_limits_count(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("talks.yaml", RECIPE)
+    write("answers.yaml", ANSWERS)
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=shop")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "gzip")
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "2")
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        outcome = cli("run", "talks.yaml", "--no-store")
+    assert outcome.code == 0, outcome.err
+    assert {each.namespace for each in collector.spans} == {"shop"}
+    assert {len(each.attributes) for each in collector.spans} == {2}
+    assert collector.encodings == {"gzip"}
+
+
+def test_a_collector_that_refuses_is_told_with_its_status(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("talks.yaml", RECIPE)
+    write("answers.yaml", ANSWERS)
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
+    with collecting(status=401) as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        outcome = cli("run", "talks.yaml", "--no-store")
+    assert outcome.code == 0
+    assert "Spans could not be sent to http://127.0.0.1:" in outcome.err
+    assert "the collector answers with status 401" in outcome.err
+
+
 def test_the_settings_say_where_spans_go_and_what_they_are_called(
     cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +214,7 @@ def test_what_the_settings_ask_for_is_there_or_refused_by_name(
         ({"endpoint": "nowhere"}, {}, r"`endpoint` of \[telemetry\] is 'nowhere', which is not"),
         ({}, {"ENDPOINT": "h:1"}, "OTEL_EXPORTER_OTLP_ENDPOINT is 'h:1', which is not"),
         ({}, {"TRACES_ENDPOINT": "h"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is 'h', which is not"),
+        ({}, {"COMPRESSION": "zstd"}, "OTEL_EXPORTER_OTLP_COMPRESSION is 'zstd'; requests can"),
     ],
 )
 def test_spans_that_cannot_be_sent_as_asked_are_refused_by_name(
@@ -175,6 +232,13 @@ def test_an_exporter_that_is_not_there_is_told_in_one_line(exporter: str) -> Non
     assert make_telemetry(Settings(), environ, told.append) == Telemetry()
     (line,) = told
     assert f"OTEL_TRACES_EXPORTER is '{exporter}'; traces are sent to a collector only" in line
+
+
+def test_a_limit_that_the_sdk_refuses_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SPAN_LINK_COUNT_LIMIT", "few")
+    with pytest.raises(EnvironmentRefusedError, match="OTEL_SPAN_LINK_COUNT_LIMIT must be") as it:
+        made(TelemetrySettings(traces=True, metrics=False), {})
+    assert it.value.error_code == "bad-telemetry"
 
 
 def test_a_signals_own_address_counts_as_it_is() -> None:

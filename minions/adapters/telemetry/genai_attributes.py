@@ -2,7 +2,7 @@
 
 The names are those of version 1.41 of the conventions; what they do not name begins with
 `minions.`. Texts of prompts and answers are attributes of their own, for those who ask for them.
-Each attribute costs 8 µs until it is sent: what is usual, or stands in a span around, is left out.
+Each attribute of each span is paid for: what is usual, or stands in a span around, is left out.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from minions.adapters.telemetry.genai_attributes import (
     Attributes,
-    model_parts,
     prompt_texts,
     request_attributes,
     response_attributes,
@@ -70,17 +69,19 @@ class OpenTelemetryTracer(Tracer):
         """
         from opentelemetry import context, propagate, trace
 
-        self._trace = trace
-        self._context = context
+        self.trace = trace
+        self.context = context
         self._propagate = propagate
         self._tracer = trace.get_tracer("minions", None, provider, schema_url=_SCHEMA)
+        self._internal, self._client = trace.SpanKind.INTERNAL, trace.SpanKind.CLIENT
         self._has_content = has_content
         self._parent = propagate.extract(_carried(parent)) if parent else None
 
     def run(self, subject: RunSubject) -> AbstractContextManager[Span]:
         name = f"invoke_workflow {subject.recipe}"
-        is_within = self._trace.get_current_span().get_span_context().is_valid
-        parent = None if is_within else self._parent
+        parent = self._parent
+        if parent is not None and self.trace.get_current_span().get_span_context().is_valid:
+            parent = None
         return self._span(name, run_attributes(subject), kind="run", parent=parent)
 
     def step(self, subject: StepSubject) -> AbstractContextManager[Span]:
@@ -93,7 +94,8 @@ class OpenTelemetryTracer(Tracer):
         attributes = request_attributes(call, model, subject, attempt)
         if self._has_content:
             attributes |= prompt_texts(call.prompt)
-        return self._span(f"chat {model_parts(model)[1]}", attributes, kind="call", is_client=True)
+        name = f"chat {attributes['gen_ai.request.model']}"
+        return self._span(name, attributes, kind="call", is_client=True)
 
     def tool_call(
         self, call: ToolCall, spec: ToolSpec | None, subject: StepSubject
@@ -110,11 +112,11 @@ class OpenTelemetryTracer(Tracer):
 
     @contextlib.contextmanager
     def caller(self, headers: Mapping[str, str]) -> Iterator[None]:
-        token = self._context.attach(self._propagate.extract(_carried(headers)))
+        token = self.context.attach(self._propagate.extract(_carried(headers)))
         try:
             yield
         finally:
-            self._context.detach(token)
+            self.context.detach(token)
 
     def _span(
         self,
@@ -125,10 +127,11 @@ class OpenTelemetryTracer(Tracer):
         is_client: bool = False,
         parent: Context | None = None,
     ) -> _OpenSpan:
-        kinds = self._trace.SpanKind
-        span_kind = kinds.CLIENT if is_client else kinds.INTERNAL
-        span = self._tracer.start_span(name, parent, span_kind, attributes)
-        return _OpenSpan(self, span, kind)
+        around = self.context.get_current()
+        span_kind = self._client if is_client else self._internal
+        above = parent if parent is not None else around
+        span = self._tracer.start_span(name, above, span_kind, attributes)
+        return _OpenSpan(self, span, kind, around)
 
     # --- what its spans need -------------------------------------------------------------------
 
@@ -137,25 +140,20 @@ class OpenTelemetryTracer(Tracer):
         """Whether texts are attributes of spans."""
         return self._has_content
 
-    def enter(self, span: trace.Span) -> Token[Context]:
-        """Make a span the current one."""
-        return self._context.attach(self._trace.set_span_in_context(span))
-
-    def leave(self, token: Token[Context]) -> None:
-        """Make the one before the current one again."""
-        self._context.detach(token)
-
     def mark_failed(self, span: trace.Span, kind: str, message: str | None) -> None:
         """Mark a span as one of an error."""
         span.set_attribute("error.type", kind)
         text = shortened_text(message) if message is not None and self._has_content else None
-        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, text))
+        span.set_status(self.trace.Status(self.trace.StatusCode.ERROR, text))
 
 
 class _OpenSpan(Span, AbstractContextManager[Span]):
     """A span that is the current one while its block runs."""
 
-    def __init__(self, tracer: OpenTelemetryTracer, span: trace.Span, kind: str) -> None:
+    def __init__(
+        self, tracer: OpenTelemetryTracer, span: trace.Span, kind: str, around: Context
+    ) -> None:
+        self._around = around
         self._tracer = tracer
         self._span = span
         self._kind = kind
@@ -163,7 +161,9 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
         self._is_told = False
 
     def __enter__(self) -> Span:
-        self._token = self._tracer.enter(self._span)
+        tracer = self._tracer
+        within = tracer.trace.set_span_in_context(self._span, self._around)
+        self._token = tracer.context.attach(within)
         return self
 
     def __exit__(
@@ -178,7 +178,7 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
             else:
                 self._tracer.mark_failed(self._span, type(error).__name__, str(error))
         if self._token is not None:
-            self._tracer.leave(self._token)
+            self._tracer.context.detach(self._token)
         self._span.end()
 
     def end(self, status: str, failure: FailureInfo | None = None) -> None:

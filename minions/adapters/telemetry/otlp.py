@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from attrs import define, field
+from opentelemetry import context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
     MetricExporter,
@@ -20,17 +21,19 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 
+from minions.adapters.telemetry.otlp_encoding import EncodedSpan, encode_request, encode_resource
+from minions.adapters.telemetry.otlp_sender import OtlpEndpoint, OtlpSender
+from minions.adapters.telemetry.otlp_spans import OtlpTracerProvider
 from minions.adapters.telemetry.otlp_target import OtlpTarget
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
+from minions.adapters.telemetry.span_queue import BatchLimits, SpanQueue
+from minions.contracts.errors import EnvironmentRefusedError
 
 __all__ = ["TelemetryProviders", "open_providers"]
 
 _PRODUCT: Final = "minions"
+_NOBODY: Final = "no collector takes them there"
 _LONGEST_CLOSE_S: Final = 3.0
 """Seconds that the end of a process waits for a collector."""
 
@@ -39,8 +42,10 @@ _LONGEST_CLOSE_S: Final = 3.0
 class TelemetryProviders:
     """What makes spans and instruments, and sends them."""
 
-    traces: TracerProvider | None
+    traces: OtlpTracerProvider | None
     metrics: MeterProvider | None
+    _shutdowns: Sequence[Callable[[], None]]
+    """What sends what is left of each."""
     _warn: Callable[[str], None]
     _is_closed: bool = field(default=False, init=False)
 
@@ -58,32 +63,50 @@ class TelemetryProviders:
             )
 
     def _shut_down(self) -> None:
-        parts = [part for part in (self.traces, self.metrics) if part is not None]
-        threads = [threading.Thread(target=part.shutdown, daemon=True) for part in parts]
+        threads = [threading.Thread(target=each, daemon=True) for each in self._shutdowns]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
 
-def open_providers(target: OtlpTarget, warn: Callable[[str], None]) -> TelemetryProviders:
+def open_providers(
+    target: OtlpTarget, environ: Mapping[str, str], warn: Callable[[str], None]
+) -> TelemetryProviders:
     """Providers whose spans and metrics go to a collector.
 
     Args:
+        environ: OpenTelemetry's variables; what the SDK reads by itself it reads of the process.
         warn: Called, from a thread, with one line when a collector first cannot be reached.
+    Raises:
+        EnvironmentRefusedError: `bad-telemetry`; one of the variables cannot be as it is.
     """
     # Its exporters log every failed attempt; here there is one line for a person.
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
     resource = _resource(target.service)
-    tracer_provider = meter_provider = None
+    traces = metrics = None
+    shutdowns: list[Callable[[], None]] = []
     if target.traces_url is not None:
-        tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        spans = _Spans(target.traces_url, warn)
-        tracer_provider.add_span_processor(BatchSpanProcessor(spans))
+        sdk = _sdk_of(resource)
+        sending = _Sending(OtlpEndpoint.of(target.traces_url, environ, "TRACES"), sdk, warn)
+        queue = SpanQueue(sending.send, BatchLimits.of(environ), warn)
+        traces = OtlpTracerProvider(queue, sampler=sdk.sampler, limits=SpanLimits())
+        shutdowns.append(queue.close)
     if target.metrics_url is not None:
         reader = PeriodicExportingMetricReader(_Metrics(target.metrics_url, warn))
-        meter_provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
-    return TelemetryProviders(traces=tracer_provider, metrics=meter_provider, warn=warn)
+        metrics = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        shutdowns.append(metrics.shutdown)
+    return TelemetryProviders(traces=traces, metrics=metrics, shutdowns=shutdowns, warn=warn)
+
+
+def _sdk_of(resource: Resource) -> TracerProvider:
+    """The SDK's provider, for what it reads of the variables: sampler, limits, resource."""
+    try:
+        return TracerProvider(resource=resource, shutdown_on_exit=False)
+    except ValueError as error:
+        raise EnvironmentRefusedError(
+            f"OpenTelemetry refuses one of its variables: {error}.", code="bad-telemetry"
+        ) from error
 
 
 def _resource(service: str | None) -> Resource:
@@ -99,37 +122,37 @@ class _Warning:
     """Tells once that nothing arrives."""
 
     def __init__(self, what: str, url: str, warn: Callable[[str], None]) -> None:
-        self._words = f"{what} could not be sent to {url}: no collector takes them there."
+        self._words = f"{what} could not be sent to {url}"
         self._warn = warn
         self._is_told = False
 
-    def tell(self) -> None:
+    def tell(self, reason: str) -> None:
         if not self._is_told:
             self._is_told = True
-            self._warn(self._words)
+            self._warn(f"{self._words}: {reason}.")
 
 
-class _Spans(SpanExporter):
-    """Loads the exporter, which takes 100 ms, in the thread that sends."""
+class _Sending:
+    """Encodes and posts batches of spans, in the thread of their queue."""
 
-    def __init__(self, url: str, warn: Callable[[str], None]) -> None:
-        self._url = url
-        self._warning = _Warning("Spans", url, warn)
-        self._exporter: SpanExporter | None = None
+    def __init__(
+        self, endpoint: OtlpEndpoint, sdk: TracerProvider, warn: Callable[[str], None]
+    ) -> None:
+        self._sender = OtlpSender(endpoint)
+        self._sdk = sdk
+        self._warning = _Warning("Spans", endpoint.url, warn)
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        if self._exporter is None:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-            self._exporter = OTLPSpanExporter(endpoint=self._url)
-        result = self._exporter.export(spans)
-        if result is not SpanExportResult.SUCCESS:
-            self._warning.tell()
-        return result
-
-    def shutdown(self) -> None:
-        if self._exporter is not None:
-            self._exporter.shutdown()
+    def send(self, spans: Sequence[EncodedSpan]) -> None:
+        resource = self._sdk.resource  # another one in a process that was forked
+        encoded = encode_resource(resource.attributes, resource.schema_url)
+        # The span of this request would be a span to send, and so on.
+        token = context.attach(context.set_value("suppress_instrumentation", True))
+        try:
+            reason = self._sender.send(encode_request(encoded, spans))
+        finally:
+            context.detach(token)
+        if reason is not None:
+            self._warning.tell(reason)
 
 
 class _Metrics(MetricExporter):
@@ -150,7 +173,7 @@ class _Metrics(MetricExporter):
             self._exporter = OTLPMetricExporter(endpoint=self._url)
         result = self._exporter.export(metrics_data, timeout_millis=timeout_millis)
         if result is not MetricExportResult.SUCCESS:
-            self._warning.tell()
+            self._warning.tell(_NOBODY)
         return result
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:

@@ -75,7 +75,7 @@ def _opened(
         from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
         from minions.adapters.telemetry.otlp import open_providers
 
-        providers = open_providers(target, warn)
+        providers = open_providers(target, environ, warn)
     except ImportError as error:
         raise EnvironmentRefusedError(
             "Traces and metrics need the extra `otel`: pip install 'minions-engine[otel]' "
