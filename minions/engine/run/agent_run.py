@@ -82,6 +82,7 @@ class AgentRun(Generic[T_co]):
         self._has_recorded_end = start.is_over
         self._is_cancel_wanted = False
         self._is_handed_over = False
+        self._has_paused = False
         self._lost: JournalError | None = None
         """Why the journal could not be written; then no end is recorded, and the run can be
         resumed, also where the journal works again before this process is done with the run."""
@@ -134,6 +135,11 @@ class AgentRun(Generic[T_co]):
     def has_recorded_end(self) -> bool:
         """Whether the journal knows how the run ended; else it can be resumed."""
         return self._has_recorded_end
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it ended without an end, in order to wait until `services.pause.until`."""
+        return self._has_paused
 
     def cancel(self) -> None:
         """Stop as soon as may be; `execute` then returns a CANCELLED result."""
@@ -397,12 +403,23 @@ class AgentRun(Generic[T_co]):
         )
 
     async def _recorded_end(self, end: WalkEnd, output: object) -> WalkEnd:
+        found, pending = await self._with_commands(end)
+        if self._waits_for_a_time(end, pending):
+            self._has_paused = True
+            return end  # no end is recorded: whoever executes it queues the rest
+        end = found
         if not self._start.is_over:
             await self._walk.record_what_never_started(end)
-        end, pending = await self._with_commands(end)
         await self._record.end(end, output, pending)
         self._has_recorded_end = True
         return end
+
+    def _waits_for_a_time(self, end: WalkEnd, pending: Sequence[PendingDecision]) -> bool:
+        """Whether nothing but time is needed, and no decision."""
+        pause = self.context.scope.services.pause
+        if pause is None or pause.until is None or end.status is not RunStatus.NEEDS_DECISION:
+            return False
+        return not (pending or self.context.progress.open_calls)
 
     async def _with_commands(self, end: WalkEnd) -> tuple[WalkEnd, Sequence[PendingDecision]]:
         """What a run waits for, and its end with the commands that decide it."""

@@ -42,6 +42,7 @@ from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name
 
 if TYPE_CHECKING:
+    from minions.engine.services.run_pause import RunPause
     from minions.engine.services.shared_budgets import SharedBudgets
 
 __all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
@@ -129,6 +130,9 @@ class Services:
     budgets: SharedBudgets | None = None
     """What runs may spend together: all runs with the same object share its budgets of sessions,
     users and days. None: there are none."""
+    pause: RunPause | None = field(default=None, eq=False)
+    """Where this execution notes that it ends in order to wait for a time; None: it waits in its
+    place."""
     lease_ttl_s: float = 60.0
     cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
     """Until when models are passed over whose servers failed, by base URL and name, on the clock's

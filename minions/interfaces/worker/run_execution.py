@@ -25,6 +25,7 @@ from minions.engine.sessions.cancellation import fail_run
 from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.interfaces.worker.paused_runs import pause_of, queued_until
 
 __all__ = ["RunExecution"]
 
@@ -83,7 +84,8 @@ class RunExecution:
                 job, f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
             )
         recipe = runtime.own_recipe(recorded)
-        executor = runtime.executor_of(recipe, note=recorded.note)
+        pause = pause_of(recorded)
+        executor = runtime.executor_of(recipe, note=recorded.note, pause=pause)
         run = executor.prepare_resume(recorded, recipe=recipe)
         self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
         return await self._ended(job, run)
@@ -99,6 +101,8 @@ class RunExecution:
                 await asyncio.wait((task,))
                 self._log.info("run_handed_over", run_id=job.run_id)
             raise
+        if run.is_paused:
+            return await queued_until(self._runtime, self._log, job, run)
         if not run.has_recorded_end:  # the journal was lost, or another worker has the run
             self._log.warning("run_lost", run_id=job.run_id, status=result.status.value)
             self._runtime.has_ended(run.context.scope.services.worker_id)

@@ -14,6 +14,7 @@ from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.interfaces.worker.run_execution import RunExecution
+from minions.interfaces.worker.timed_waits import TimedWaits
 
 __all__ = ["Worker", "WorkerRuntime"]
 
@@ -21,6 +22,8 @@ _LOOK_SHARED_S: Final = 10.0
 """Seconds between two looks for lost jobs, where submitters reach the engine themselves."""
 _LOOK_LOCAL_S: Final = 0.5
 """Where the journal is the only way to a worker."""
+_LOOK_TIMED_S: Final = 5.0
+"""Seconds between two looks for waiting runs whose time has come."""
 _READY_S: Final = 5.0
 
 
@@ -59,6 +62,7 @@ class Worker:
         self._notices = notices
         self._execution = RunExecution(runtime, log, on_waiting=notices.tell)
         self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
+        self._timed_waits = TimedWaits(runtime, engine, log)
         self._stop = asyncio.Event()
 
     @property
@@ -87,9 +91,13 @@ class Worker:
         Raises:
             EnvironmentRefusedError: The database cannot be reached at the start.
         """
+        await self._timed_waits.look()
         await self._reconciliation.look()
         await self._notices.tell_untold()
-        looking = asyncio.ensure_future(self._look())
+        looking = asyncio.gather(
+            self._look(self._reconciliation.look, self._lost_jobs_s),
+            self._look(self._timed_waits.look, _LOOK_TIMED_S),
+        )
         try:
             await self._engine.serve(self._execution.execute, self.plan, self._stop)
         finally:
@@ -105,15 +113,18 @@ class Worker:
     def _is_worker_gone(self, worker_id: str) -> bool:
         return self._runtime.is_worker_gone(worker_id)
 
-    async def _look(self) -> None:
-        every_s = _LOOK_SHARED_S if self._engine.is_shared else _LOOK_LOCAL_S
+    @property
+    def _lost_jobs_s(self) -> float:
+        return _LOOK_SHARED_S if self._engine.is_shared else _LOOK_LOCAL_S
+
+    async def _look(self, look: Callable[[], Awaitable[int]], every_s: float) -> None:
         problem: str | None = None
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), every_s)
             if self.is_stopping:
                 return
-            problem = await self._tried(self._reconciliation.look, problem)
+            problem = await self._tried(look, problem)
 
     async def _tried(self, look: Callable[[], Awaitable[int]], before: str | None) -> str | None:
         """Look once; why that failed, logged when it is another reason than before."""
@@ -121,9 +132,9 @@ class Worker:
             await look()
         except MinionsError as error:
             if error.message != before:
-                self._log.warning("jobs_not_looked_for", reason=error.message)
+                self._log.warning("runs_not_looked_for", reason=error.message)
             return error.message
         except Exception as error:  # noqa: BLE001  # one odd run must not end the search for others
-            self._log.warning("jobs_not_looked_for", reason=words_of(error))
+            self._log.warning("runs_not_looked_for", reason=words_of(error))
             return words_of(error)
         return None
