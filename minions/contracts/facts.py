@@ -247,8 +247,8 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     """
 
     resumes_at: str | None = None
-    """Of a run that waits: the first time, in ISO 8601, at which it can go on without a decision,
-    because a question's time is over or a server may be asked again; None: there is none.
+    """Of a run that waits: the first time, in ISO 8601, at which it can be resumed without a
+    decision, because a question's time is over or a server may be asked again; None: there is none.
     """
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ class Schedule:
     name: str
     spec: ScheduleSpec
     since: datetime
-    """Only later times are due: when it was added or let go on."""
+    """Only later times are due: when it was added or resumed."""
     document: Mapping[str, JsonValue] = field(repr=False)
     """The recipe as it was when the schedule was added."""
     bundle: Mapping[str, JsonValue] = field(repr=False)
@@ -224,7 +224,7 @@ class ScheduleStore:
         await self._state.remove(_PROGRESS + name)
 
     async def set_paused(self, name: str, *, is_paused: bool, now: datetime) -> Schedule:
-        """Pause it, or let it go on from `now`.
+        """Pause it, or resume it from `now` on.
 
         Raises:
             NotFoundError: There is none of that name.

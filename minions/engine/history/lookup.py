@@ -193,7 +193,8 @@ class RunDetail:
     """The absolute paths of the files whose changes are recorded, so that `minions rollback` can
     undo them; sorted."""
     resumes_at: datetime | None = None
-    """When a run that is queued or waits can go on without a decision; None: at once, or never."""
+    """When a run that is queued or waits can be resumed without a decision; None: at once, or
+    never."""
 
 
 async def list_runs(

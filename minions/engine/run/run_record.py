@@ -205,7 +205,7 @@ class RunRecord:
         return pending_decisions(Replay(rows, max(row.generation for row in rows) + 1))
 
     def _resumes_at(self, pending: Sequence[PendingDecision]) -> str | None:
-        """When the run can go on although nobody decides; calls in doubt come first."""
+        """When the run can be resumed although nobody decides; calls in doubt come first."""
         if self._context.progress.open_calls:
             return None
         pause = self._context.scope.services.pause

@@ -26,14 +26,14 @@ class RunPause:
         """
         self.longest_wait_s = longest_wait_s
         self.until: datetime | None = None
-        """The first time at which a step can go on; None: no step waits for a time."""
+        """The first time at which a step can continue; None: no step waits for a time."""
 
     def is_needed(self, delay_s: float | None) -> bool:
         """Whether a call that can be made after `delay_s` seconds pauses the run."""
         return delay_s is not None and self.longest_wait_s < delay_s <= LONGEST_PAUSE_S
 
     def add(self, now: datetime, delay_s: float) -> datetime:
-        """Note that a step can go on after `delay_s` seconds; returns the time."""
+        """Note that a step can continue after `delay_s` seconds; returns the time."""
         at = now + timedelta(seconds=delay_s * _MARGIN)
         self.until = at if self.until is None else min(self.until, at)
         return at

@@ -1,4 +1,4 @@
-"""Waiting runs that can go on at a known time without a decision: they are queued again then.
+"""Waiting runs that can be resumed at a known time without a decision: they are queued again then.
 
 The time stands in the fact of the end of their last execution. Nothing is held for them meanwhile.
 """
@@ -36,7 +36,7 @@ class _Wait:
     ended_at: datetime | None
     """The end that was read: a later one is another wait."""
     due: datetime | None
-    """When it can go on; None: only a decision helps."""
+    """When it can be resumed; None: only a decision helps."""
 
 
 class TimedWaits:

@@ -147,7 +147,7 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
     yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
     if detail.resumes_at is not None:
-        yield f"goes on at {detail.resumes_at:%Y-%m-%d %H:%M:%S}Z"
+        yield f"resumes at {detail.resumes_at:%Y-%m-%d %H:%M:%S}Z"
     yield from _use(detail)
     if detail.inputs:
         yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"
