@@ -83,6 +83,18 @@ def test_several_workers_start_the_run_of_a_time_once(world: World) -> None:
     world.run(work())
 
 
+def test_a_run_that_another_worker_started_is_not_taken_for_an_earlier_one(world: World) -> None:
+    async def work() -> None:
+        await add(world, WAITS, overlap="skip")
+        await world.work(12 * MINUTE)
+        await ScheduleStore(world.state).put_progress("r", Progress())
+        await world.work(MINUTE)
+        assert await started(world) == [10.0]
+        assert (await progress(world)).skipped is None
+
+    world.run(work())
+
+
 def test_a_worker_that_forgot_how_far_it_came_starts_no_run_again(world: World) -> None:
     """It may die after the run is recorded and before its progress is."""
 
@@ -100,7 +112,7 @@ def test_a_worker_that_forgot_how_far_it_came_starts_no_run_again(world: World) 
     ("missed", "overlap", "expected"),
     [
         ("skip", "skip", [50.0]),
-        ("once", "skip", [45.0, 50.0]),
+        ("once", "allow", [45.0, 50.0]),
         ("all", "allow", [45.0, 45.0, 45.0, 45.0, 50.0]),
     ],
 )
