@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from attrs import evolve
 from returns.result import Failure, Result
 
 from builders import deterministic_services
@@ -37,9 +38,12 @@ OUTPUT: Final[Mapping[str, JsonValue]] = {
 class UnavailableModel(ChatModel):
     """A model whose server fails; counts how often it was asked."""
 
-    def __init__(self, name: str, code: str = "model-unreachable") -> None:
+    def __init__(
+        self, name: str, code: str = "model-unreachable", retry_after_s: float | None = None
+    ) -> None:
         self._name = name
         self._code = code
+        self._retry_after_s = retry_after_s
         self.asked = 0
 
     @property
@@ -50,7 +54,10 @@ class UnavailableModel(ChatModel):
         self, prompt: Prompt, on_delta: DeltaSink | None = None
     ) -> Result[ModelCallResponse, ModelFailure]:
         self.asked += 1
-        return Failure(ModelFailure(code=self._code, message="nobody is there"))
+        failure = ModelFailure(code=self._code, message="nobody is there")
+        if self._retry_after_s is not None:
+            failure = evolve(failure, is_retryable=True, retry_after_s=self._retry_after_s)
+        return Failure(failure)
 
 
 def lab_recipe(model: JsonValue, steps: int = 1, **more: JsonValue) -> AgentRecipe:

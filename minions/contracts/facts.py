@@ -262,7 +262,14 @@ class RunFinished(_Fact, frozen=True, kw_only=True):
     `digest` or `question`; None: it does not wait, or an older version recorded its end.
     """
 
+    resumes_at: str | None = None
+    """Of a run that waits: the first time, in ISO 8601, at which it can be resumed without a
+    decision, because a question's time is over or a server may be asked again; None: there is none.
+    """
+
     def __post_init__(self) -> None:
+        if self.resumes_at is not None:
+            datetime.fromisoformat(self.resumes_at)
         if self.status not in _STATUSES:
             raise ValueError(
                 f"`{self.status:.40}` is not a status; expected: {', '.join(_STATUSES)}"

@@ -55,6 +55,9 @@ class CallAsk(Struct, frozen=True, kw_only=True, eq=False):
     asked_at: float | None = None
     """When the call asked first, by the clock of the flow control: given for a retry, which then
     goes before calls that came later. None: it asks for the first time."""
+    longest_hold_s: float | None = None
+    """Seconds; a server that is left alone for longer is a failure of this call. None: as the flow
+    control is configured."""
     tokens: Callable[[], int] = _no_tokens
     """Estimates the tokens of the call; asked only where tokens are limited."""
 

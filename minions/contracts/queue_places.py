@@ -30,11 +30,16 @@ class QueuePlace:
     not_before: datetime | None = None
     """Before this time no worker begins with it; None: it may begin at once."""
 
+    pauses: int = field(default=0, validator=ge(0))
+    """How often in a row the run paused for a server, with no call answered in between."""
+
     def to_note(self) -> dict[str, JsonValue]:
         """The form in which it is stored."""
         note: dict[str, JsonValue] = {"name": self.name, "priority": self.priority}
         if self.not_before is not None:
             note["not_before"] = self.not_before.isoformat()
+        if self.pauses:
+            note["pauses"] = self.pauses
         return note
 
     @classmethod
@@ -48,6 +53,7 @@ class QueuePlace:
                 name=note.get("name", ""),
                 priority=note.get("priority", 0),
                 not_before=None if until is None else datetime.fromisoformat(until),
+                pauses=note.get("pauses", 0),
             )
         except (TypeError, ValueError):
             return None

@@ -17,6 +17,7 @@ from minions.contracts.runtime import Ids
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
 from minions.interfaces.deciders import named_policy
 from minions.interfaces.operator_limits import bounded, within_share
@@ -107,6 +108,7 @@ class UnattendedRuntime:
         note: Mapping[str, JsonValue] | None = None,
         ids: Ids | None = None,
         children: ChildRunQueue | None = None,
+        pause: RunPause | None = None,
     ) -> AgentExecutor:
         """An executor for one execution of that recipe.
 
@@ -115,11 +117,14 @@ class UnattendedRuntime:
             ids: Makes the ids of the run; None: random ones.
             children: Where the items of distributed steps are queued; None: they are executed
                 within the run.
+            pause: Where the execution notes that it ends in order to wait for a time; None: it
+                waits in its place.
         """
         began_with = RunPolicy.recorded(note or {})
         changes: ServiceChanges = {
             "worker_id": f"{self.name}.{next(self._numbers)}",
             "is_worker_gone": self.is_worker_gone,
+            "pause": pause,
             "decider": named_policy(self.settings.approve or "wait", _VERDICTS),
         }
         if ids is not None:

@@ -31,6 +31,7 @@ from minions.recipe.model import (
     RecipeTest,
     ToolsetUse,
 )
+from minions.recipe.schedules import ScheduleSpec
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report, Section
 
@@ -192,6 +193,7 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     limits: Mapping[str, JsonValue] = field(default_factory=dict)
     retry: RetryConfig = field(default_factory=RetryConfig)
     tests: tuple[RecipeTest, ...] = ()
+    schedules: tuple[ScheduleSpec, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()
     output: JsonSchema = field(default_factory=dict)
     """What is known of the run's output, as JSON Schema; {}: nothing."""

@@ -32,6 +32,7 @@ def recipe_schema() -> JsonSchema:
             "step_limits": _object(keys.STEP_LIMITS),
             "retry": _object(keys.RETRY),
             "on_error": _object(step_keys.ON_ERROR),
+            "schedule": _object(keys.SCHEDULE),
             "test": _object(keys.TEST),
             "expect": _object(keys.EXPECT),
             "decision_tool": _object(step_keys.DECISION_TOOL),

@@ -21,6 +21,7 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
+from minions.recipe.schedules import ScheduleSpec
 
 __all__ = [
     "LOCAL_MODEL",
@@ -536,9 +537,11 @@ class AgentRecipe:
     tests: tuple[RecipeTest, ...] = ()
     """The tests that `minions test` runs."""
     enabled: bool = True
-    """Whether schedulers should run it; Minions itself does not use it."""
+    """Whether its schedule is carried out at once when it is added; else it is paused."""
     schedule: JsonValue = None
-    """When schedulers should run it, as written; Minions itself does not use it."""
+    """When it is due, as written."""
+    schedules: tuple[ScheduleSpec, ...] = ()
+    """When it is due: workers start runs of it then, after `minions schedules add`."""
     metadata: Mapping[str, JsonValue] = field(factory=_empty)
     """Values of the application's own."""
     document: Mapping[str, JsonValue] | None = field(default=None, eq=False, repr=False)

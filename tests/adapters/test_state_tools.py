@@ -110,6 +110,17 @@ async def test_keys_of_minions_itself_are_neither_seen_nor_set(store: StateStore
     assert await store.get("minions:told:x") == '"run_1"'
 
 
+async def test_keys_are_found_by_their_start_and_removed(store: StateStore) -> None:
+    for key in ("a", "a:", "a:1", "a:\U0001f642", "a:2", "a;", "b"):
+        await store.put(key, "1")
+    assert await store.keys("a:") == ["a:", "a:1", "a:2", "a:\U0001f642"]
+    await store.remove("a:1")
+    await store.remove("a:none")
+    assert await store.keys("a:") == ["a:", "a:2", "a:\U0001f642"]
+    assert await store.get("a:1") is None
+    assert len(await store.keys()) == 6
+
+
 async def test_what_was_loaded_can_be_changed_without_changing_what_is_kept(
     store: StateStore,
 ) -> None:

@@ -20,6 +20,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.services.run_pause import RunPause
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, ModelConfig
 from minions.recipe.reading.load import recipe_from_document
@@ -39,6 +40,19 @@ class Blind(ScriptedModel):
 
 def recipe(model: JsonValue = ONE, steps: int = 1, **more: JsonValue) -> AgentRecipe:
     return lab_recipe(model, steps, **more)
+
+
+async def test_another_model_is_asked_before_a_run_pauses_for_its_server() -> None:
+    pause = RunPause()
+    services = evolve(deterministic_services(), pause=pause)
+    first, other = (
+        UnavailableModel("lab/a", "rate-limited", retry_after_s=300.0),
+        ScriptedModel([GOOD] * 9),
+    )
+    result = await run(recipe(), services, a=first, b=other)
+    assert (result.status, pause.until) == (RunStatus.COMPLETED, None)
+    alone = await run(recipe("lab/a"), services, a=first)
+    assert (alone.status, pause.until is None) == (RunStatus.NEEDS_DECISION, False)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from minions.engine.history.lookup import find_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
 from minions.interfaces.run_queue import RunQueue
+from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.runtime import Runtime, make_runtime
@@ -78,6 +79,7 @@ class World:
             evolve(WorkerPlan(name=name), **plan),  # type: ignore[arg-type]  # of a test
             NullLog(),
             notices=WaitingNotices((), self.services.journal, MemoryState(), NullLog(), page=None),
+            schedules=ScheduleStore(MemoryState()),
         )
 
     async def status(self, run_id: str) -> str:

@@ -35,6 +35,7 @@ from minions.engine.services.leases import acquire_lease
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
 from minions.interfaces.run_queue import RunQueue
+from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.runtime import Runtime
@@ -109,7 +110,8 @@ class Site:
         plan = WorkerPlan(name=name, slots=slots, ends_when_idle=once)
         log = NullLog()
         notices = WaitingNotices((), self.journal, MemoryState(), log, page=None)
-        return Worker(runtime, self.engine, plan, log, notices=notices)
+        schedules = ScheduleStore(MemoryState())
+        return Worker(runtime, self.engine, plan, log, notices=notices, schedules=schedules)
 
     async def queued(self, inputs: Mapping[str, JsonValue] | None = None) -> str:
         """The id of a run that waits for a worker."""

@@ -34,6 +34,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.interfaces.run_queue import RunQueue
+from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.runtime import Runtime
@@ -306,7 +307,14 @@ class Fleet:
         log = _Quiet()
         notices = WaitingNotices((), runtime.services.journal, MemoryState(), log, page=None)
         plan = WorkerPlan(name=process.name, slots=self.plan.slots)
-        worker = Worker(runtime, self.engine, plan, log, notices=notices)
+        worker = Worker(
+            runtime,
+            self.engine,
+            plan,
+            log,
+            notices=notices,
+            schedules=ScheduleStore(MemoryState()),
+        )
         process.task = self._spawn(self._work(worker))
 
     async def _work(self, worker: Worker) -> None:

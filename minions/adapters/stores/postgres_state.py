@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from minions.adapters.stores.state_store import StateStore
+from minions.adapters.stores.state_store import StateStore, behind
 from minions.contracts.runtime import Sleep
 
 if TYPE_CHECKING:
@@ -54,13 +54,21 @@ class PostgresState(StateStore):
         """
         return await self._link.run(lambda attempt: _get(attempt.connection, key.encode()))
 
-    async def keys(self) -> Sequence[str]:
+    async def keys(self, start: str = "") -> Sequence[str]:
         """In the order of their code points.
 
         Raises:
             JournalError: The database cannot be used.
         """
-        return await self._link.run(lambda attempt: _keys(attempt.connection))
+        return await self._link.run(lambda attempt: _keys(attempt.connection, start))
+
+    async def remove(self, key: str) -> None:
+        """Committed when this returns.
+
+        Raises:
+            JournalError: The database cannot be used, or the key has half a character.
+        """
+        await self._link.run(lambda attempt: _remove(attempt.connection, key.encode()))
 
     async def aclose(self) -> None:
         """Close the connection, if there is one."""
@@ -97,8 +105,19 @@ async def _get(db: Connection, key: bytes) -> str | None:
     return None if row is None else _text(row[0])
 
 
-async def _keys(db: Connection) -> Sequence[str]:
-    found = await db.execute("SELECT key FROM minions.state ORDER BY key", binary=True)
+async def _remove(db: Connection, key: bytes) -> None:
+    await db.execute("DELETE FROM minions.state WHERE key = %s", [key])
+
+
+async def _keys(db: Connection, start: str) -> Sequence[str]:
+    if not start:
+        found = await db.execute("SELECT key FROM minions.state ORDER BY key", binary=True)
+    else:
+        found = await db.execute(
+            "SELECT key FROM minions.state WHERE key >= %s AND key < %s ORDER BY key",
+            [start.encode(), behind(start).encode()],
+            binary=True,
+        )
     return [_text(key) for (key,) in await found.fetchall()]
 
 

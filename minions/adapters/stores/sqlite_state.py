@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minions.adapters.stores.state_store import StateStore
+from minions.adapters.stores.state_store import StateStore, behind
 from minions.contracts.runtime import Sleep
 
 if TYPE_CHECKING:
@@ -56,13 +56,21 @@ class SqliteState(StateStore):
         """
         return await self._file.run(lambda db: _get(db, key), is_landmark=True)
 
-    async def keys(self) -> Sequence[str]:
+    async def keys(self, start: str = "") -> Sequence[str]:
         """In the order of their code points.
 
         Raises:
             JournalError: The file cannot be used.
         """
-        return await self._file.run(_keys, is_landmark=True)
+        return await self._file.run(lambda db: _keys(db, start), is_landmark=True)
+
+    async def remove(self, key: str) -> None:
+        """Committed when this returns.
+
+        Raises:
+            JournalError: The file cannot be used, or the key has half a character.
+        """
+        await self._file.run(lambda db: _remove(db, key), is_landmark=True)
 
     async def aclose(self) -> None:
         """Close the file, if it was opened."""
@@ -96,8 +104,18 @@ def _get(db: sqlite3.Connection, key: str) -> str | None:
     return None if row is None else _text(row[0])
 
 
-def _keys(db: sqlite3.Connection) -> Sequence[str]:
-    return [_text(key) for (key,) in db.execute("SELECT key FROM state ORDER BY key")]
+def _remove(db: sqlite3.Connection, key: str) -> None:
+    db.execute("DELETE FROM state WHERE key = ?", (key,))
+
+
+def _keys(db: sqlite3.Connection, start: str) -> Sequence[str]:
+    if not start:
+        found = db.execute("SELECT key FROM state ORDER BY key")
+    else:
+        found = db.execute(
+            "SELECT key FROM state WHERE key >= ? AND key < ? ORDER BY key", (start, behind(start))
+        )
+    return [_text(key) for (key,) in found]
 
 
 def _text(stored: object) -> str:

@@ -6,10 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["RESERVED", "MemoryState", "StateStore"]
+__all__ = ["RESERVED", "MemoryState", "StateStore", "behind"]
 
 RESERVED: Final = "minions:"
 """The first part of the keys of Minions itself; tools neither see nor set them."""
+
+
+def behind(start: str) -> str:
+    """The first text behind all that begin with `start`, which is not empty."""
+    return start[:-1] + chr(ord(start[-1]) + 1)
 
 
 class StateStore(ABC):
@@ -24,8 +29,12 @@ class StateStore(ABC):
         """What was put last, by any process; None where nothing was."""
 
     @abstractmethod
-    async def keys(self) -> Sequence[str]:
-        """All of them, sorted."""
+    async def keys(self, start: str = "") -> Sequence[str]:
+        """Those that begin so, sorted; costs as much as there are of them."""
+
+    @abstractmethod
+    async def remove(self, key: str) -> None:
+        """Forget what was put; does nothing where nothing was."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -46,9 +55,13 @@ class MemoryState(StateStore):
         """As the contract says."""
         return self._texts.get(key)
 
-    async def keys(self) -> Sequence[str]:
+    async def keys(self, start: str = "") -> Sequence[str]:
         """As the contract says."""
-        return sorted(self._texts)
+        return sorted(key for key in self._texts if key.startswith(start))
+
+    async def remove(self, key: str) -> None:
+        """As the contract says."""
+        self._texts.pop(key, None)
 
     def clear(self) -> None:
         """Forget all of it."""

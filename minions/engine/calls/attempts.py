@@ -39,8 +39,20 @@ class CallAttempts:
     calls, and a model without a server, never wait.
     """
 
-    def __init__(self, view: StepView, model: ChatModel | None, call: ModelCall) -> None:
-        """Nothing was sent yet."""
+    def __init__(
+        self,
+        view: StepView,
+        model: ChatModel | None,
+        call: ModelCall,
+        *,
+        longest_hold_s: float | None = None,
+    ) -> None:
+        """Nothing was sent yet.
+
+        Args:
+            longest_hold_s: As for `CallAsk`.
+        """
+        self._longest_hold_s = longest_hold_s
         self._view = view
         self._model = model
         self._call = call
@@ -65,6 +77,7 @@ class CallAttempts:
                 model=model.name,
                 priority=priority_of(self._view),
                 asked_at=self._asked_at,
+                longest_hold_s=self._longest_hold_s,
                 tokens=self._tokens,
             )
         )

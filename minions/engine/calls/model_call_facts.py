@@ -21,10 +21,14 @@ CUT_OFF: Final = ModelFailure(
 
 
 def lost(
-    view: StepView, call: ModelCall, failure: ModelFailure
+    view: StepView, call: ModelCall, failure: ModelFailure, *, is_cut_off: bool
 ) -> ModelCallFailed | ModelCallInterrupted:
-    """The fact of a call without an answer."""
-    kind = ModelCallInterrupted if failure is CUT_OFF else ModelCallFailed
+    """The fact of a call without an answer.
+
+    Args:
+        is_cut_off: Whether a resumed run makes the call again; else it has failed for good.
+    """
+    kind = ModelCallInterrupted if is_cut_off else ModelCallFailed
     return kind(
         step_id=view.step_id,
         phase=call.phase,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Never
 
 from attrs import evolve, frozen
 from returns.pipeline import is_successful
@@ -21,7 +22,14 @@ from minions.contracts.calls import (
     Prompt,
     context_exceeded,
 )
-from minions.contracts.errors import JournalError, MinionsError, StepFailedError, words_of
+from minions.contracts.errors import (
+    NEEDS_DECISION,
+    FailureInfo,
+    JournalError,
+    MinionsError,
+    StepFailedError,
+    words_of,
+)
 from minions.contracts.events import AttemptFailed
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.failure_categories import RESOURCE_LIMIT
@@ -52,6 +60,7 @@ from minions.engine.services.retry import (
     is_retryable_error,
     with_retries,
 )
+from minions.engine.services.run_pause import RunPause
 from minions.engine.services.spending import CallEstimate
 
 __all__ = ["ModelCalls"]
@@ -108,6 +117,9 @@ class ModelCalls:
     """Whether a text that was cut off at its token limit is an answer, marked so."""
     refuses: bool = True
     """Whether the run is `limit_reached` when its budget keeps a call from starting."""
+    may_pause: bool = False
+    """Whether the run may pause for the model's server, where its services say so: no other model
+    can be asked."""
 
     async def carry_out(
         self, call: ModelCall, *, remember: bool = True, is_last: bool = False
@@ -122,7 +134,7 @@ class ModelCalls:
             is_last: Whether it is made although the budget is spent: nothing follows it.
         Raises:
             StepFailedError: The run's ledger is spent, or its cost is limited and the price of
-                the model is not known; no call was made.
+                the model is not known; no call was made. Or the run pauses for the server.
         """
         context = self.view.context
         recorded = context.scope.recorded("model_call", call.key)
@@ -210,7 +222,9 @@ class ModelCalls:
         memory = view.memory
         mark = memory.take_snapshot(view.conversation_id)
         wasted: list[TokenUsage] = []
-        attempts = CallAttempts(view, model, call)
+        pause = context.scope.services.pause if self.may_pause else None
+        longest_wait_s = pause.longest_wait_s if pause is not None else None
+        attempts = CallAttempts(view, model, call, longest_hold_s=longest_wait_s)
 
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
             usage = with_cost(failure.usage, model, context.scope.services)
@@ -232,6 +246,7 @@ class ModelCalls:
                 config=view.retry,
                 services=context.scope.services,
                 on_retry=on_retry,
+                longest_wait_s=longest_wait_s,
             )
         except asyncio.CancelledError:
             if attempts.has_sent:  # else it only waited for its turn
@@ -241,12 +256,43 @@ class ModelCalls:
         done = await self._ended(running, attempted, wasted, reservation)
         if done.response is None:
             memory.restore_snapshot(mark)
+        if pause is not None and self._has_to_pause(pause, done):
+            await self._paused(pause, done, duration_ms, has_sent=attempts.has_sent)
         remember = remember and done.response is not None
         await self._record(done, duration_ms, remember=remember, waited_s=attempts.waited_s)
         self._count(model, done.usage)
         if remember:
             self._remember(done)
         return done
+
+    def _has_to_pause(self, pause: RunPause, done: ModelCall) -> bool:
+        """Whether the call failed because its server wants to be left alone for long."""
+        failure = done.failure
+        return (
+            failure is not None
+            and failure.is_retryable
+            and done.attempts < self.view.retry.max_attempts
+            and pause.is_needed(failure.retry_after_s)
+        )
+
+    async def _paused(
+        self, pause: RunPause, done: ModelCall, duration_ms: float, *, has_sent: bool
+    ) -> Never:
+        """End the step until the server may be asked again; the resumed run makes the call then."""
+        failure, clock = done.failure, self.view.context.scope.services.clock
+        assert failure is not None  # noqa: S101  # as `_has_to_pause` says
+        if has_sent:
+            self.trace.add_model_call(done)
+            await self._record(done, duration_ms, remember=False, is_cut_off=True)
+        until = pause.add(clock.now(), failure.retry_after_s or 0.0)
+        info = FailureInfo(
+            code=NEEDS_DECISION,
+            message=f"Step '{self.view.address}' waits until {until:%Y-%m-%d %H:%M:%S} UTC: "
+            f"{failure.message}",
+            where=self.view.address,
+        )
+        self.trace.wait(info)
+        raise StepFailedError(info)
 
     async def _tried(
         self, executor: ModelCallExecutor, running: ModelCall, attempts: CallAttempts
@@ -278,7 +324,7 @@ class ModelCalls:
             completed_at=self.view.context.scope.services.clock.now(),
         )
         self.trace.add_model_call(cut)
-        await self._record(cut, duration_ms, remember=False)
+        await self._record(cut, duration_ms, remember=False, is_cut_off=True)
 
     async def _ended(
         self,
@@ -397,11 +443,17 @@ class ModelCalls:
         )
 
     async def _record(
-        self, call: ModelCall, duration_ms: float, *, remember: bool, waited_s: float = 0.0
+        self,
+        call: ModelCall,
+        duration_ms: float,
+        *,
+        remember: bool,
+        waited_s: float = 0.0,
+        is_cut_off: bool = False,
     ) -> None:
         fact: ModelCallFact
         if call.failure is not None:
-            fact = lost(self.view, call, call.failure)
+            fact = lost(self.view, call, call.failure, is_cut_off=is_cut_off)
         else:
             assert call.response is not None  # noqa: S101  # a call without failure has a response
             fact = answered(

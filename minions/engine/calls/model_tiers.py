@@ -164,8 +164,7 @@ class ModelTiers:
         if not is_replayed:
             now = self._services.clock.monotonic()
             self._services.cooldowns[failed.key] = now + failed.cooldown_s
-        others = range(self.index + 1, len(self._tiers))
-        able = [at for at in others if not has_images or self._tiers[at].capabilities.takes_images]
+        able = self._able(has_images=has_images)
         if not able:
             return None
         self.index = next((at for at in able if not self._is_cooling(at)), able[0])
@@ -175,6 +174,14 @@ class ModelTiers:
             code=code,
             cooldown_s=failed.cooldown_s,
         )
+
+    def has_other(self, *, has_images: bool) -> bool:
+        """Whether another model can be asked where the server of the present one fails."""
+        return bool(self._able(has_images=has_images))
+
+    def _able(self, *, has_images: bool) -> Sequence[int]:
+        others = range(self.index + 1, len(self._tiers))
+        return [at for at in others if not has_images or self._tiers[at].capabilities.takes_images]
 
     def unfit(self, code: str) -> Sequence[str]:
         """The names of the models that could be asked after such a failure, but take no images."""

@@ -23,6 +23,7 @@ from minions.contracts.facts import (
     DecisionWaiting,
     RecordedProposal,
 )
+from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.schema import JsonSchema, SchemaValidator
@@ -55,6 +56,9 @@ class PendingDecision:
 
     key: str
     fact: DecisionFact
+    due: datetime | None = None
+    """When a question's time is over, so that its default counts or its step fails; None: never, or
+    it is no question."""
 
     @property
     def step_id(self) -> str:
@@ -160,7 +164,19 @@ def decision_command(run_id: str, what: str, name: str | None = None) -> str:
 
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
     """The decisions that executions of the run wait for and that nobody made yet."""
-    return tuple(PendingDecision(key=key, fact=fact) for key, fact in replay.waiting())
+    return tuple(
+        PendingDecision(key=key, fact=fact, due=_due(replay.newest("decision", key), fact))
+        for key, fact in replay.waiting()
+    )
+
+
+def _due(asked: JournalEntry | None, fact: DecisionWaiting) -> datetime | None:
+    if asked is None or fact.timeout_s is None:
+        return None
+    try:
+        return asked.at + timedelta(seconds=fact.timeout_s)
+    except OverflowError:  # beyond the year 9999
+        return None
 
 
 # --- approvals -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from attrs import evolve, field, frozen
@@ -60,6 +61,7 @@ from minions.contracts.facts import (
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, message_to_json
+from minions.contracts.queue_places import QueuePlace
 from minions.contracts.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.sessions import SessionStep
@@ -191,6 +193,9 @@ class RunDetail:
     changed_files: tuple[str, ...] = ()
     """The absolute paths of the files whose changes are recorded, so that `minions rollback` can
     undo them; sorted."""
+    resumes_at: datetime | None = None
+    """When a run that is queued or waits can be resumed without a decision; None: at once, or
+    never."""
 
 
 async def list_runs(
@@ -334,7 +339,18 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
         rungs=rungs_in(entries),
         loops=loops_in(entries, is_running=run.status == RunState.RUNNING),
         changed_files=tuple(sorted(_changed_files(all_rows))),
+        resumes_at=_resumes_at(run, started, finished),
     )
+
+
+def _resumes_at(
+    run: RunSummary, begun: RunBeginning | None, ended: RunFinished | None
+) -> datetime | None:
+    if run.status == RunState.QUEUED and begun is not None:
+        place = QueuePlace.of_note((begun.note or {}).get("queue"))
+        return place.not_before if place is not None else None
+    at = ended.resumes_at if ended is not None else None
+    return None if at is None else datetime.fromisoformat(at)
 
 
 def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:

@@ -83,7 +83,7 @@ class AgentRun(Generic[T_co]):
         self._has_recorded_end = start.is_over
         self._is_cancel_wanted = False
         self._is_handed_over = False
-        self._waits_for_children = self._waits_for_person = False
+        self._waits_for_children = self._waits_for_person = self._has_paused = False
         self._lost: JournalError | None = None
         """Why the journal could not be written; then no end is recorded, and the run can be
         resumed, also where the journal works again before this process is done with the run."""
@@ -146,6 +146,11 @@ class AgentRun(Generic[T_co]):
     def child_waits(self) -> Sequence[ChildWait]:
         """The steps that wait for child runs: the run has no end, and is to be queued again."""
         return tuple(self.context.progress.child_waits) if self._waits_for_children else ()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it ended without an end, in order to wait until `services.pause.until`."""
+        return self._has_paused
 
     def cancel(self) -> None:
         """Stop as soon as may be; `execute` then returns a CANCELLED result."""
@@ -411,13 +416,24 @@ class AgentRun(Generic[T_co]):
         )
 
     async def _recorded_end(self, end: WalkEnd, output: object) -> WalkEnd:
+        found, pending = await self._with_commands(end)
+        if self._waits_for_a_time(end, pending):
+            self._has_paused = True
+            return end  # no end is recorded: whoever executes it queues the rest
+        end = found
         if not self._start.is_over:
             await self._walk.record_what_never_started(end)
-        end, pending = await self._with_commands(end)
         await self._record.end(end, output, pending)
         self._has_recorded_end = True
         self._waits_for_person = end.status is RunStatus.NEEDS_DECISION
         return end
+
+    def _waits_for_a_time(self, end: WalkEnd, pending: Sequence[PendingDecision]) -> bool:
+        """Whether nothing but time is needed, and no decision."""
+        pause = self.context.scope.services.pause
+        if pause is None or pause.until is None or end.status is not RunStatus.NEEDS_DECISION:
+            return False
+        return not (pending or self.context.progress.open_calls)
 
     async def _with_commands(self, end: WalkEnd) -> tuple[WalkEnd, Sequence[PendingDecision]]:
         """What a run waits for, and its end with the commands that decide it."""

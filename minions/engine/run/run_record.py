@@ -178,6 +178,7 @@ class RunRecord:
         if end.status is RunStatus.LIMIT_REACHED and error is not None:
             limit = RunLimitReached(limit=progress.budget.reached, message=error.message)
             await self._recorder.record("run/limit", limit)
+        is_waiting = end.status is RunStatus.NEEDS_DECISION
         conversation, has_failed = progress.live_conversation, end.status is RunStatus.FAILED
         finished = RunFinished(
             status=end.status.value,
@@ -187,7 +188,8 @@ class RunRecord:
             error=error.to_json() if error is not None else None,
             # The messages that a failed regeneration replaced are there again.
             sequence=conversation.restores if conversation is not None and has_failed else None,
-            waiting=self._waiting(pending) if end.status is RunStatus.NEEDS_DECISION else None,
+            waiting=self._waiting(pending) if is_waiting else None,
+            resumes_at=self._resumes_at(pending) if is_waiting else None,
         )
         await self._recorder.record("run", finished)
         self._log("run_finished", status=end.status.value)
@@ -213,6 +215,16 @@ class RunRecord:
             scope.session_id, run_id=scope.run_id, kinds={"run", "step", "decision"}
         )
         return pending_decisions(Replay(rows, max(row.generation for row in rows) + 1))
+
+    def _resumes_at(self, pending: Sequence[PendingDecision]) -> str | None:
+        """When the run can be resumed although nobody decides; calls in doubt come first."""
+        if self._context.progress.open_calls:
+            return None
+        pause = self._context.scope.services.pause
+        times = [each.due for each in pending if each.due is not None]
+        if pause is not None and pause.until is not None:
+            times.append(pause.until)
+        return min(times).isoformat() if times else None
 
     def _waiting(self, pending: Sequence[PendingDecision]) -> list[Mapping[str, JsonValue]]:
         """What the run waits for: pending decisions, and calls in doubt."""

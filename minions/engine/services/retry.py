@@ -113,6 +113,7 @@ async def with_retries(
     config: RetryConfig,
     services: Services,
     on_retry: Callable[[int, float, RF], None],
+    longest_wait_s: float | None = None,
 ) -> AttemptsOutcome[V, RF]:
     """Try until the call succeeds, cannot succeed, or was tried `most` times.
 
@@ -122,8 +123,11 @@ async def with_retries(
     Args:
         on_retry: Called before each wait with the number of attempts so far, the delay in
             seconds, and the failure.
+        longest_wait_s: Seconds; where a failure asks for a longer delay, it is the outcome. None:
+            ten minutes.
     """
     attempts = 0
+    longest_s = _LONGEST_WAIT_S if longest_wait_s is None else longest_wait_s
     while True:
         outcome = await attempt()
         attempts += 1
@@ -131,7 +135,7 @@ async def with_retries(
             return AttemptsOutcome(outcome, attempts)
         failure = outcome.failure()
         delay_s = getattr(failure, "retry_after_s", None)
-        is_too_long = delay_s is not None and delay_s > _LONGEST_WAIT_S
+        is_too_long = delay_s is not None and delay_s > longest_s
         if not failure.is_retryable or attempts >= most or is_too_long:
             return AttemptsOutcome(outcome, attempts)
         if delay_s is None:

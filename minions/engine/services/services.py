@@ -43,6 +43,7 @@ from minions.engine.services.worker_names import is_worker_alive, is_worker_gone
 
 if TYPE_CHECKING:
     from minions.contracts.child_runs import ChildRunQueue
+    from minions.engine.services.run_pause import RunPause
     from minions.engine.services.shared_budgets import SharedBudgets
 
 __all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
@@ -133,6 +134,9 @@ class Services:
     children: ChildRunQueue | None = None
     """Queues the items of distributed steps as runs of their own, in a run that a worker executes.
     None: such steps are executed within their run."""
+    pause: RunPause | None = field(default=None, eq=False)
+    """Where this execution notes that it ends in order to wait for a time; None: it waits in its
+    place."""
     lease_ttl_s: float = 60.0
     cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
     """Until when models are passed over whose servers failed, by base URL and name, on the clock's

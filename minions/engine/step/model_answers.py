@@ -251,12 +251,14 @@ class ModelAnswers:
             output_mode=self._unusual_mode(phase, request),
             tier=self.tiers.index or None,
         )
+        has_images = any(each.attachments for each in prompt.messages)
         calls = ModelCalls(
             view=view,
             factory=self.tiers.current.factory,
             trace=self.trace,
             keeps_cut_text=view.live_conversation is not None,
             refuses=self.step.at_limit != "answer",
+            may_pause=not self.tiers.has_other(has_images=has_images),
         )
         is_call_for_schema = request is not None and request.mode is OutputMode.TOOLS
         done = await calls.carry_out(call, remember=not is_call_for_schema, is_last=is_last)
@@ -267,7 +269,7 @@ class ModelAnswers:
                 info=done.failure.info(),
                 usage=done.failure.usage,
                 request=request,
-                has_images=any(each.attachments for each in prompt.messages),
+                has_images=has_images,
                 is_replayed=recorded is not None,
             )
             return Failure(lost)

@@ -44,6 +44,7 @@ _COMMANDS: Final = {
     "worker": "Execute the runs of queues, on any number of machines.",
     "workers": "List the workers of a database.",
     "queues": "List queues, and limit them.",
+    "schedules": "Let workers run recipes at the times of their schedule.",
     "serve": "Serve recipes and sessions over HTTP, with a page.",
     "do": "Plan a task on a folder, and carry the plan out.",
     "plan": "Plan a task on a folder, as a recipe.",

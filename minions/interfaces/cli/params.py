@@ -16,7 +16,7 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
 _STANDARD_INPUT: Final = "-"
-__all__ = ["common_inputs", "given_inputs", "some_inputs", "text_argument"]
+__all__ = ["common_inputs", "given_inputs", "some_inputs", "stored_inputs", "text_argument"]
 
 
 def given_inputs(
@@ -35,6 +35,24 @@ def given_inputs(
     texts = _texts(pairs, context.stdin)
     given.update(texts)
     return resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())
+
+
+def stored_inputs(
+    recipe: AgentRecipe,
+    pairs: tuple[str, ...],
+    context: CommandContext,
+    *,
+    before: Mapping[str, JsonValue],
+) -> Mapping[str, JsonValue]:
+    """As `given_inputs`, to be stored for later runs: secrets stay references."""
+    texts = _texts(pairs, context.stdin)
+    given = {**before, **_file_inputs(context), **texts}
+    resolved = resolve_inputs(recipe, given, from_text=frozenset(texts), base=Path.cwd())
+    return {
+        name: given[name] if recipe.inputs[name].is_secret else value
+        for name, value in resolved.items()
+        if name in given or not recipe.inputs[name].is_secret
+    }
 
 
 def common_inputs(

@@ -39,7 +39,16 @@ from minions.interfaces.operator_limits import bounded
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.cassettes import Cassettes
 
-__all__ = ["Signals", "bounded", "follow", "note_of", "refuse_two_outputs", "with_misses"]
+__all__ = [
+    "EventPrinter",
+    "Signals",
+    "bounded",
+    "follow",
+    "note_of",
+    "progress_of",
+    "refuse_two_outputs",
+    "with_misses",
+]
 
 
 def refuse_two_outputs(settings: Settings) -> None:
@@ -92,10 +101,10 @@ async def follow(
         cassettes: What answers in place of models: the exit code is 1 if it lacked an answer,
             whatever the run made of that. None: nothing does.
     """
-    progress = _progress(context)
+    progress = progress_of(context)
     clock = run.context.scope.services.clock
     begin = clock.monotonic()
-    printer = _EventPrinter(out)
+    printer = EventPrinter(out)
     if (replay := run.context.scope.replay) is not None:
         progress.recall(replay.loop_facts())
     run.listen(progress.on_event)
@@ -232,7 +241,7 @@ class Signals:
         os._exit(128 + number)
 
 
-class _EventPrinter:
+class EventPrinter:
     """Prints one JSON event per line, until the output cannot be written any more."""
 
     def __init__(self, out: TextIO) -> None:
@@ -256,7 +265,7 @@ class _NoProgress(Progress):
         """Ignore the event."""
 
 
-def _progress(context: CommandContext) -> Progress:
+def progress_of(context: CommandContext) -> Progress:
     """A live list on a terminal, else lines; none with `--events`."""
     if context.settings.events:
         return _NoProgress()

@@ -28,6 +28,7 @@ from minions.engine.compile.named_agents import JoinedAgents, NamedAgents
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
+from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.cassettes import Cassettes
@@ -65,6 +66,7 @@ class ServiceChanges(TypedDict, total=False):
     worker_id: str
     is_worker_gone: IsWorkerGone
     children: ChildRunQueue | None
+    pause: RunPause | None
 
 
 @frozen(kw_only=True)

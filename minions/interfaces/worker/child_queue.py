@@ -42,7 +42,7 @@ class WorkerChildQueue(ChildRunQueue):
     def __init__(self, recorded: RecordedRun, place: QueuePlace, queue: RunQueue) -> None:
         """Nothing is queued yet."""
         self._recorded = recorded
-        self._place = evolve(place, not_before=None)
+        self._place = evolve(place, not_before=None, pauses=0)
         self._queue = queue
 
     @property

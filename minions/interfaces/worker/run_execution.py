@@ -27,6 +27,7 @@ from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executi
 from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.worker.child_queue import ParentRuns
+from minions.interfaces.worker.paused_runs import pause_of, queued_until
 
 __all__ = ["RunExecution"]
 
@@ -96,8 +97,12 @@ class RunExecution:
         if await self._parents.is_orphan(recorded):
             return self._dropped(job, "the run whose child run it is has ended")
         recipe = runtime.own_recipe(recorded)
-        children = self._parents.queue_of(recorded)
-        executor = runtime.executor_of(recipe, note=recorded.note, children=children)
+        executor = runtime.executor_of(
+            recipe,
+            note=recorded.note,
+            children=self._parents.queue_of(recorded),
+            pause=pause_of(recorded),
+        )
         note = ChildWait.without(recorded.note)
         run = executor.prepare_resume(recorded, recipe=recipe, note=note)
         self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
@@ -129,6 +134,8 @@ class RunExecution:
         if run.child_waits:
             self._runtime.has_ended(run.context.scope.services.worker_id)
             return await self._parents.queued_again(job, run)
+        if run.is_paused:
+            return await queued_until(self._runtime, self._log, job, run)
         if not run.has_recorded_end:  # the journal was lost, or another worker has the run
             self._log.warning("run_lost", run_id=job.run_id, status=result.status.value)
             self._runtime.has_ended(run.context.scope.services.worker_id)

@@ -10,11 +10,14 @@ from typing import Final
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.errors import MinionsError, words_of
 from minions.contracts.runtime import Log
+from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.worker.child_queue import ParentRuns
+from minions.interfaces.worker.due_schedules import DueSchedules
 from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.interfaces.worker.run_execution import RunExecution
+from minions.interfaces.worker.timed_waits import TimedWaits
 
 __all__ = ["Worker", "WorkerRuntime"]
 
@@ -22,6 +25,10 @@ _LOOK_SHARED_S: Final = 10.0
 """Seconds between two looks for lost jobs, where submitters reach the engine themselves."""
 _LOOK_LOCAL_S: Final = 0.5
 """Where the journal is the only way to a worker."""
+_LOOK_TIMED_S: Final = 5.0
+"""Seconds between two looks for waiting runs whose time has come."""
+_LOOK_SCHEDULES_S: Final = 5.0
+"""Seconds between two looks at schedules at most; at a due time there is one more."""
 _READY_S: Final = 5.0
 
 
@@ -45,6 +52,7 @@ class Worker:
         log: Log,
         *,
         notices: WaitingNotices,
+        schedules: ScheduleStore,
     ) -> None:
         """Nothing is opened yet.
 
@@ -52,6 +60,7 @@ class Worker:
             runtime: Closed here, as is the engine.
             plan: Named as the runtime is.
             notices: Told of runs that begin to wait for a person; closed here.
+            schedules: Whose runs it starts when they are due; closed here.
         """
         self.plan = plan
         self._runtime = runtime
@@ -61,6 +70,8 @@ class Worker:
         self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
         self._execution = RunExecution(runtime, log, parents, on_waiting=notices.tell)
+        self._timed_waits = TimedWaits(runtime, engine, log)
+        self._schedules = DueSchedules(runtime, engine, schedules, log, every_s=_LOOK_SCHEDULES_S)
         self._stop = asyncio.Event()
 
     @property
@@ -89,33 +100,47 @@ class Worker:
         Raises:
             EnvironmentRefusedError: The database cannot be reached at the start.
         """
+        await self._schedules.look()
+        await self._timed_waits.look()
         await self._reconciliation.look()
         await self._notices.tell_untold()
-        looking = asyncio.ensure_future(self._look())
+        looking = [
+            asyncio.ensure_future(self._look(look, pause_s))
+            for look, pause_s in (
+                (self._reconciliation.look, lambda: self._lost_jobs_s),
+                (self._timed_waits.look, lambda: _LOOK_TIMED_S),
+                (self._schedules.look, lambda: self._schedules.pause_s),
+            )
+        ]
         try:
             await self._engine.serve(self._execution.execute, self.plan, self._stop)
         finally:
-            looking.cancel()
+            for each in looking:
+                each.cancel()
             await self._notices.told()
 
     async def aclose(self) -> None:
         """Close what was opened for the worker."""
         await self._notices.aclose()
+        await self._schedules.aclose()
         await self._engine.aclose()
         await self._runtime.aclose()
 
     def _is_worker_gone(self, worker_id: str) -> bool:
         return self._runtime.is_worker_gone(worker_id)
 
-    async def _look(self) -> None:
-        every_s = _LOOK_SHARED_S if self._engine.is_shared else _LOOK_LOCAL_S
+    @property
+    def _lost_jobs_s(self) -> float:
+        return _LOOK_SHARED_S if self._engine.is_shared else _LOOK_LOCAL_S
+
+    async def _look(self, look: Callable[[], Awaitable[int]], pause_s: Callable[[], float]) -> None:
         problem: str | None = None
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), every_s)
+                await asyncio.wait_for(self._stop.wait(), pause_s())
             if self.is_stopping:
                 return
-            problem = await self._tried(self._reconciliation.look, problem)
+            problem = await self._tried(look, problem)
 
     async def _tried(self, look: Callable[[], Awaitable[int]], before: str | None) -> str | None:
         """Look once; why that failed, logged when it is another reason than before."""
@@ -123,9 +148,9 @@ class Worker:
             await look()
         except MinionsError as error:
             if error.message != before:
-                self._log.warning("jobs_not_looked_for", reason=error.message)
+                self._log.warning("runs_not_looked_for", reason=error.message)
             return error.message
         except Exception as error:  # noqa: BLE001  # one odd run must not end the search for others
-            self._log.warning("jobs_not_looked_for", reason=words_of(error))
+            self._log.warning("runs_not_looked_for", reason=words_of(error))
             return words_of(error)
         return None

@@ -14,6 +14,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.instructions import OutputRung
 from minions.contracts.json_values import JsonValue
 from minions.recipe.model import ExecutionMode, OnFailure
+from minions.recipe.schedules import MissedRuns, Overlap
 from minions.recipe.text.key_types import (
     LIMITS_KEY,
     METADATA_KEY,
@@ -41,6 +42,7 @@ __all__ = [
     "PERMISSIONS",
     "RECIPE",
     "RETRY",
+    "SCHEDULE",
     "SECRET_INPUT",
     "STEP_LIMITS",
     "TEST",
@@ -73,6 +75,32 @@ SECRET_INPUT: Final = Table(
         text_key("title", "A name for people."),
     ),
 )
+
+SCHEDULE: Final = Table(
+    "a schedule",
+    (
+        text_key(
+            "cron",
+            "Minute, hour, day of month, month, day of week: `0 8 * * 1-5`; or `@daily`.",
+            is_required=True,
+        ),
+        text_key("timezone", "An IANA time zone, `Europe/Zurich`; default UTC."),
+        choice_key(
+            "missed",
+            "Times at which no worker was there: `once` (default) starts one run for all, `all` "
+            "one for each, `skip` none.",
+            tuple(each.value for each in MissedRuns),
+        ),
+        choice_key(
+            "overlap",
+            "While an earlier run has not ended: `skip` (default) leaves the time out, `queue` "
+            "starts its run afterwards, `allow` at once.",
+            tuple(each.value for each in Overlap),
+        ),
+        mapping_key("inputs", "Inputs of its runs."),
+    ),
+)
+_SCHEDULE_FORMS: Final[list[JsonValue]] = [{"type": "string"}, {"$ref": "#/$defs/schedule"}]
 
 RECIPE: Final = Table(
     "a recipe",
@@ -193,7 +221,7 @@ RECIPE: Final = Table(
                 },
             },
         ),
-        flag_key("enabled", "Whether a scheduler should run it; `minions run` ignores it."),
+        flag_key("enabled", "Whether `schedules add` lets its schedule begin; else it is paused."),
         Key(
             name="tests",
             description="Tests for `minions test`: inputs, scripted answers and expected results.",
@@ -203,7 +231,11 @@ RECIPE: Final = Table(
         Key(
             name="schedule",
             types=("string", "object", "array"),
-            description="When a scheduler should run it; `minions run` ignores it.",
+            description="When it is due: a cron expression, a mapping, or a list of these. Workers "
+            "start its runs, after `minions schedules add`; `minions run` ignores it.",
+            shape={
+                "anyOf": [*_SCHEDULE_FORMS, {"type": "array", "items": {"anyOf": _SCHEDULE_FORMS}}]
+            },
         ),
     ),
 )

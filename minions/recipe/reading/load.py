@@ -42,6 +42,7 @@ from minions.recipe.reading.example_files import with_example_files
 from minions.recipe.reading.extending import extended, read_step_templates
 from minions.recipe.reading.permissions import read_permissions
 from minions.recipe.reading.recipe_tests import read_tests
+from minions.recipe.reading.schedules import read_schedules
 from minions.recipe.reading.settings import read_settings
 from minions.recipe.reading.step_specs import build_step
 from minions.recipe.reading.steps import read_step
@@ -229,6 +230,7 @@ def _checked_draft(
     check_rights(draft, report)
     _run_checks(draft, catalog, report)
     draft.tests = read_tests(draft, catalog, report)
+    draft.schedules = read_schedules(draft, report)
     link_tested_examples(draft, report)
     check_caching(draft, catalog, report)
     check_distribution(draft, report)
@@ -311,6 +313,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         tests=draft.tests,
         enabled=section.plain("enabled", True) is not False,
         schedule=section.plain("schedule"),
+        schedules=draft.schedules,
         metadata=_metadata(section),
         document=document,
         directory=directory,

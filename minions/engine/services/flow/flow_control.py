@@ -207,7 +207,10 @@ class SharedFlowControl(FlowControl):
         if circuit.state(now) is CircuitState.OPEN:
             wait_s = circuit.open_for_s(now) * (1 + self._random() / 10) + _BEYOND_S
             return _circuit_open(ask, circuit.failures, wait_s)
-        if held_s > self._config.longest_hold_s:
+        longest_s = self._config.longest_hold_s
+        if ask.longest_hold_s is not None:
+            longest_s = min(longest_s, ask.longest_hold_s)
+        if held_s > longest_s:
             return _held(ask, held_s)
         return None
 

@@ -47,6 +47,8 @@ class StepLoop(IteratedStep):
         self._control = control
         self._is_unreachable = False
         """Whether the model's server cannot be reached: then no further item starts."""
+        self._is_paused = False
+        """Whether an item waits until its server may be asked: then no further item starts."""
         self._total_nodes = 0
         self._is_too_large = False
         """Whether the results so far are too large together: then no further item starts."""
@@ -116,6 +118,7 @@ class StepLoop(IteratedStep):
                 self._weigh(outputs[index])
                 done[index] = execution
                 self._is_unreachable |= _found_no_server(execution)
+                self._note_pause(execution)
 
         workers = min(self._control.max_parallel, len(items))
         if workers <= 1:
@@ -130,7 +133,14 @@ class StepLoop(IteratedStep):
 
     def _may_start(self) -> bool:
         """Whether another item starts; each would spend all its attempts on a dead server."""
-        return not (self._is_unreachable or self._is_too_large) and self._may_go_on()
+        is_over = self._is_unreachable or self._is_too_large or self._is_paused
+        return not is_over and self._may_go_on()
+
+    def _note_pause(self, execution: StepExecution[object]) -> None:
+        """Where an item waits for the server, so would each further one."""
+        pause = self._context.scope.services.pause
+        is_waiting = execution.status is StepStatus.IN_PROGRESS
+        self._is_paused |= is_waiting and pause is not None and pause.until is not None
 
     def _weigh(self, output: JsonValue) -> None:
         """The results stand together in one value, also where items share one in memory."""

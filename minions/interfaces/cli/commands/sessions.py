@@ -28,6 +28,7 @@ from minions.engine.history.run_steps import StepDetail, require_step
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
 from minions.interfaces.cli.commands.sessions_diff import diff
+from minions.interfaces.cli.commands.sessions_follow import follow
 from minions.interfaces.cli.commands.sessions_list import list_
 from minions.interfaces.cli.commands.sessions_mark import mark
 from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_session_detail
@@ -57,7 +58,7 @@ def command() -> None:
     """List, show, mark and compare runs and sessions; export, import and remove them."""
 
 
-for each in (list_, diff, mark, export, import_, rm, gc):
+for each in (list_, follow, diff, mark, export, import_, rm, gc):
     command.add_command(each)
 
 
@@ -146,6 +147,8 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
     yield f"{run.run_id} · session {run.session_id}"
     yield f"recipe {run.recipe} · model {run.model or 'none'} · {run.status}"
     yield f"started {run.started_at:%Y-%m-%d %H:%M:%S}Z"
+    if detail.resumes_at is not None:
+        yield f"resumes at {detail.resumes_at:%Y-%m-%d %H:%M:%S}Z"
     yield from _use(detail)
     if detail.inputs:
         yield f"inputs {json.dumps(detail.inputs, ensure_ascii=False)}"

@@ -173,6 +173,7 @@ async def _work(context: CommandContext, options: _WorkerOptions, out: TextIO) -
 
 
 def _worker(context: CommandContext, options: _WorkerOptions) -> Worker:
+    from minions.interfaces.schedule_store import ScheduleStore
     from minions.interfaces.server.live.waiting_notices import WaitingNotices
     from minions.interfaces.wiring.databases import state_beside
     from minions.interfaces.wiring.dispatch import make_dispatch
@@ -196,7 +197,8 @@ def _worker(context: CommandContext, options: _WorkerOptions) -> Worker:
     hooks = () if webhook is None else (webhook,)
     marks = state_beside(services.journal)
     notices = WaitingNotices(hooks, services.journal, marks, log, page=None)
-    return Worker(runtime, engine, plan, log, notices=notices)
+    schedules = ScheduleStore(state_beside(services.journal))
+    return Worker(runtime, engine, plan, log, notices=notices, schedules=schedules)
 
 
 def _announce(context: CommandContext, plan: WorkerPlan, port: int | None, out: TextIO) -> None:

@@ -8,14 +8,11 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting, event_to_json
-from minions.contracts.journal import Journal, JournalEntry
-from minions.engine.history.events import EventMaker
+from minions.contracts.journal import Journal
+from minions.engine.history.stored_events import StoredEvents
 from minions.interfaces.server.http.responses import json_bytes
 
 __all__ = ["HEARTBEAT", "Frame", "History", "frame_of", "last_words"]
-
-_PAGE: Final = 500
-"""How many rows are read at a time."""
 
 
 @frozen(eq=False)
@@ -52,7 +49,7 @@ def frame_of(event: RunEvent) -> Frame:
 
 
 class History:
-    """Frames of stored rows of one session, in order. It remembers the state that events need."""
+    """Frames of stored rows of one session, in order."""
 
     def __init__(self, journal: Journal, session_id: str, run_id: str | None = None) -> None:
         """Nothing is read yet.
@@ -60,12 +57,12 @@ class History:
         Args:
             run_id: Only rows of this run; None: of all runs.
         """
-        self._journal = journal
-        self._session_id = session_id
-        self._run_id = run_id
-        self._makers: dict[str, EventMaker] = {}
-        self.position = 0
+        self._events = StoredEvents(journal, session_id, run_id)
+
+    @property
+    def position(self) -> int:
         """The position of the last row that was read."""
+        return self._events.position
 
     async def after(self, position: int) -> AsyncIterator[Sequence[Frame]]:
         """Frames of the rows after that position, in pages.
@@ -73,28 +70,5 @@ class History:
         Raises:
             JournalError: The journal cannot be read.
         """
-        while True:
-            rows = await self._journal.entries(
-                self._session_id, run_id=self._run_id, after=position, limit=_PAGE
-            )
-            if not rows:
-                return
-            position = self.position = rows[-1].position
-            yield [frame for row in rows if (frame := await self._frame(row)) is not None]
-            if len(rows) < _PAGE:
-                return
-
-    async def _frame(self, row: JournalEntry) -> Frame | None:
-        maker = self._makers.setdefault(row.run_id, EventMaker())
-        maker.note(row)
-        if maker.misses_call_of(row):  # it was recorded before the first row that was read
-            await self._recall(maker, row)
-        event = maker.event_of(row)
-        return None if event is None else frame_of(event)
-
-    async def _recall(self, maker: EventMaker, row: JournalEntry) -> None:
-        calls = await self._journal.entries(
-            row.session_id, run_id=row.run_id, kinds={"tool_call"}, until=row.position
-        )
-        for call in calls:
-            maker.note(call)
+        async for events in self._events.after(position):
+            yield [frame_of(event) for event in events]

@@ -1,0 +1,355 @@
+"""`minions schedules`: recipes that workers run at their due times."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+
+import click
+from attrs import evolve, frozen
+
+from minions.contracts.errors import UsageError
+from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.options import (
+    CommandContext,
+    cache_option,
+    command_context,
+    common_options,
+    naming_the_journal,
+    output_options,
+)
+from minions.interfaces.cli.params import stored_inputs
+from minions.interfaces.cli.queue_options import queue_place
+from minions.interfaces.cli.recipe_argument import named_recipe
+from minions.interfaces.cli.run_follower import note_of
+from minions.interfaces.wiring.models import ModelChoice
+
+if TYPE_CHECKING:
+    from minions.contracts.run_rows import RunRow
+    from minions.interfaces.schedule_store import Progress, Schedule, ScheduleStore
+    from minions.interfaces.wiring.runtime import Runtime
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+
+_DB_HELP: Final = "PATH of an SQLite file, or postgresql://USER@HOST/DATABASE."
+_NAME: Final = "1 to 100 letters, digits, `-`, `_` or `.`"
+
+
+@click.group("schedules")
+def command() -> None:
+    """Let workers run recipes at the times of their `schedule`."""
+
+
+@command.command("add")
+@click.argument("recipe")
+@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="An input.")
+@click.option("--params", metavar="FILE", help="Inputs from a YAML or JSON file; -p wins.")
+@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
+@click.option(
+    "--max-cost", "max_cost_usd", type=float, metavar="USD", help="Most each run may cost: 0.50."
+)
+@click.option("--name", metavar="NAME", help="The name of the schedule; else the recipe's id.")
+@click.option("--queue", metavar="NAME", help="The queue of its runs; else `default`.")
+@click.option(
+    "--priority",
+    type=click.IntRange(0, LOWEST_PRIORITY),
+    metavar="NUMBER",
+    help=f"0, which goes first, to {LOWEST_PRIORITY}.",
+)
+@cache_option
+@common_options
+def add(recipe: str, **options: Any) -> int:  # Any: click passes options as it finds them
+    """Store the recipe with its schedule and inputs; workers of the database run it when it is due.
+
+    The recipe counts as it is now. The same command after an edit replaces it.
+    """
+    own = ("pairs", "name", "queue", "priority")
+    context = command_context({key: options[key] for key in options if key not in own})
+    place = queue_place(context, {**options, "detach": True}, flag="schedules add")
+    wanted = _Addition(
+        recipe=recipe,
+        pairs=options["pairs"],
+        model=options["model"],
+        name=options["name"],
+        place=place or QueuePlace(name=DEFAULT_QUEUE),
+    )
+    out = sys.stdout
+    # What extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_add(context, wanted, out))
+
+
+@frozen(kw_only=True)
+class _Addition:
+    """The arguments of `schedules add`."""
+
+    recipe: str
+    pairs: tuple[str, ...]
+    model: str | None
+    name: str | None
+    place: QueuePlace
+
+
+@command.command("list")
+@click.option("--db", metavar="PLACE", help=_DB_HELP)
+@output_options
+def list_(**flags: object) -> int:
+    """List the schedules: when each is due next, and what became of its last run."""
+    context = command_context(flags)
+
+    async def look(store: ScheduleStore) -> list[_Line]:
+        return [await _line(context, store, name) for name in await store.names()]
+
+    lines = asyncio.run(_with_store(context, look))
+    if context.settings.json:
+        say(json_text({"schedules": [each.document() for each in lines]}))
+        return 0
+    for each in lines:
+        say(each.words())
+    if not lines:
+        tell("There is no schedule. Add one: minions schedules add RECIPE")
+    return 0
+
+
+@command.command("pause")
+@click.argument("name")
+@click.option("--db", metavar="PLACE", help=_DB_HELP)
+@output_options
+def pause(name: str, **flags: object) -> int:
+    """Start no more runs of NAME until it is resumed; times meanwhile are left out."""
+    return _set_paused(name, command_context(flags), is_paused=True)
+
+
+@command.command("resume")
+@click.argument("name")
+@click.option("--db", metavar="PLACE", help=_DB_HELP)
+@output_options
+def resume(name: str, **flags: object) -> int:
+    """Start runs of NAME again, from its next due time on."""
+    return _set_paused(name, command_context(flags), is_paused=False)
+
+
+@command.command("remove")
+@click.argument("name")
+@click.option("--db", metavar="PLACE", help=_DB_HELP)
+@output_options
+def remove(name: str, **flags: object) -> int:
+    """Remove the schedule NAME; its runs stay, also those that are queued."""
+    context = command_context(flags)
+    asyncio.run(_with_store(context, lambda store: store.remove(name)))
+    return _report(context, {"name": name, "removed": True}, f"{name}  removed")
+
+
+# --- add ------------------------------------------------------------------------------------------
+
+
+async def _add(context: CommandContext, wanted: _Addition, out: TextIO) -> int:
+    async with context.runtime() as runtime:
+        schedules = _schedules(context, runtime, wanted)
+        clock = runtime.services.clock
+        store = _store(context)
+        try:
+            for each in schedules:
+                is_new = await store.put(each)
+                word = "added" if is_new else "replaced"
+                _report(
+                    context,
+                    {"name": each.name, "status": word, **_document(each, clock.now())},
+                    f"{each.name}  {word}  {_times(each, clock.now())}",
+                    out,
+                )
+        finally:
+            await store.aclose()
+    database, code = context.flags_again
+    tell(f"workers start its runs: minions worker{_queue(wanted.place)}{database}{code}")
+    return 0
+
+
+def _queue(place: QueuePlace) -> str:
+    return "" if place.name == DEFAULT_QUEUE else f" --queues {place.name}"
+
+
+def _schedules(context: CommandContext, runtime: Runtime, wanted: _Addition) -> Sequence[Schedule]:
+    """The schedules of the recipe, checked as a run is.
+
+    Raises:
+        UsageError: The recipe has no schedule, or an input is wrong.
+        RecipeError: The recipe is wrong.
+        EnvironmentRefusedError: There is no model.
+    """
+    from minions.interfaces.schedule_store import Schedule
+
+    recipe = named_recipe(wanted.recipe, context, runtime)
+    if not recipe.schedules or recipe.document is None:
+        raise UsageError(
+            f"The recipe '{recipe.id}' has no `schedule`. Write when it is due: "
+            '`schedule: "0 8 * * 1-5"`.',
+            code="no-schedule",
+        )
+    name = wanted.name or recipe.id
+    _check_name(name)
+    choice = ModelChoice(override=wanted.model, asked_as=wanted.recipe)
+    executor, now = runtime.executor(recipe, choice), runtime.services.clock.now()
+    found: list[Schedule] = []
+    for number, spec in enumerate(recipe.schedules, start=1):
+        inputs = stored_inputs(recipe, wanted.pairs, context, before=spec.inputs)
+        executor.prepare(recipe, inputs)  # what it refuses now would be refused at each time
+        own_name = name if number == 1 else f"{name}-{number}"
+        schedule = Schedule.of(own_name, recipe, spec, now)
+        note = note_of(context, wanted.model)
+        found.append(evolve(schedule, inputs=inputs, note=note, place=wanted.place))
+    return found
+
+
+def _check_name(name: str) -> None:
+    is_fit = 0 < len(name) <= 100 and all(each.isalnum() or each in "-_." for each in name)
+    if not (is_fit and name.isascii()):
+        raise UsageError(f"--name {name:.100}: the name of a schedule has {_NAME}.")
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class _Line:
+    """One schedule of the list."""
+
+    name: str
+    schedule: Schedule | None
+    """None: it is damaged."""
+    progress: Progress
+    last_run: RunRow | None
+    now: datetime
+    problem: str | None = None
+
+    def words(self) -> str:
+        """One line for a person."""
+        if self.schedule is None:
+            return f"{self.name}  damaged: {self.problem}"
+        run, skipped = self.last_run, self.progress.skipped
+        last = "" if run is None else f"  last {run.run_id} {run.status}"
+        waits = f"  {len(self.progress.waiting)} wait" if self.progress.waiting else ""
+        left = (
+            f"  left out {skipped:%Y-%m-%d %H:%M}Z: {self.progress.reason}"
+            if skipped is not None
+            else ""
+        )
+        return f"{self.name}  {_times(self.schedule, self.now)}{last}{waits}{left}"
+
+    def document(self) -> JsonValue:
+        """What `--json` prints."""
+        if self.schedule is None:
+            return {"name": self.name, "problem": self.problem}
+        run, progress = self.last_run, self.progress
+        return {
+            "name": self.name,
+            **_document(self.schedule, self.now),
+            "last_run": None if run is None else {"run_id": run.run_id, "status": run.status},
+            "waiting": [each.isoformat() for each in progress.waiting],
+            "skipped": None if progress.skipped is None else progress.skipped.isoformat(),
+            "reason": progress.reason,
+        }
+
+
+async def _line(context: CommandContext, store: ScheduleStore, name: str) -> _Line:
+    from minions.contracts.errors import JournalError
+    from minions.contracts.run_rows import RunFilter
+    from minions.engine.services.services import SystemClock
+
+    progress = await store.progress(name)
+    journal = context.journal()
+    try:
+        with naming_the_journal(context):
+            wanted = RunFilter(run_ids={progress.last_run or ""})
+            rows = await journal.runs(wanted, limit=1)
+    finally:
+        await journal.aclose()
+    now = SystemClock().now()
+    last_run = rows[0] if rows else None
+    try:
+        schedule, problem = await store.get(name), None
+    except JournalError as error:
+        schedule, problem = None, error.message
+    return _Line(
+        name=name, schedule=schedule, progress=progress, last_run=last_run, now=now, problem=problem
+    )
+
+
+def _times(schedule: Schedule, now: datetime) -> str:
+    from minions.recipe.schedules import next_due
+
+    spec = schedule.spec
+    at = next_due(spec, now)
+    due = "paused" if schedule.is_paused else "never due" if at is None else f"{at:%Y-%m-%d %H:%M}Z"
+    return f"{schedule.recipe_id}  {spec.cron} {spec.timezone}  next {due}"
+
+
+def _document(schedule: Schedule, now: datetime) -> dict[str, JsonValue]:
+    from minions.recipe.schedules import next_due
+
+    spec = schedule.spec
+    at = None if schedule.is_paused else next_due(spec, now)
+    return {
+        "recipe": schedule.recipe_id,
+        "cron": spec.cron,
+        "timezone": spec.timezone,
+        "missed": spec.missed.value,
+        "overlap": spec.overlap.value,
+        "queue": schedule.place.name,
+        "paused": schedule.is_paused,
+        "next": None if at is None else at.isoformat(),
+    }
+
+
+def _set_paused(name: str, context: CommandContext, *, is_paused: bool) -> int:
+    from minions.engine.services.services import SystemClock
+
+    now = SystemClock().now()
+    schedule = asyncio.run(
+        _with_store(context, lambda store: store.set_paused(name, is_paused=is_paused, now=now))
+    )
+    document: Mapping[str, JsonValue] = {"name": name, **_document(schedule, now)}
+    return _report(context, document, f"{name}  {_times(schedule, now)}")
+
+
+def _report(
+    context: CommandContext,
+    document: Mapping[str, JsonValue],
+    words: str,
+    out: TextIO | None = None,
+) -> int:
+    say(json_text(dict(document)) if context.settings.json else words, out or sys.stdout)
+    return 0
+
+
+async def _with_store(context: CommandContext, use: Callable[[ScheduleStore], Awaitable[T]]) -> T:
+    store = _store(context)
+    try:
+        with naming_the_journal(context):
+            return await use(store)
+    finally:
+        await store.aclose()
+
+
+def _store(context: CommandContext) -> ScheduleStore:
+    """The schedules of the command's database.
+
+    Raises:
+        UsageError: Nothing is stored.
+    """
+    from minions.interfaces.schedule_store import ScheduleStore
+    from minions.interfaces.wiring.databases import make_state
+
+    if context.settings.no_store:
+        raise UsageError(
+            "Schedules are stored in a database: leave out --no-store.", code="no-store"
+        )
+    return ScheduleStore(make_state(context.settings, context.folder_of("db")))

@@ -1,0 +1,177 @@
+"""When a recipe is due: cron expressions in a time zone, and what happens to missed times.
+
+The expressions are read by croniter, which is loaded only for recipes that have a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from attrs import field, frozen
+
+from minions.contracts.json_values import JsonValue
+
+__all__ = [
+    "MOST_MISSED",
+    "MissedRuns",
+    "Overlap",
+    "ScheduleSpec",
+    "cron_problem",
+    "due_times",
+    "next_due",
+    "timezone_problem",
+]
+
+MOST_MISSED: Final = 100
+"""Due times that count at once; of more the newest do."""
+_NICKNAMES: Final = frozenset(
+    ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
+)
+_FIELDS: Final = 5
+_LONGEST: Final = 200
+"""Characters of an expression."""
+_YEARS: Final = 8
+"""Between two due times at most: the 29th of February is one after eight years."""
+_REFERENCE: Final = datetime(2024, 1, 1, tzinfo=UTC)
+"""From where it is looked whether an expression is ever due."""
+
+
+class MissedRuns(StrEnum):
+    """What happens to due times at which no worker was there."""
+
+    SKIP = "skip"
+    """They are left out."""
+    ONCE = "once"
+    """One run is started for all of them."""
+    ALL = "all"
+    """One run is started for each, for the newest 100 at most."""
+
+
+class Overlap(StrEnum):
+    """What happens at a due time while an earlier run of the schedule has not ended."""
+
+    SKIP = "skip"
+    """It is left out."""
+    QUEUE = "queue"
+    """Its run is started when the earlier one has ended; at most 100 wait."""
+    ALLOW = "allow"
+    """Its run is started nevertheless."""
+
+
+@frozen(kw_only=True)
+class ScheduleSpec:
+    """When a recipe is due, with which inputs."""
+
+    cron: str
+    """Five fields (minute, hour, day of month, month, day of week), or `@daily` and the like."""
+    timezone: str = "UTC"
+    """An IANA time zone: `Europe/Zurich`."""
+    missed: MissedRuns = field(default=MissedRuns.ONCE, converter=MissedRuns)
+    overlap: Overlap = field(default=Overlap.SKIP, converter=Overlap)
+    inputs: Mapping[str, JsonValue] = field(factory=dict)
+    """Inputs of its runs; those that are not named have their defaults."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The form in which it is stored and written in recipes."""
+        return {
+            "cron": self.cron,
+            "timezone": self.timezone,
+            "missed": self.missed.value,
+            "overlap": self.overlap.value,
+            "inputs": dict(self.inputs),
+        }
+
+
+def cron_problem(cron: str) -> str | None:
+    """Why that is no cron expression, or one that is never due; None: it is one."""
+    text = cron.strip()
+    if len(text) > _LONGEST:
+        return f"it has more than {_LONGEST} characters"
+    if text.startswith("@"):
+        return None if text in _NICKNAMES else f"expected one of {', '.join(sorted(_NICKNAMES))}"
+    if len(text.split()) != _FIELDS:
+        return "expected five fields: minute, hour, day of month, month, day of week"
+    if any(letter in word for word in text.split()[:3] for letter in "hHrR"):
+        return "random and hashed fields are not supported"
+    from croniter import (  # type: ignore[import-untyped]  # it has no stubs
+        CroniterBadCronError,
+        CroniterBadDateError,
+        CroniterError,
+        croniter,
+    )
+
+    try:
+        croniter.expand(text)
+        croniter(text, _REFERENCE, max_years_between_matches=_YEARS).get_next()
+    except CroniterBadDateError:
+        return "it is never due"
+    except (CroniterBadCronError, CroniterError, ValueError, KeyError, OverflowError) as error:
+        return f"{error}"[:_LONGEST]
+    return None
+
+
+def timezone_problem(name: str) -> str | None:
+    """Why that is no time zone of this machine; None: it is one."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return "expected the name of an IANA time zone, such as UTC or Europe/Zurich"
+    return None
+
+
+def next_due(spec: ScheduleSpec, after: datetime) -> datetime | None:
+    """The first due time after `after`, in UTC; None: there is none in the next years."""
+    return next(_times(spec, after, forward=True), None)
+
+
+def due_times(spec: ScheduleSpec, after: datetime, until: datetime) -> Sequence[datetime]:
+    """The due times after `after` and up to `until`, in UTC and in order.
+
+    Of more than `MOST_MISSED` these are the newest, so that the cost does not grow with the time
+    that has passed.
+    """
+    found: list[datetime] = []
+    start = until.replace(microsecond=0) + timedelta(seconds=1)
+    for at in _times(spec, start, forward=False):
+        if at <= after or len(found) == MOST_MISSED:
+            break
+        found.append(at)
+    return found[::-1]
+
+
+def _times(spec: ScheduleSpec, start: datetime, *, forward: bool) -> Iterator[datetime]:
+    """The due times after `start`, or before it, the nearest first.
+
+    Where clocks are put forward, a time that does not exist becomes the first one that does. Where
+    they are put back, a time that occurs twice is due once, at the first, unless every hour is due.
+    """
+    from zoneinfo import ZoneInfo
+
+    from croniter import CroniterBadDateError, croniter
+
+    zone = ZoneInfo(spec.timezone)
+    is_hourly = croniter.expand(spec.cron)[0][1] == ["*"]
+    times = croniter(
+        spec.cron,
+        start.astimezone(zone),
+        ret_type=datetime,
+        max_years_between_matches=_YEARS,
+    )
+    while True:
+        try:
+            at: datetime = times.get_next() if forward else times.get_prev()
+        except CroniterBadDateError:
+            return
+        local = at.astimezone(zone)
+        if is_hourly or not _is_second(local):
+            yield at.astimezone(UTC)
+
+
+def _is_second(local: datetime) -> bool:
+    """Whether the clock showed that time an hour ago already, before it was put back."""
+    return bool(local.fold) and local.replace(fold=0).astimezone(UTC) != local.astimezone(UTC)

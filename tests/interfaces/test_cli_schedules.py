@@ -1,0 +1,155 @@
+"""`minions schedules`, and workers that start what is due."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from command_line import Cli, Outcome, Write
+from minions.adapters.stores.postgres_state import PostgresState
+from minions.adapters.stores.sqlite_state import SqliteState
+from minions.adapters.stores.state_store import StateStore
+from minions.contracts.json_values import JsonValue
+from minions.interfaces.schedule_store import ScheduleStore
+from patience import HANG_S
+
+TIDY = """
+id: tidy
+inputs:
+  folder: {type: string}
+  key: {type: string, secret: true, default: "env:TIDY_KEY"}
+schedule:
+  {cron: 0 3 * * *, timezone: Europe/Zurich, missed: all, overlap: allow, inputs: {folder: a}}
+steps:
+  - {id: look, set: {folder: "{{ inputs.folder }}"}}
+output: "{{ look.folder }}"
+"""
+MORE = 'schedule: ["@daily", {cron: "@hourly", inputs: {folder: b}}]'
+
+
+@pytest.fixture
+def cli(cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    write("tidy.yaml", TIDY)
+    monkeypatch.setenv("TIDY_KEY", "s3cret")
+    return cli
+
+
+def listed(cli: Cli, *more: str) -> list[Mapping[str, JsonValue]]:
+    found = cli("schedules", "list", "--json", *more)
+    assert found.code == 0, found.err
+    schedules = found.json["schedules"]
+    assert isinstance(schedules, list)
+    return [each for each in schedules if isinstance(each, dict)]
+
+
+def added(cli: Cli, *more: str) -> Outcome:
+    done = cli("schedules", "add", "tidy.yaml", *more)
+    assert done.code == 0, done.err
+    return done
+
+
+def begun_before(state: StateStore, time: timedelta, name: str = "tidy") -> None:
+    """As if the schedule had been added so long ago."""
+
+    async def change() -> None:
+        store = ScheduleStore(state)
+        known = await store.get(name)
+        await store.put(evolve(known, since=datetime.now(UTC) - time))
+        await store.aclose()
+
+    asyncio.run(change())
+
+
+def test_a_schedule_is_added_listed_and_removed(cli: Cli) -> None:
+    assert "tidy  added  tidy  0 3 * * * Europe/Zurich  next " in added(cli).out
+    found = listed(cli)[0]
+    assert (found["name"], found["missed"], found["overlap"]) == ("tidy", "all", "allow")
+    assert (found["paused"], found["last_run"]) == (False, None)
+    assert datetime.fromisoformat(str(found["next"])) > datetime.now(UTC)
+    assert "tidy  replaced" in added(cli).out
+    assert cli("schedules", "remove", "tidy").code == 0
+    assert listed(cli) == []
+    gone = cli("schedules", "remove", "tidy")
+    assert (gone.code, "error[no-schedule]" in gone.err) == (2, True)
+
+
+def test_a_schedule_is_paused_and_resumed(cli: Cli) -> None:
+    added(cli)
+    assert "next paused" in cli("schedules", "pause", "tidy").out
+    assert (listed(cli)[0]["paused"], listed(cli)[0]["next"]) == (True, None)
+    assert cli("schedules", "resume", "tidy").code == 0
+    assert listed(cli)[0]["paused"] is False
+
+
+def test_a_recipe_that_is_not_enabled_begins_paused(cli: Cli, write: Write) -> None:
+    write("tidy.yaml", TIDY + "enabled: false\n")
+    added(cli)
+    assert listed(cli)[0]["paused"] is True
+
+
+def test_each_schedule_of_a_recipe_has_a_name(cli: Cli, write: Write) -> None:
+    head, _, tail = TIDY.partition("schedule:")
+    write("tidy.yaml", f"{head}{MORE}\nsteps:{tail.partition('steps:')[2]}")
+    added(cli, "-p", "folder=c", "--name", "house.work")
+    assert [each["name"] for each in listed(cli)] == ["house.work", "house.work-2"]
+    assert [each["cron"] for each in listed(cli)] == ["@daily", "@hourly"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--name", "a b"], "the name of a schedule has 1 to 100 letters"),
+        (["-p", "foldre=x"], "foldre"),
+        (["--queue", "A B"], "the name of a queue"),
+        (["--no-store"], "leave out --no-store"),
+    ],
+)
+def test_what_could_never_run_is_refused_at_once(cli: Cli, arguments: list[str], said: str) -> None:
+    refused = cli("schedules", "add", "tidy.yaml", *arguments)
+    assert (refused.code, said in refused.err) == (2, True), refused.err
+    assert listed(cli) == []
+
+
+def test_a_recipe_without_a_schedule_is_refused(cli: Cli, write: Write) -> None:
+    write("tidy.yaml", "id: tidy\nsteps: [{id: a, set: {x: 1}}]\n")
+    refused = cli("schedules", "add", "tidy.yaml")
+    assert (refused.code, "error[no-schedule]" in refused.err) == (2, True)
+
+
+def test_a_worker_runs_what_is_due_and_the_run_tells_of_it(cli: Cli, here: Path) -> None:
+    database = here / "s.sqlite"
+    added(cli, "-p", "folder=b", "--db", str(database))
+    begun_before(SqliteState(database), timedelta(hours=26))
+    assert b"s3cret" not in database.read_bytes()
+    assert cli("worker", "--once", "--db", str(database)).code == 0
+    run = listed(cli, "--db", str(database))[0]["last_run"]
+    assert isinstance(run, dict)
+    assert run["status"] == "completed"
+    shown = cli("sessions", "show", str(run["run_id"]), "--json", "--db", str(database)).json
+    assert shown["output"] == "b"
+
+
+def test_workers_of_a_postgres_database_start_each_run_once(
+    cli: Cli, here: Path, postgres_url: str
+) -> None:
+    added(cli, "--db", postgres_url)
+    begun_before(PostgresState(postgres_url), timedelta(days=5, hours=12))
+    command = [sys.executable, "-m", "minions", "worker", "--once", "--db", postgres_url]
+    workers = [
+        subprocess.Popen(command, cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    said = [worker.communicate(timeout=HANG_S)[1].decode() for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], said
+    runs = json.loads(cli("sessions", "list", "--json", "--db", postgres_url).out)
+    statuses = [each["status"] for each in runs]
+    assert (len(statuses), set(statuses)) in ((5, {"completed"}), (6, {"completed"})), said
+    assert sum(text.count("scheduled_run_queued") for text in said) == len(statuses)

@@ -1,0 +1,147 @@
+"""Workers of one journal in virtual time, and a model whose server may ask to be left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+from attrs import evolve, field, mutable
+from returns.result import Failure, Result, Success
+
+from minions.adapters.dispatch.local_dispatch import LocalDispatch
+from minions.adapters.stores.state_store import MemoryState
+from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
+from minions.contracts.dispatch import WorkerPlan
+from minions.contracts.facts import RunBeginning
+from minions.contracts.journal import JournalEntry
+from minions.contracts.messages import TokenUsage, assistant
+from minions.contracts.model_endpoints import ModelEndpoint
+from minions.contracts.queue_places import QueuePlace
+from minions.engine.compile.extensions import Extensions
+from minions.engine.history.lookup import find_run
+from minions.engine.services.flow.flow_control import SharedFlowControl
+from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.services.services import NullLog, Services
+from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.run_queue import RunQueue
+from minions.interfaces.schedule_store import ScheduleStore
+from minions.interfaces.server.live.waiting_notices import WaitingNotices
+from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.runtime import Runtime, make_runtime
+from minions.interfaces.worker.worker import Worker, WorkerRuntime
+from minions.testing.virtual_time import VirtualTime
+
+__all__ = ["LimitedServer", "World"]
+
+
+class LimitedServer(ChatModel):
+    """A model whose server answers, or asks to be left alone."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self.asked: list[tuple[str, float]] = []
+        self.refuses: Callable[[str], float | None] = lambda _said: None
+        """The seconds that it asks for; None: it answers."""
+
+    @property
+    def name(self) -> str:
+        return "fake/limited"
+
+    @property
+    def endpoint(self) -> ModelEndpoint:
+        return ModelEndpoint(origin="http://server")
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        said = prompt.messages[-1].content or ""
+        self.asked.append((said, round(self._time.monotonic())))
+        if (seconds := self.refuses(said)) is not None:
+            return Failure(
+                ModelFailure(
+                    code="rate-limited",
+                    message="slow down",
+                    is_retryable=True,
+                    retry_after_s=seconds,
+                )
+            )
+        usage = TokenUsage(input_tokens=2, output_tokens=1)
+        return Success(ModelCallResponse(message=assistant(f"done {said}"), usage=usage))
+
+
+@mutable
+class World:
+    """One journal and one model, in virtual time."""
+
+    folder: Path
+    time: VirtualTime = field(factory=VirtualTime)
+    services: Services = field(init=False)
+    server: LimitedServer = field(init=False)
+    worker_number: int = 0
+    state: MemoryState = field(factory=MemoryState)
+    """Where schedules are stored."""
+
+    def __attrs_post_init__(self) -> None:
+        time = self.time
+        self.server = LimitedServer(time)
+        self.services = Services(
+            clock=time,
+            sleep=time.sleep,
+            random=lambda: 0.0,
+            journal=MemoryJournal(time),
+            flow=SharedFlowControl(time, time.sleep, lambda: 0.0),
+        )
+
+    def runtime(self, name: str) -> Runtime:
+        return make_runtime(
+            Settings(no_store=True),
+            Extensions(),
+            environ={},
+            folder_of=lambda _: self.folder,
+            log=NullLog(),
+            services=evolve(self.services, worker_id=name),
+        ).evolve(models=self.server)
+
+    async def queued(self, text: str) -> str:
+        (self.folder / "r.yaml").write_text(text, "utf-8")
+        runtime = self.runtime("submitter")
+        recipe = runtime.recipes.get(str(self.folder / "r.yaml"))
+        run = runtime.executor(recipe).prepare(recipe)
+        return (await RunQueue(None, self.time).put(run, QueuePlace())).run_id
+
+    def worker(self, *, once: bool = False) -> Worker:
+        self.worker_number += 1
+        name = f"host:{self.worker_number}:1+w"
+        return Worker(
+            WorkerRuntime(Settings(no_store=True), self.runtime(name), name=name, folder=None),
+            LocalDispatch(self.time, self.time.sleep),
+            WorkerPlan(name=name, ends_when_idle=once),
+            NullLog(),
+            notices=WaitingNotices((), self.services.journal, MemoryState(), NullLog(), page=None),
+            schedules=ScheduleStore(self.state),
+        )
+
+    async def work(self, seconds: float | None = None) -> None:
+        """Let a worker execute what is queued, or serve for that time."""
+        worker = self.worker(once=seconds is None)
+        working = asyncio.ensure_future(worker.run())
+        if seconds is not None:
+            await asyncio.sleep(seconds)
+            worker.stop()
+        await working
+
+    async def status(self, run_id: str) -> str:
+        return (await find_run(self.services.journal, run_id)).status
+
+    async def facts(self, run_id: str, *kinds: str) -> list[JournalEntry]:
+        return list(await self.services.journal.entries(run_id=run_id, kinds=set(kinds)))
+
+    async def place(self, run_id: str) -> QueuePlace:
+        """Where the run is queued, by its newest start or resume."""
+        facts = [each.fact for each in await self.facts(run_id, "run")]
+        newest = [each for each in facts if isinstance(each, RunBeginning)][-1]
+        return RunPolicy.recorded(newest.note or {}).queue or QueuePlace(name="none")
+
+    def run(self, work: Coroutine[object, object, None]) -> None:
+        self.time.run(work)
