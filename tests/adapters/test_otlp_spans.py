@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from attrs import define, field
-from opentelemetry import trace
+from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -27,6 +28,7 @@ from opentelemetry.sdk.trace.sampling import (
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
 from minions.adapters.telemetry.otlp_encoding import EncodedSpan, encode_request, encode_resource
 from minions.adapters.telemetry.otlp_spans import OtlpTracerProvider
 
@@ -253,3 +255,43 @@ def test_ids_of_new_traces_differ_and_are_never_zero() -> None:
     tracer = provider.get_tracer("minions")
     first, second = (tracer.start_span(name).get_span_context() for name in "ab")
     assert (first.trace_id, first.span_id, second.trace_id, second.span_id) == (5, 9, 6, 10)
+
+
+@pytest.mark.parametrize("state", ["", "vendor=1"])
+@pytest.mark.parametrize("has_baggage", [False, True])
+def test_headers_are_those_of_the_propagators(state: str, *, has_baggage: bool) -> None:
+    provider = OtlpTracerProvider(_Sink(), sampler=ALWAYS_ON, limits=SpanLimits())
+    above = within("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", state)
+    around = baggage.set_baggage("user", "u", above) if has_baggage else above
+    span = provider.get_tracer("t").start_span("s", around)
+    token = context.attach(trace.set_span_in_context(span, around))
+    expected: dict[str, str] = {}
+    propagate.inject(expected)
+    given = OpenTelemetryTracer(provider).headers()
+    context.detach(token)
+    assert given == expected
+    assert given.keys() == {
+        "traceparent",
+        *(("tracestate",) if state else ()),
+        *(("baggage",) if has_baggage else ()),
+    }
+
+
+def test_headers_of_other_propagators_are_asked_for() -> None:
+    class Own(TraceContextTextMapPropagator):
+        def inject(self, carrier: Any, *_: object, **__: object) -> None:  # Any: as theirs
+            carrier["own"] = "1"
+
+        @property
+        def fields(self) -> set[str]:
+            return {"own"}
+
+    before = propagate.get_global_textmap()
+    propagate.set_global_textmap(Own())
+    provider = OtlpTracerProvider(_Sink(), sampler=ALWAYS_ON, limits=SpanLimits())
+    span = provider.get_tracer("t").start_span("s")
+    try:
+        with trace.use_span(span):
+            assert OpenTelemetryTracer(provider).headers() == {"own": "1"}
+    finally:
+        propagate.set_global_textmap(before)

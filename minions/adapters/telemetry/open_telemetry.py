@@ -42,6 +42,8 @@ _SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 _NO_ERRORS: Final = frozenset((NEEDS_DECISION, "cancelled"))
 """Codes of ends that are no errors of what was done."""
 _USUAL_END: Final = "completed"
+_USUAL_HEADERS: Final = frozenset(("traceparent", "tracestate", "baggage"))
+"""What the propagators write that OpenTelemetry has unless OTEL_PROPAGATORS says otherwise."""
 _CARRIED: Final = ("traceparent", "tracestate")
 """Headers of a caller that are read: not its baggage."""
 
@@ -67,13 +69,15 @@ class OpenTelemetryTracer(Tracer):
         Raises:
             ImportError: The package `opentelemetry-api` is not installed.
         """
-        from opentelemetry import context, propagate, trace
+        from opentelemetry import baggage, context, propagate, trace
 
+        self._baggage = baggage
         self.trace = trace
         self.context = context
         self._propagate = propagate
         self._tracer = trace.get_tracer("minions", None, provider, schema_url=_SCHEMA)
         self._internal, self._client = trace.SpanKind.INTERNAL, trace.SpanKind.CLIENT
+        self._has_usual_headers = propagate.get_global_textmap().fields == _USUAL_HEADERS
         self._has_content = has_content
         self._parent = propagate.extract(_carried(parent)) if parent else None
 
@@ -106,8 +110,13 @@ class OpenTelemetryTracer(Tracer):
         return self._span(f"execute_tool {tool_name(spec)}", attributes, kind="call")
 
     def headers(self) -> Mapping[str, str]:
+        around = self.context.get_current()
+        span = self.trace.get_current_span(around)
+        known = getattr(span, "traceparent", None) if self._has_usual_headers else None
+        if isinstance(known, str) and not self._baggage.get_all(around):
+            return {"traceparent": known}
         carrier: dict[str, str] = {}
-        self._propagate.inject(carrier)
+        self._propagate.inject(carrier, around)
         return carrier
 
     @contextlib.contextmanager
