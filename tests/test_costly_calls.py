@@ -83,7 +83,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/tools/many_files.py::_file_diff": "in a thread; _MOST_COMPARED lines",
     "contracts/codec.py::_from_base64": "in proportion to its text",
     "contracts/errors.py::near_names": "_MOST_COMPARED pairs of characters",
-    "contracts/facts.py::before": "in proportion to its text",
+    "contracts/facts/file_facts.py::before": "in proportion to its text",
     "contracts/toml_text.py::parse_toml": "200 dots of a line; the callers bound the text",
     "engine/calls/completion_instructions.py::instruction_in": "JSON, one answer",
     "engine/compile/selection.py::load": "JSON, what we wrote",
