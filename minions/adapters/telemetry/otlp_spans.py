@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.sampling import Sampler
     from opentelemetry.util.types import AnyValue, Attributes
 
-__all__ = ["OtlpSpan", "OtlpTracerProvider", "SpanSink"]
+__all__ = ["OtlpTracerProvider", "SpanSink"]
 
 _FOLLOWS_PARENTS: Final[str] = ParentBased(ALWAYS_ON).get_description()  # type: ignore[no-untyped-call]  # theirs
 _NO_STATE: Final = TraceState()
@@ -135,7 +135,7 @@ class _OtlpTracer(trace.Tracer):
         provider = self._provider
         around = trace.get_current_span(context)
         parent_id: bytes | None
-        if type(around) is OtlpSpan and around.provider is provider:
+        if type(around) is _OtlpSpan and around.provider is provider:
             origin, parent_id, is_remote = around.origin, around.span_id, False
         else:
             parent = around.get_span_context()
@@ -144,7 +144,7 @@ class _OtlpTracer(trace.Tracer):
                 return asked
             origin, is_remote = asked, parent.is_remote
             parent_id = parent.span_id.to_bytes(8, "big") if parent.is_valid else None
-        span = OtlpSpan(
+        span = _OtlpSpan(
             trace_id=origin.trace_id,
             span_id=(provider.random_bits(64) or provider.new_id(64)).to_bytes(8, "big"),
             parent_id=parent_id,
@@ -213,7 +213,7 @@ class _OtlpTracer(trace.Tracer):
 
 
 @define(kw_only=True, eq=False, repr=False)
-class OtlpSpan(SpanRecord, trace.Span):
+class _OtlpSpan(SpanRecord, trace.Span):
     """A span that is sampled. It takes what the SDK's spans take, and drops what is too much."""
 
     scope: bytes
