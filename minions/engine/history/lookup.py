@@ -11,7 +11,6 @@ from attrs import evolve, field, frozen
 from msgspec import Struct
 
 from minions.contracts.addresses import item_address
-from minions.contracts.decision_words import Answer, Decision, name_of
 from minions.contracts.errors import (
     NEEDS_DECISION,
     Fault,
@@ -24,18 +23,12 @@ from minions.contracts.facts import (
     BackEdge,
     ConversationStarted,
     DecisionFact,
-    DecisionTaken,
-    DecisionWaiting,
-    ExamplesPinned,
     Fact,
     FileChangeFact,
     FileChangeRecorded,
-    FileRollbackFact,
-    MarkFact,
     MessageRecorded,
     ModelCallFact,
     ModelCallFinished,
-    PlanReplaced,
     Rollback,
     RouteFailed,
     RouteFinished,
@@ -51,10 +44,7 @@ from minions.contracts.facts import (
     StepSkipped,
     StepStarted,
     ToolCallFact,
-    ToolCallStarted,
     UnreadableFact,
-    WarningRecorded,
-    body_of,
     given,
     inputs_in,
 )
@@ -72,6 +62,7 @@ from minions.engine.history.keys import base_key, execution_key
 from minions.engine.history.output_rungs import RungCount, rungs_in
 from minions.engine.history.run_items import LoopItems, loops_in
 from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
+from minions.engine.history.run_notes import RunNote, notes_in, rollback_notes_in
 from minions.engine.history.run_states import executed_runs, with_states
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.worker_names import is_worker_gone
@@ -80,7 +71,6 @@ __all__ = [
     "REJECTED",
     "UNREADABLE",
     "RunDetail",
-    "RunNote",
     "SentPrompt",
     "StepSummary",
     "count_runs",
@@ -142,31 +132,6 @@ class SentPrompt:
     """Input tokens by section; they add up to those of the call."""
     cached_from: str | None = None
     """The run whose answer was taken from the cache, so that nothing was sent; None: none."""
-
-
-@frozen(kw_only=True)
-class RunNote:
-    """An event between the steps of a run: a back edge, a decision, a mark, or a failed choice of
-    route.
-    """
-
-    kind: str
-    """`goto`: a back edge after a failure; `decision`: asked for or made by a person; `route`: no
-    next step could be chosen; `file_rollback`: files that the run changed were restored;
-    `plan`: a plan took the place of one that failed; `mark`: a person said that an output is good
-    or bad; `examples`: those from recorded runs were chosen for a step; `warning`: something odd
-    that stopped nothing."""
-    step_id: str
-    """Of a mark the address that is meant; empty: the run as a whole."""
-    state: str
-    """Of a decision `waiting`, or its word: `approve`, `reject`, `answer`, `default`, or the
-    decision on a call in doubt. Of other kinds the state of the row: a mark that is `imported` was
-    set elsewhere and counts for nothing here."""
-    facts: Mapping[str, JsonValue] = field(factory=dict)
-    """The recorded body; of an answer also `answer`; of a decision, a mark and a rollback also
-    `at`, its time, and of a decision `by`, who made it, where that is known."""
-    position: int
-    """The position of its row, in the same order as those of steps."""
 
 
 @frozen(kw_only=True)
@@ -333,7 +298,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
         steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),
         messages=messages_in(entries),
         notes=tuple(
-            sorted([*_notes(entries), *_rollback_notes(rows)], key=lambda note: note.position)
+            sorted([*notes_in(entries), *rollback_notes_in(rows)], key=lambda note: note.position)
         ),
         prompts=tuple(prompts_in(entries)),
         rungs=rungs_in(entries),
@@ -463,73 +428,6 @@ def prompts_in(entries: Sequence[JournalEntry]) -> Iterator[SentPrompt]:
 def _changed_files(rows: Sequence[JournalEntry]) -> set[str]:
     facts = (row.fact for row in rows)
     return {f"{each.root}/{each.path}" for each in facts if isinstance(each, FileChangeRecorded)}
-
-
-# --- between the steps ------------------------------------------------------------------------
-
-
-def _notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
-    called: dict[str, ToolCallStarted] = {}
-    origins: dict[str, Mapping[str, JsonValue]] = {}
-    for entry in entries:
-        match fact := entry.fact:
-            case BackEdge() | RouteFailed() | DecisionWaiting() | PlanReplaced():
-                yield _note(entry, fact.step_id, fact.state, entry.body)
-            case RunResumed():
-                for key, decision in fact.decided.items():
-                    origins[key] = _origin(entry, fact.by)
-                    if key in called:  # other decisions than those of calls have their own rows
-                        yield _decided(entry, decision, called[key], origins[key])
-            case DecisionTaken():
-                origin = origins.get(entry.key) or _origin(entry, None)
-                yield _decided(entry, fact.decision, fact, origin)
-            case ToolCallStarted():
-                called[entry.key] = fact
-            case WarningRecorded() | ExamplesPinned() | MarkFact():
-                yield _said_note(entry, fact)
-            case _:
-                pass  # it belongs to a step
-
-
-def _said_note(entry: JournalEntry, fact: WarningRecorded | ExamplesPinned | MarkFact) -> RunNote:
-    if isinstance(fact, MarkFact):
-        facts: Mapping[str, JsonValue] = {**entry.body, "at": entry.at.isoformat()}
-        return _note(entry, fact.address or "", entry.state, facts)
-    step_id = fact.step if isinstance(fact, ExamplesPinned) else ""
-    return _note(entry, step_id, entry.state, entry.body)
-
-
-def _rollback_notes(entries: Sequence[JournalEntry]) -> Iterator[RunNote]:
-    """The rollbacks of files; one without an end, in the state `started`, was killed."""
-    newest = {entry.key: entry for entry in entries if isinstance(entry.fact, FileRollbackFact)}
-    for entry in newest.values():
-        yield _note(entry, "", entry.state, {**entry.body, "at": entry.at.isoformat()})
-
-
-def _origin(entry: JournalEntry, by: str | None) -> Mapping[str, JsonValue]:
-    """When a decision was made, and by whom where that is known."""
-    at: JsonValue = entry.at.isoformat()
-    return {"at": at} if by is None else {"at": at, "by": by}
-
-
-def _decided(
-    entry: JournalEntry,
-    decision: Decision,
-    about: ToolCallStarted | DecisionTaken,
-    origin: Mapping[str, JsonValue],
-) -> RunNote:
-    """A decision of a person, or the default that counted after the time for one."""
-    facts = {**body_of(about), **origin}
-    if not isinstance(decision, Answer):
-        return _note(entry, about.step_id, name_of(decision), facts)
-    is_default = isinstance(about, DecisionTaken) and about.is_default
-    state = "default" if is_default else name_of(decision)
-    return _note(entry, about.step_id, state, {**facts, "answer": decision.value})
-
-
-def _note(entry: JournalEntry, step_id: str, state: str, facts: Mapping[str, JsonValue]) -> RunNote:
-    kind = "decision" if entry.kind == "run" else entry.kind
-    return RunNote(kind=kind, step_id=step_id, state=state, facts=facts, position=entry.position)
 
 
 def _note_choice(steps: dict[str, StepSummary], entry: JournalEntry, choice: RouteFinished) -> None:

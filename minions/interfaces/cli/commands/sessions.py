@@ -17,13 +17,13 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.history.lookup import (
     RunDetail,
-    RunNote,
     SentPrompt,
     StepSummary,
     find_run,
     show_run,
 )
 from minions.engine.history.output_rungs import RungCount
+from minions.engine.history.run_notes import RunNote
 from minions.engine.history.run_steps import StepDetail, require_step
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
