@@ -16,9 +16,10 @@ import attrs
 
 from minions.adapters.tools.function_tool import FunctionTool
 from minions.contracts.context import Limits
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema, schema_of
+from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Tool, Toolset
 from minions.interfaces.setting_types import setting_types
 from minions.interfaces.settings import Settings

@@ -12,9 +12,10 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.errors import FailureInfo, SchemaError
 from minions.contracts.failure_categories import FailureCategory
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue, json_type, parse_json
 from minions.contracts.messages import Message
-from minions.contracts.schema import JsonSchema, schema_of
+from minions.contracts.schema import JsonSchema
 
 __all__ = [
     "OutputFailure",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final, cast, get_args
 
 from minions.contracts.events import RunEvent
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import schema_of
 
 __all__ = ["events_schema"]
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from minions.contracts.schema import SchemaValidator, schema_of
+from minions.contracts.hint_schemas import schema_of
+from minions.contracts.schema import SchemaValidator
 from minions.contracts.schema_form import is_plain_schema
 from minions.contracts.tools import ToolSpec
 

@@ -19,15 +19,11 @@ from minions.contracts.calls import OutputInstructions
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import SchemaError
 from minions.contracts.explosive_patterns import is_explosive_pattern
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
 from minions.contracts.patterns import check_engine
-from minions.contracts.schema import (
-    JsonSchema,
-    SchemaValidator,
-    check_schema,
-    schema_of,
-)
+from minions.contracts.schema import JsonSchema, SchemaValidator, check_schema
 
 
 class Colour(enum.Enum):

@@ -21,8 +21,8 @@ from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.adapters.tools.text_files import FileOptions, TextFiles, as_text
 from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import schema_of
 from minions.contracts.tools import Effect, Reads, Tool, Toolset
 
 __all__ = ["DocumentOptions", "documents_toolset"]

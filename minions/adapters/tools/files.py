@@ -25,8 +25,8 @@ from minions.adapters.tools.text_files import (
 )
 from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import schema_of
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 
 __all__ = ["built_in", "files_toolset"]

@@ -17,8 +17,8 @@ from attrs import evolve, frozen
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import SchemaError, ToolError, UsageError, near_names
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import schema_of
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 
 __all__ = ["FunctionTool", "tool"]

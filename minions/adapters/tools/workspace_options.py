@@ -11,9 +11,10 @@ from attrs import field, frozen
 
 from minions.contracts.codec import decode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import Command, CommandSandbox, SandboxLimits, SandboxResult
-from minions.contracts.schema import JsonSchema, schema_of
+from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Tool, Toolset
 
 __all__ = [

@@ -16,10 +16,11 @@ from minions.contracts.codec import decode, encode
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.errors import FailureInfo, SchemaError, StepFailedError, UsageError
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.instructions import OutputInstructions, T_co
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageRole
-from minions.contracts.schema import SchemaValidator, schema_of
+from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.verdicts import CompletionMode
 from minions.recipe.expressions.template import Template, compile_template

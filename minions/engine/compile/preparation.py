@@ -8,8 +8,9 @@ from typing import Final, cast
 
 from minions.contracts.context import Limits
 from minions.contracts.errors import EnvironmentRefusedError, SchemaError
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import SchemaValidator, check_schema, schema_of
+from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset

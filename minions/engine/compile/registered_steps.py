@@ -15,10 +15,11 @@ from minions.contracts.codec import decode
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.errors import MinionsError, SchemaError, UsageError, words_of
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.history import HistoryWindow
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, ToolCallRequest
-from minions.contracts.schema import JsonSchema, schema_of
+from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import Template, compile_template

@@ -47,7 +47,7 @@ from minions.engine.history.memory import (
     conversation_of,
     tool_content,
 )
-from minions.engine.history.replay import StepRows
+from minions.engine.history.step_rows import StepRows
 from minions.engine.services.spending import EarlierUsage
 
 __all__ = [

@@ -31,7 +31,7 @@ from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.compile.selection import ChildItem
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.recorded import recorded_error, recorded_usage
-from minions.engine.history.replay import StepRows
+from minions.engine.history.step_rows import StepRows
 from minions.engine.run.child_runs import ChildRuns, SharedValues
 from minions.engine.step.iteration.iterated_step import MakeExecutor, MayReuse
 from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop

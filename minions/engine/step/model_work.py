@@ -18,7 +18,7 @@ from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import ConversationSummary, LiveConversation
-from minions.engine.history.replay import StepRows
+from minions.engine.history.step_rows import StepRows
 from minions.engine.step.cache import question_fingerprint
 from minions.engine.step.conversation_window import ConversationWindow
 from minions.engine.step.ending import Ending

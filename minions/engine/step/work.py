@@ -19,7 +19,7 @@ from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import LiveConversation
-from minions.engine.history.replay import StepRows
+from minions.engine.history.step_rows import StepRows
 from minions.engine.step.ending import Ending
 from minions.engine.step.opening import Opening
 

@@ -23,8 +23,8 @@ from litestar.routes import HTTPRoute
 from litestar.typing import FieldDefinition
 
 from minions import __version__
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import schema_of
 from minions.interfaces.server.documents.common import number_schema
 from minions.interfaces.server.endpoints import HEADER_SCHEMAS, EventStream
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem

@@ -15,7 +15,8 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
     WrittenStep,
 )
-from minions.engine.history.replay import Replayable, StepRows
+from minions.engine.history.replay import Replayable
+from minions.engine.history.step_rows import StepRows
 from minions.engine.services.breathing import breathe
 from minions.recipe.expressions.template import (
     Meter,

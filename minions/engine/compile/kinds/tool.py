@@ -27,7 +27,8 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     step_named,
 )
-from minions.engine.history.replay import Replayable, StepRows
+from minions.engine.history.replay import Replayable
+from minions.engine.history.step_rows import StepRows
 from minions.recipe.expressions.template import (
     MissingValueError,
     Template,

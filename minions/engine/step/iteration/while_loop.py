@@ -13,7 +13,7 @@ from minions.contracts.steps import Step
 from minions.engine.compile.build import WhileControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt
-from minions.engine.history.replay import EXHAUSTED, STUCK
+from minions.engine.history.step_rows import EXHAUSTED, STUCK
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import cut_off
 

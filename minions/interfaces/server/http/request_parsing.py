@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl
 
 from minions.contracts.codec import decode
 from minions.contracts.errors import UsageError, did_you_mean, near_names
+from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
-from minions.contracts.schema import SchemaValidator, schema_of
+from minions.contracts.schema import SchemaValidator
 from minions.interfaces.server.http.problems import RefusedError
 
 __all__ = ["read_body", "read_query"]
