@@ -15,6 +15,7 @@ from attrs import field, frozen
 from minions.contracts.json_values import JsonValue
 
 __all__ = [
+    "MOST_CHARACTERS",
     "MOST_MISSED",
     "MissedRuns",
     "Overlap",
@@ -31,7 +32,7 @@ _NICKNAMES: Final = frozenset(
     ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
 )
 _FIELDS: Final = 5
-_LONGEST: Final = 200
+MOST_CHARACTERS: Final = 200
 """Characters of an expression."""
 _YEARS: Final = 8
 """Between two due times at most: the 29th of February is one after eight years."""
@@ -88,8 +89,8 @@ class ScheduleSpec:
 def cron_problem(cron: str) -> str | None:
     """Why that is no cron expression, or one that is never due; None: it is one."""
     text = cron.strip()
-    if len(text) > _LONGEST:
-        return f"it has more than {_LONGEST} characters"
+    if len(text) > MOST_CHARACTERS:
+        return f"it has more than {MOST_CHARACTERS} characters"
     if text.startswith("@"):
         return None if text in _NICKNAMES else f"expected one of {', '.join(sorted(_NICKNAMES))}"
     if len(text.split()) != _FIELDS:
@@ -109,7 +110,7 @@ def cron_problem(cron: str) -> str | None:
     except CroniterBadDateError:
         return "it is never due"
     except (CroniterBadCronError, CroniterError, ValueError, KeyError, OverflowError) as error:
-        return f"{error}"[:_LONGEST]
+        return f"{error}"[:MOST_CHARACTERS]
     return None
 
 

@@ -12,7 +12,7 @@ from minions.contracts.errors import RecipeError
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
-from minions.recipe.reading.load import load_recipe_text
+from minions.recipe.reading.load import check_recipe_text, load_recipe_text
 from minions.recipe.schedules import (
     MOST_MISSED,
     MissedRuns,
@@ -52,6 +52,15 @@ def test_a_schedule_has_a_time_zone_policies_and_inputs() -> None:
         ),
     )
     assert recipe(f"[{text}, '@hourly']").schedules[1] == ScheduleSpec(cron="@hourly")
+
+
+@pytest.mark.parametrize("words", ["every day at 8", "Every 5 minutes, on weekdays only", "daily"])
+def test_a_time_in_words_as_the_older_format_had_it_is_a_warning(words: str) -> None:
+    found = check_recipe_text(f"{RECIPE}schedule: {words!r}\n", "r.yaml", Catalog())
+    [fault] = found.faults
+    assert (fault.code, fault.is_warning, fault.line) == ("bad-schedule", True, 4)
+    assert fault.message == f"'{words}' is no cron expression: no worker starts runs by it"
+    assert found.unwrap().schedules == ()
 
 
 @pytest.mark.parametrize(

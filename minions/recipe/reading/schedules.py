@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from minions.contracts.errors import near_names
+from minions.contracts.errors import Fault, near_names
 from minions.recipe.drafts import RecipeDraft
 from minions.recipe.language import keys
-from minions.recipe.schedules import ScheduleSpec, cron_problem, timezone_problem
+from minions.recipe.schedules import MOST_CHARACTERS, ScheduleSpec, cron_problem, timezone_problem
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.sections import Report, read_section, type_of
 
@@ -35,6 +35,9 @@ def read_schedules(draft: RecipeDraft, report: Report) -> tuple[ScheduleSpec, ..
 
 def _schedule(draft: RecipeDraft, node: Node, report: Report) -> ScheduleSpec | None:
     if isinstance(node, ScalarNode):
+        if _is_in_words(node):
+            report(_words_fault(node))
+            return None
         cron = _checked(node, "cron expression", cron_problem, report)
         return None if cron is None else ScheduleSpec(cron=cron)
     if not isinstance(node, MappingNode):
@@ -55,6 +58,26 @@ def _schedule(draft: RecipeDraft, node: Node, report: Report) -> ScheduleSpec | 
         missed=section.text("missed") or "once",
         overlap=section.text("overlap") or "skip",
         inputs=plain if isinstance(plain, Mapping) else {},
+    )
+
+
+def _is_in_words(node: ScalarNode) -> bool:
+    """Whether it is a text for people, as the older format of recipes had it."""
+    if not isinstance(node.value, str):
+        return False
+    text = node.value.strip()
+    fields = text.split()
+    is_of_five = len(fields) > 4 and text[0].isdigit()
+    looks_like_cron = text.startswith("@") or "*" in text or is_of_five
+    return 0 < len(text) <= MOST_CHARACTERS and not looks_like_cron
+
+
+def _words_fault(node: ScalarNode) -> Fault:
+    return node.place.fault(
+        "bad-schedule",
+        f"'{node.value!s:.60}' is no cron expression: no worker starts runs by it",
+        help='write it as `schedule: "0 8 * * *"`: minute, hour, day of the month, month, weekday',
+        is_warning=True,
     )
 
 
