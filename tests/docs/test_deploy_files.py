@@ -14,6 +14,8 @@ import click
 import pytest
 import yaml
 
+from minions.interfaces.cli.main import command as minions
+
 DEPLOY: Final = Path(__file__).parents[2] / "docs" / "deploy"
 
 
@@ -34,7 +36,8 @@ def _commands() -> Iterator[tuple[str, list[str]]]:
 def test_a_command_of_a_file_to_deploy_can_be_parsed(place: str, words: list[str]) -> None:
     module = importlib.import_module(f"minions.interfaces.cli.commands.{words[0]}")
     command: click.Command = module.command
-    with command.make_context(words[0], words[1:]) as context:
+    # A command keeps the help option of its first context, whose names it has.
+    with command.make_context(words[0], words[1:], **minions.context_settings) as context:
         assert not context.args, place
 
 
