@@ -144,6 +144,11 @@ class QueueView:
     delayed: int = 0
     taken: int = 0
 
+    @property
+    def has_jobs(self) -> bool:
+        """Whether a job of it has not ended."""
+        return bool(self.waiting or self.delayed or self.taken)
+
 
 @frozen(kw_only=True)
 class WorkerView:
@@ -218,6 +223,14 @@ class DispatchEngine(ABC):
     @abstractmethod
     async def set_queue(self, limits: QueueLimits) -> None:
         """Replace the limits of a queue; workers obey them for the jobs that they take next."""
+
+    @abstractmethod
+    async def remove_queue(self, name: str) -> bool:
+        """Forget a queue and its limits; a worker or job that names it makes it again.
+
+        Returns:
+            Whether it was there and had no job that has not ended; else it stays.
+        """
 
     @abstractmethod
     async def workers(self) -> Sequence[WorkerView]:

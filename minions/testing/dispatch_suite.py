@@ -186,6 +186,19 @@ async def test_no_worker_may_take_more_than_all_of_them_may(engine: DispatchEngi
     assert seen.limits == limits.capped() == evolve(limits, per_worker=2)
 
 
+async def test_a_queue_without_jobs_can_be_removed(engine: DispatchEngine) -> None:
+    await engine.set_queue(QueueLimits(name="wrok", concurrency=1))
+    await engine.submit(job())
+    await engine.set_queue(QueueLimits(name="work", concurrency=3))
+    assert await engine.remove_queue("wrok")
+    assert not await engine.remove_queue("wrok")
+    assert not await engine.remove_queue("work")
+    assert [each.limits.name for each in await engine.queues()] == ["work"]
+    await serve(engine, opened())
+    assert await engine.remove_queue("work")
+    assert list(await engine.queues()) == []
+
+
 async def test_a_queue_limits_how_many_jobs_begin_in_a_time(engine: DispatchEngine) -> None:
     await engine.set_queue(QueueLimits(name="work", rate=RateLimit(starts=2, period_s=3600)))
     for number in range(4):

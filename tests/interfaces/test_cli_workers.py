@@ -271,6 +271,16 @@ def test_what_cannot_be_is_refused(cli: Cli, words: tuple[str, ...], expected: s
     assert expected in refused.err
 
 
+def test_a_queue_of_a_mistyped_name_is_removed(cli: Cli, postgres_url: str) -> None:
+    pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
+    at = ("--db", postgres_url)
+    assert cli("queues", "set", "wrok", "--concurrency", "1", *at).code == 0
+    refused = cli("queues", "remove", "work", *at)
+    assert (refused.code, "Did you mean 'wrok'?" in refused.err) == (2, True)
+    assert cli("queues", "remove", "wrok", *at).out == "wrok is removed\n"
+    assert "wrok" not in cli("queues", "list", *at).out
+
+
 def test_a_worker_tells_its_health(cli: Cli, here: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

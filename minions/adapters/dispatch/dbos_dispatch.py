@@ -160,6 +160,14 @@ class DbosDispatch(DispatchEngine):
         client = await self._opened()
         await self._called(lambda: self._register(client, limits, replaces=True))
 
+    async def remove_queue(self, name: str) -> bool:
+        client = await self._opened()
+        known = {each.limits.name: each for each in await self.queues()}
+        if name not in known or known[name].has_jobs:
+            return False
+        await self._called(lambda: client.delete_queue(name))
+        return True
+
     async def workers(self) -> Sequence[WorkerView]:
         await self._opened()
         return await self._asked(self._workers.views())

@@ -153,6 +153,13 @@ class LocalDispatch(DispatchEngine):
         self._limits[limits.name] = limits.capped()
         self._changed.set()
 
+    async def remove_queue(self, name: str) -> bool:
+        known = {each.limits.name: each for each in await self.queues()}
+        if name not in known or known[name].has_jobs:
+            return False
+        del self._limits[name]
+        return True
+
     async def workers(self) -> Sequence[WorkerView]:
         return [
             WorkerView(

@@ -1,9 +1,9 @@
-"""`minions queues`: lists the queues of a database with their limits, and sets these."""
+"""`minions queues`: lists the queues of a database with their limits, sets and removes them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 import click
@@ -11,7 +11,7 @@ from attrs import evolve
 
 from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView, RateLimit
 from minions.contracts.durations import seconds_of
-from minions.contracts.errors import UsageError
+from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
@@ -102,6 +102,36 @@ def set_(
     else:
         say(f"{limits.name}  {_words(limits)}")
     return 0
+
+
+@command.command("remove")
+@click.argument("name", metavar="NAME")
+@click.option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
+@output_options
+def remove(name: str, **flags: object) -> int:
+    """Forget the queue NAME and its limits. One that has runs stays."""
+    context = command_context(flags)
+
+    async def forget(engine: DispatchEngine) -> tuple[bool, Mapping[str, QueueView]]:
+        known = {each.limits.name: each for each in await engine.queues()}
+        return await engine.remove_queue(name), known
+
+    is_removed, known = asyncio.run(_with_engine(context, forget))
+    if is_removed:
+        say(json_text({"removed": name}) if context.settings.json else f"{name} is removed")
+        return 0
+    if name not in known:
+        near = near_names(name, known)
+        raise NotFoundError(
+            f"There is no queue '{name:.63}'.{near_hint(near)}",
+            code="unknown-queue",
+            suggestions=near,
+        )
+    raise UsageError(
+        f"The queue '{name}' has runs that have not ended: `minions queues list` shows how many. "
+        "Let a worker execute them, or cancel them.",
+        code="queue-in-use",
+    )
 
 
 def _new(name: str) -> QueueLimits:
