@@ -96,9 +96,10 @@ class McpToolsets(Mapping[str, Toolset]):
         return len(self._locked)
 
     async def aclose(self) -> None:
-        """End all servers of this event loop."""
-        for server in self._servers.values():
-            await server.aclose()
+        """End all servers of this event loop, at the same time. Further calls are refused."""
+        import asyncio
+
+        await asyncio.gather(*(server.aclose() for server in self._servers.values()))
 
     def _toolset(self, name: str, found: LockedServer | None) -> Toolset:
         if found is None or found.pinned is None or not found.is_locked:
@@ -162,11 +163,11 @@ def _unlocked(name: str, found: LockedServer | None, problem: str | None) -> Too
     """A toolset whose tools are not known: it opens nothing."""
     who = found.server.name if found is not None else None
     what = f"The MCP server '{who}'" if who else "The recipe's own MCP server"
-    how = f"minions mcp lock {who}" if who else "minions mcp lock RECIPE"
+    how = found.server.lock_command if found is not None else "`minions mcp lock RECIPE`"
     why = "is reached in another way than when it was locked"
     if found is None or found.pinned is None:
         why = "was not looked at yet"
-    words = f"{what} {why}. Look at its tools: `{how}`."
+    words = f"{what} {why}. Look at its tools: {how}."
     if problem is not None:
         words = f"{what} is not locked: {problem}."
 
