@@ -221,6 +221,14 @@ async def test_a_changed_tool_is_not_called_until_it_is_locked_again(
         assert (await app.arun(RECIPE)).unwrap() == "hello"
 
 
+async def test_locking_a_server_leaves_the_others_in_the_lock(lock: Path) -> None:
+    servers = {"fake": fake(), "also": fake()}
+    for name, each in servers.items():
+        await lock_servers({name: each}, lock)
+    async with m.Minions(mcp_servers=servers, mcp_lock=lock) as app:
+        assert (await app.arun(RECIPE)).unwrap() == "hello"
+
+
 async def test_a_server_that_cannot_be_asked_locks_nothing(lock: Path) -> None:
     await lock_servers({"fake": fake()}, lock)
     before = content(lock)
@@ -259,6 +267,16 @@ async def test_closing_ends_a_call_in_flight_which_starts_no_further_process(
     assert code == "mcp-server-ended"
     assert sum(line.startswith("start") for line in lines(record)) == 1
     assert gone(with_argument(str(record)), tries=1)
+
+
+async def test_a_closed_application_opens_no_toolset_of_a_server(lock: Path) -> None:
+    await lock_servers({"fake": fake()}, lock)
+    async with m.Minions(mcp_servers={"fake": fake()}, mcp_lock=lock) as app:
+        toolset = app.extensions.toolsets["mcp.fake"]
+        assert toolset.open({}, "fake")
+    with pytest.raises(m.UsageError, match="the application is closed") as refused:
+        toolset.open({}, "fake")  # as a recipe does that a run begins while all is closed
+    assert refused.value.error_code == "closed"
 
 
 async def test_the_missing_extra_is_named_when_a_server_is_used(

@@ -77,6 +77,7 @@ class McpToolsets(Mapping[str, Toolset]):
         self._problem = problem
         self._toolsets: dict[str, Toolset] = {}
         self._servers: dict[str, McpServer] = {}
+        self._is_closed = False
 
     def __getitem__(self, name: str) -> Toolset:
         if name not in self._toolsets:
@@ -96,10 +97,18 @@ class McpToolsets(Mapping[str, Toolset]):
         return len(self._locked)
 
     async def aclose(self) -> None:
-        """End all servers of this event loop, at the same time. Further calls are refused."""
+        """End all servers of this event loop, at the same time. None is started any more."""
         import asyncio
 
+        self._is_closed = True
         await asyncio.gather(*(server.aclose() for server in self._servers.values()))
+
+    def _refuse_closed(self, server: ToolServer) -> None:
+        if self._is_closed:
+            raise UsageError(
+                f"The MCP server '{server.name}' cannot be used: the application is closed.",
+                code="closed",
+            )
 
     def _toolset(self, name: str, found: LockedServer | None) -> Toolset:
         if found is None or found.pinned is None or not found.is_locked:
@@ -114,6 +123,7 @@ class McpToolsets(Mapping[str, Toolset]):
             from minions.adapters.tools.mcp.server import McpServer
 
             check_extra()
+            self._refuse_closed(server)
             shared = self._servers.get(name)
             if shared is None:
                 shared = self._servers[name] = McpServer(server, pinned, self._parts())
