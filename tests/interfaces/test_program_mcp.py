@@ -330,6 +330,14 @@ def test_a_wrong_server_is_refused_as_a_table_of_the_configuration_is(
     assert told in refused.value.message
 
 
+def test_a_refusal_shows_no_value_that_may_be_a_secret() -> None:
+    headers = cast("dict[str, str]", "Bearer sk-something-secret")
+    with pytest.raises(m.UsageError) as refused:
+        m.Minions(mcp_servers={"a": McpSettings(url="https://h.example/mcp", headers=headers)})
+    assert "[a]: 'headers' is of type str; a table of texts" in refused.value.message
+    assert "sk-something-secret" not in f"{refused.value.message}{refused.value.__cause__!r}"
+
+
 @pytest.mark.parametrize("servers", [[fake()], {"a": {"command": ["x"]}}, {1: fake()}])
 def test_what_is_no_server_is_refused_by_its_type(servers: object) -> None:
     with pytest.raises(m.UsageError, match="is a mapping from names to McpSettings, and"):
