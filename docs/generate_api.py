@@ -25,6 +25,7 @@ MODULES: Final = (
     "minions.sessions",
     "minions.services",
     "minions.sandboxes",
+    "minions.mcp",
     "minions.batches",
     "minions.evaluations",
     "minions.caching",

@@ -1,7 +1,7 @@
 """Minions: reliable, cheap, typed steps for LLM agents.
 
 What most applications need is here; the rest is in `minions.guide`, `sessions`, `events`,
-`decisions`, `batches`, `caching`, `models`, `prices`, `recipes`, `sandboxes`, `services`,
+`decisions`, `batches`, `caching`, `mcp`, `models`, `prices`, `recipes`, `sandboxes`, `services`,
 `testing` and `server`.
 
 Each name is imported when it is first used.

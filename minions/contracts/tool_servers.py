@@ -99,6 +99,20 @@ class ToolServer:
     """Seconds within which the server has to be ready and to list its tools."""
     max_calls: int = 8
     """Calls at a time; further ones wait."""
+    is_of_program: bool = False
+    """Whether a program names it (`Minions(mcp_servers=…)`), instead of the configuration."""
+
+    @property
+    def place(self) -> str:
+        """Where it is set up, for messages."""
+        return f"mcp_servers['{self.name}']" if self.is_of_program else f"[mcp.{self.name}]"
+
+    @property
+    def lock_command(self) -> str:
+        """What locks its tools as they are now, for messages."""
+        if self.is_of_program:
+            return "`await minions.mcp.lock_servers(servers, lock)`"
+        return f"`minions mcp lock {self.name}`"
 
     @property
     def fingerprint(self) -> str:

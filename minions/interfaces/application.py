@@ -15,7 +15,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.journal import Journal
-from minions.contracts.tools import Tool
+from minions.contracts.tools import Tool, Toolset
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.events import Listener
@@ -29,10 +29,11 @@ from minions.interfaces.deciders import named_policy
 from minions.interfaces.environment_models import EnvironmentModels
 from minions.interfaces.new_runs import NewRuns
 from minions.interfaces.recorded_runs import RecordedRuns
-from minions.interfaces.settings import Settings
+from minions.interfaces.settings import McpSettings, Settings
 from minions.interfaces.wiring.databases import journal_at, state_beside
 from minions.interfaces.wiring.extensions import built_in_extensions, extended
 from minions.interfaces.wiring.prices import make_prices
+from minions.interfaces.wiring.program_servers import make_program_toolsets
 from minions.interfaces.wiring.runtime import Closer, Runtime
 
 __all__ = ["Approve", "Minions", "RecipeLike"]
@@ -66,6 +67,8 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
         state: StateStore | None = None,
         on_waiting: OnWaiting | None = None,
         budgets: Budgets | None = None,
+        mcp_servers: Mapping[str, McpSettings] | None = None,
+        mcp_lock: str | PathLike[str] | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -85,9 +88,15 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
             budgets: What the runs of a session, of a user on a day, and of a day may spend
                 together; None: as in `services`, which by default have none.
             state: The store of `saveState`; None: in the journal's database.
+            mcp_servers: MCP servers whose tools recipes may name, by name; they are started by the
+                first call, and end with `aclose`. None: there are none.
+            mcp_lock: The file with their tools as they were looked at (`minions.mcp.lock_servers`);
+                no other tool is called. None: nothing is locked.
         Raises:
-            UsageError: `approve` is no policy, or `budgets` is no `Budgets`.
+            UsageError: `approve` is no policy, `budgets` is no `Budgets`, or a server or the lock
+                is wrong.
         """
+        servers = make_program_toolsets(mcp_servers, mcp_lock)
         chosen = _services(services, approve)
         if budgets is not None:
             chosen = evolve(chosen, budgets=SharedBudgets(_checked_budgets(budgets)))
@@ -98,13 +107,14 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
             opened = journal_at(journal, chosen.clock)
             chosen, owned = evolve(chosen, journal=opened), (opened.aclose,)
         state = state or state_beside(chosen.journal)
-        known = _with_tools(extensions, tools, state)
+        known = _with_tools(extensions, tools, state, servers)
         models = EnvironmentModels(known)
+        closers: tuple[Closer, ...] = () if servers is None else (servers.aclose,)
         runtime = Runtime(
             models=models.source,
             extensions=known,
             services=chosen,
-            closers=(models.aclose, state.aclose, *owned),
+            closers=(*closers, models.aclose, state.aclose, *owned),
         )
         super().__init__(runtime, model, listeners, on_waiting)
 
@@ -148,8 +158,11 @@ def _checked_budgets(budgets: object) -> Budgets:
 
 
 def _with_tools(
-    extensions: Extensions | None, tools: Iterable[Tool], state: StateStore
+    extensions: Extensions | None,
+    tools: Iterable[Tool],
+    state: StateStore,
+    servers: Mapping[str, Toolset] | None,
 ) -> Extensions:
     own = extensions or Extensions()
     own = evolve(own, tools=own.tools.plus(tools))
-    return extended(built_in_extensions(state), own)
+    return extended(built_in_extensions(state, servers), own)

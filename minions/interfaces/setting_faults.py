@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 Path: TypeAlias = tuple[str | int, ...]
+_SECRETS: Final = frozenset({"client_secret", "env", "headers"})
+"""Keys whose values may be secrets, which no message shows."""
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -59,7 +61,9 @@ def faults_of(faults: Iterable[DecodingFault]) -> Iterator[SettingFault]:
             yield SettingFault(table=fault.object_path, order=1, text=f"'{name}' is missing")
         else:
             expected = _expected(fault.path, SettingType.of(fault.hint))
-            text = f"'{name}' is {fault.value!r}; {expected} was expected"
+            is_secret = not _SECRETS.isdisjoint(fault.path)
+            shown = f"of type {type(fault.value).__name__}" if is_secret else f"{fault.value!r}"
+            text = f"'{name}' is {shown}; {expected} was expected"
             yield SettingFault(table=fault.object_path, order=2, text=text)
 
 

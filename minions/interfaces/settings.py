@@ -106,12 +106,15 @@ class LocalSettings:
 
 @frozen(kw_only=True)
 class McpSettings:
-    """An MCP server that recipes may name: `[mcp.NAME]`. It has a `command` or a `url`."""
+    """An MCP server that recipes may name: `[mcp.NAME]`, or an entry of
+    `Minions(mcp_servers=…)`. It has a `command` or a `url`.
+    """
 
     command: tuple[str, ...] = ()
     """The program with its arguments."""
     folder: str | None = None
-    """Where the program starts; None: the folder of the configuration file."""
+    """Where the program starts; None: the folder of the configuration file, else the current
+    one."""
     env: Mapping[str, str] = field(factory=dict, repr=False)
     """Variables of the program: texts, or references to secrets (`env:NAME`, `file:/path`)."""
     url: str | None = None

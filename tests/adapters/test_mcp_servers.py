@@ -308,6 +308,22 @@ async def test_a_server_that_fails_again_and_again_rests(tmp_path: Path) -> None
         assert len(recorded(tmp_path)) == 4
 
 
+async def test_a_server_that_was_closed_is_not_started_again(tmp_path: Path) -> None:
+    """A-135."""
+    async with called(marked(tmp_path)) as call:
+        hanging = asyncio.ensure_future(call("hangs"))
+        await noted(tmp_path, "call hangs")
+        await call.server.aclose()
+        with pytest.raises(ToolServerError, match="ended"):
+            await hanging
+        for _ in range(2):  # as a run would that repeats its call
+            with pytest.raises(ToolServerError, match="was closed, and is not started again") as e:
+                await call("echo", text="x")
+            assert (e.value.error_code, e.value.is_transient) == ("mcp-server-ended", False)
+    assert sum(line.startswith("start") for line in recorded(tmp_path)) == 1
+    assert nothing_left(tmp_path)
+
+
 async def test_a_program_that_is_not_there_is_named() -> None:
     server = ToolServer(name="gone", command=("/no/such/program",))
     with pytest.raises(ToolServerError, match="/no/such/program: No such file"):

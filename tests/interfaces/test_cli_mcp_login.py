@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import stat
@@ -15,6 +16,9 @@ import pytest
 
 from command_line import Cli, Write
 from fake_login_server import SECRET, LoginServer, login_server
+from minions import Minions
+from minions.contracts.errors import ToolServerError
+from minions.mcp import McpSettings, Protocol, lock_servers
 
 RECIPE = """\
 id: r
@@ -194,6 +198,21 @@ def test_a_lock_of_nothing_is_not_called_one(cli: Cli, write: Write) -> None:
     done = cli("mcp", "lock")
     assert done.code == 1
     assert "Locked in" not in done.err
+
+
+async def test_a_program_sends_what_a_login_left(
+    cli: Cli, server: LoginServer, browser: Callable[[Callable[[str], bool]], None], here: Path
+) -> None:
+    """A-135."""
+    servers = {"private": McpSettings(url=server.url, protocol=Protocol.HANDSHAKE)}
+    lock = here / "program.lock.json"
+    with pytest.raises(ToolServerError, match="has the same address") as refused:
+        await lock_servers(servers, lock)
+    assert refused.value.error_code == "mcp-login-needed"
+    assert (await asyncio.to_thread(cli, "mcp", "login", "private")).code == 0
+    await lock_servers(servers, lock)
+    async with Minions(mcp_servers=servers, mcp_lock=lock) as app:
+        assert (await app.arun("r.yaml")).unwrap() in server.valid
 
 
 CREDENTIALS = """\

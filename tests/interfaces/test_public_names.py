@@ -24,6 +24,7 @@ MODULES: Final = (
             "decisions",
             "events",
             "guide",
+            "mcp",
             "prices",
             "recipes",
             "sandboxes",
@@ -38,7 +39,7 @@ NAMES: Final = [
     (module, name) for module in MODULES for name in importlib.import_module(module).__all__
 ]
 HEAVY: Final = (
-    *("aiohttp", "attrs", "cattrs", "genai_prices", "instructor", "jsonschema", "litestar"),
+    *("aiohttp", "attrs", "cattrs", "genai_prices", "instructor", "jsonschema", "litestar", "mcp"),
     *("minions.adapters", "minions.contracts", "minions.engine", "minions.interfaces"),
     *("openai", "psycopg", "pydantic", "pytest", "rich", "yaml"),
 )
@@ -105,6 +106,8 @@ def test_importing_a_public_module_loads_nothing_heavy() -> None:
         ("from minions import Minions", "litestar"),
         ("from minions.recipes import RunPart", "minions.interfaces"),
         ("from minions.server import ServerOptions", "litestar"),
+        ("from minions.mcp import McpSettings", "minions.engine"),
+        ("from minions.mcp import lock_servers", "mcp"),
     ],
 )
 def test_a_public_name_loads_only_what_it_needs(code: str, spared: str) -> None:

@@ -6,6 +6,7 @@ Checked by mypy strict; run by `test_api`. Imports from the public names only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import assert_type
 
 from attrs import field, frozen
@@ -73,6 +74,7 @@ from minions.guide import (
     ToolFailure,
     tool_call_executors,
 )
+from minions.mcp import Grant, McpSettings, lock_servers
 from minions.models import AnthropicModel, GeminiModel, ResponsesModel, image_of
 from minions.recipes import JsonValue
 from minions.services import RollbackReport
@@ -281,6 +283,19 @@ def run_untyped(recipe: AgentRecipe, model: ChatModel) -> JsonValue:
     result = minions.run(recipe, {}, model=model)
     assert_type(result, AgentResult[JsonValue])
     return result.unwrap()
+
+
+def application_with_servers() -> minions.Minions:
+    """MCP servers of a program; nothing is started."""
+    servers = {"docs": McpSettings(url="https://docs.example.com/mcp", oauth=Grant.BROWSER)}
+    return minions.Minions(mcp_servers=servers, mcp_lock="mcp.lock.json")
+
+
+async def changes_of_servers(lock: Path) -> Mapping[str, Mapping[str, str]]:
+    """What changed since somebody looked at the program's servers."""
+    found = await lock_servers({}, lock, is_check=True)
+    assert_type(found, Mapping[str, Mapping[str, str]])
+    return found
 
 
 async def execute_typed(recipe: AgentRecipe, model: ChatModel) -> Report:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import api
 from api import Report
 
@@ -31,6 +33,12 @@ def test_without_a_class_the_output_is_json() -> None:
     step = DefaultStep(id="say", messages=MessageBundle.of(goal="Speak."))
     recipe = AgentRecipe(id="plain", steps=[step])
     assert api.run_untyped(recipe, api.EchoModel()) == "status: done. Speak."
+
+
+async def test_an_application_names_its_servers(tmp_path: Path) -> None:
+    async with api.application_with_servers() as application:
+        assert "mcp.docs" in application.extensions.toolsets
+    assert await api.changes_of_servers(tmp_path / "mcp.lock.json") == {}
 
 
 async def test_a_step_execution_holds_the_declared_type() -> None:

@@ -33,8 +33,10 @@ __all__ = [
     "lock_path",
     "login_store",
     "make_mcp_toolsets",
+    "mcp_toolsets",
     "read_lock",
     "server_parts",
+    "tool_server",
     "write_lock",
 ]
 
@@ -134,31 +136,42 @@ def configured_servers(
         UsageError: An address cannot be used.
     """
     folder = folder_of("mcp")
-    return {name: _server(name, each, folder) for name, each in settings.mcp.items()}
+    return {name: tool_server(name, each, folder) for name, each in settings.mcp.items()}
 
 
-def _server(name: str, said: McpSettings, folder: Path) -> ToolServer:
-    url, login = said.url, None
-    if url is not None:
-        from minions.adapters.tools.mcp.http import check_url, is_private
+def tool_server(
+    name: str, said: McpSettings, folder: Path, *, is_of_program: bool = False
+) -> ToolServer:
+    """How the server is reached.
 
-        is_asked = said.client_id is not None or said.oauth is not Grant.BROWSER
-        has_secrets = bool(said.headers) or is_asked
-        url = check_url(url, f"`url` of [mcp.{name}]", has_headers=has_secrets)
-        login = _login(said) if is_private(url) else None
-    return ToolServer(
+    Args:
+        folder: Where a relative `folder` of it starts.
+        is_of_program: Whether a program names it, instead of the configuration.
+    Raises:
+        UsageError: Its address cannot be used.
+    """
+    server = ToolServer(
         name=name,
         command=said.command,
         folder=str(folder / (said.folder or ".")) if said.command else None,
         variables=said.env,
-        url=url,
         headers=said.headers,
-        login=login,
         protocol=said.protocol,
         only=said.tools,
         start_timeout_s=said.start_timeout_s,
         max_calls=said.max_calls,
+        is_of_program=is_of_program,
     )
+    return server if said.url is None else _with_address(server, said.url, said)
+
+
+def _with_address(server: ToolServer, url: str, said: McpSettings) -> ToolServer:
+    from minions.adapters.tools.mcp.http import check_url, is_private
+
+    is_asked = said.client_id is not None or said.oauth is not Grant.BROWSER
+    has_secrets = bool(said.headers) or is_asked
+    url = check_url(url, f"`url` of {server.place}", has_headers=has_secrets)
+    return evolve(server, url=url, login=_login(said) if is_private(url) else None)
 
 
 def _login(said: McpSettings) -> ServerLogin:
@@ -217,16 +230,27 @@ def make_mcp_toolsets(
     Raises:
         UsageError: An address, or the lock, cannot be read.
     """
-    from minions.adapters.tools.mcp.toolsets import LockedServer, McpToolsets
-
     path = lock_path(folder_of)
     lock, content = read_lock(path)
     problem = None
     if content and not FolderTrust.of(environ).holds(path, content):
         lock = Lock()
         problem = f"{path} is not trusted, or changed: `minions trust --show`, `minions trust`"
-    servers = configured_servers(settings, folder_of)
-    configured = {
+    return mcp_toolsets(configured_servers(settings, folder_of), lock, problem)
+
+
+def mcp_toolsets(
+    servers: Mapping[str, ToolServer], lock: Lock, problem: str | None = None
+) -> McpToolsets:
+    """The toolsets of these servers, and of recipes' own ones in the lock; starts nothing.
+
+    Args:
+        servers: By name.
+        problem: Why nothing is locked, for messages; None: the lock counts.
+    """
+    from minions.adapters.tools.mcp.toolsets import LockedServer, McpToolsets
+
+    named = {
         name: LockedServer(server=server, pinned=lock.servers.get(name))
         for name, server in servers.items()
     }
@@ -234,7 +258,7 @@ def make_mcp_toolsets(
         each.pinned.fingerprint: LockedServer(server=as_server(each), pinned=each.pinned)
         for each in lock.of_recipes
     }
-    return McpToolsets(configured, own, server_parts, problem)
+    return McpToolsets(named, own, server_parts, problem)
 
 
 def as_server(own: OwnServer) -> ToolServer:

@@ -81,7 +81,7 @@ def _configured(
             f"no MCP server '{name:.60}' is configured",
             label=suggestion(name, tuple(known)),
             help=f"configured are: {', '.join(known) or 'none'}; a server is a table [mcp.NAME] "
-            "with 'command' or 'url' in minions.toml",
+            "with 'command' or 'url' in minions.toml, or one of Minions(mcp_servers=…)",
         )
     )
     return None

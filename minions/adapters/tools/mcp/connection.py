@@ -124,7 +124,7 @@ class Connection:
         login = self.server.login
         if login is not None and (code == LOGIN or self.ending.status == 401):
             is_person_there = self.logins is not None and self.logins.visitor is not None
-            hint = "" if is_person_there else _LOG_IN[login.grant](self.server.name)
+            hint = "" if is_person_there else _how_to_log_in(self.server, login.grant)
             code, what = LOGIN, f"{what}{hint}"
         return failed(self.server.name, what, code=code, transient=code == ENDED)
 
@@ -237,15 +237,22 @@ class Connection:
             self.ending.note(FAILED, f"cannot be used: {_shortened(words_of(leading))}")
 
 
-_LOG_IN: Final[Mapping[Grant, Callable[[str], str]]] = {
-    Grant.BROWSER: "; log in: `minions mcp login {}`".format,
-    Grant.CLIENT_CREDENTIALS: "; look at client_id, client_secret and issuer of [mcp.{}]".format,
-}
 _MODES: Final = {
     Protocol.AUTO: "auto",
     Protocol.STATELESS: Protocol.STATELESS.value,
     Protocol.HANDSHAKE: "legacy",
 }
+
+
+def _how_to_log_in(server: ToolServer, grant: Grant) -> str:
+    if grant is Grant.CLIENT_CREDENTIALS:
+        return f"; look at client_id, client_secret and issuer of {server.place}"
+    if server.is_of_program:
+        return (
+            "; log in with `minions mcp login NAME` where minions.toml has the same address as "
+            "[mcp.NAME], or let the program log in: oauth=Grant.CLIENT_CREDENTIALS"
+        )
+    return f"; log in: `minions mcp login {server.name}`"
 
 
 class _Entered(AbstractAsyncContextManager["TransportStreams"]):

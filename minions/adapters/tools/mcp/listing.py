@@ -73,7 +73,7 @@ def pinned_tools(server: ToolServer, listed: Iterable[ListedTool]) -> tuple[Pinn
         lines = "".join(f"\n  {shown_text(fault)}" for fault in faults)
         raise UsageError(
             f"Tools of the MCP server '{server.name}' cannot be used:{lines}\nName the tools that "
-            f"you want in `tools` of [mcp.{server.name}].",
+            f"you want in `tools` of {server.place}.",
             code="mcp-bad-tools",
         )
     return tuple(sorted(tools, key=lambda tool: tool.name))

@@ -70,6 +70,8 @@ class _Slot:
     failures: int = 0
     failed_at: float = 0.0
     failure: ToolServerError | None = None
+    is_closed: bool = False
+    """Whether no connection is opened any more."""
 
 
 class McpServer:
@@ -117,9 +119,10 @@ class McpServer:
             return result
 
     async def aclose(self) -> None:
-        """End the connection of this event loop, and its process."""
-        slot = self._slots.pop(asyncio.get_running_loop(), None)
-        for connection in (slot.opening, slot.connection) if slot is not None else ():
+        """End the connection of this event loop, and its process. Further calls are refused."""
+        slot = self._slot()
+        slot.is_closed = True  # else a call that is repeated would start the server again
+        for connection in (slot.opening, slot.connection):
             if connection is not None:
                 await connection.close()
 
@@ -144,6 +147,7 @@ class McpServer:
                     found.is_stale = False
                     await self._compare(slot, found)
                 return found
+            self._refuse_while_closed(slot)
             self._refuse_while_resting(slot)
             slot.opening = connection = self._new_connection()
             try:
@@ -187,6 +191,10 @@ class McpServer:
             raise
         except Exception as error:
             raise await self._failure(connection, error) from error
+
+    def _refuse_while_closed(self, slot: _Slot) -> None:
+        if slot.is_closed:
+            raise failed(self.server.name, "was closed, and is not started again", code=ENDED)
 
     def _refuse_while_resting(self, slot: _Slot) -> None:
         if slot.failure is None or slot.failures < _MOST_FAILURES:
@@ -269,7 +277,7 @@ class McpServer:
         return ToolServerError(
             f"The tool '{tool.name}' of the MCP server '{name}' is not as it was when it was "
             f"locked:\n{change}\nIt was not called. If you want it as it is now, say so: "
-            f"`minions mcp lock {name}`.",
+            f"{self.server.lock_command}.",
             code=CHANGED,
         )
 

@@ -77,6 +77,7 @@ class McpToolsets(Mapping[str, Toolset]):
         self._problem = problem
         self._toolsets: dict[str, Toolset] = {}
         self._servers: dict[str, McpServer] = {}
+        self._is_closed = False
 
     def __getitem__(self, name: str) -> Toolset:
         if name not in self._toolsets:
@@ -96,9 +97,18 @@ class McpToolsets(Mapping[str, Toolset]):
         return len(self._locked)
 
     async def aclose(self) -> None:
-        """End all servers of this event loop."""
-        for server in self._servers.values():
-            await server.aclose()
+        """End all servers of this event loop, at the same time. None is started any more."""
+        import asyncio
+
+        self._is_closed = True
+        await asyncio.gather(*(server.aclose() for server in self._servers.values()))
+
+    def _refuse_closed(self, server: ToolServer) -> None:
+        if self._is_closed:
+            raise UsageError(
+                f"The MCP server '{server.name}' cannot be used: the application is closed.",
+                code="closed",
+            )
 
     def _toolset(self, name: str, found: LockedServer | None) -> Toolset:
         if found is None or found.pinned is None or not found.is_locked:
@@ -113,6 +123,7 @@ class McpToolsets(Mapping[str, Toolset]):
             from minions.adapters.tools.mcp.server import McpServer
 
             check_extra()
+            self._refuse_closed(server)
             shared = self._servers.get(name)
             if shared is None:
                 shared = self._servers[name] = McpServer(server, pinned, self._parts())
@@ -162,11 +173,11 @@ def _unlocked(name: str, found: LockedServer | None, problem: str | None) -> Too
     """A toolset whose tools are not known: it opens nothing."""
     who = found.server.name if found is not None else None
     what = f"The MCP server '{who}'" if who else "The recipe's own MCP server"
-    how = f"minions mcp lock {who}" if who else "minions mcp lock RECIPE"
+    how = found.server.lock_command if found is not None else "`minions mcp lock RECIPE`"
     why = "is reached in another way than when it was locked"
     if found is None or found.pinned is None:
         why = "was not looked at yet"
-    words = f"{what} {why}. Look at its tools: `{how}`."
+    words = f"{what} {why}. Look at its tools: {how}."
     if problem is not None:
         words = f"{what} is not locked: {problem}."
 

@@ -20,19 +20,18 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tool_servers import PinnedServer, PinnedTool, ToolServer
+from minions.contracts.tool_servers import PinnedServer, ToolServer
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
 from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.mcp_locks import changes_between, looked_at, stored_lock
 from minions.interfaces.wiring.mcp import (
     Lock,
     OwnServer,
     configured_servers,
     lock_path,
     read_lock,
-    server_parts,
     with_own,
-    write_lock,
 )
 
 __all__ = ["lock"]
@@ -159,13 +158,8 @@ async def _look_at(wanted: Iterable[_Candidate]) -> list[PinnedServer | MinionsE
 
 
 async def _looked_at(server: ToolServer) -> PinnedServer | MinionsError:
-    from minions.adapters.tools.mcp.listing import pinned_tools
-    from minions.adapters.tools.mcp.server import McpServer
-
-    empty = PinnedServer(fingerprint=server.fingerprint)
     try:
-        listed = await McpServer(server, empty, server_parts()).list_tools()
-        return evolve(empty, tools=pinned_tools(server, listed))
+        return await looked_at(server)
     except MinionsError as error:
         return error
 
@@ -174,26 +168,12 @@ def _report(wanted: _Candidate, now: PinnedServer | MinionsError) -> dict[str, J
     name = wanted.server.name
     if isinstance(now, MinionsError):
         return {"name": name, "tools": [], "changes": {}, "error": now.message}
-    before = wanted.before.tools if wanted.before is not None else ()
     return {
         "name": name,
         "tools": [f"{name}__{tool.shown_as}" for tool in now.tools],
-        "changes": cast("JsonValue", _changes(before, now.tools)),
+        "changes": cast("JsonValue", changes_between(wanted.before, now)),
         "error": None,
     }
-
-
-def _changes(before: Sequence[PinnedTool], now: Sequence[PinnedTool]) -> dict[str, str]:
-    """What is new, gone or other, by the name of the tool."""
-    from minions.adapters.tools.mcp.listing import changes_of
-
-    old = {tool.name: tool for tool in before}
-    new = {tool.name: tool for tool in now}
-    found = {name: f"+ new, {tool.effect.value}" for name, tool in new.items() if name not in old}
-    for name, tool in old.items():
-        if (change := changes_of(tool, new.get(name))) is not None:
-            found[name] = change
-    return found
 
 
 def _changed(
@@ -220,13 +200,7 @@ def _store(path: Path, changed: Lock) -> None:
     Raises:
         EnvironmentRefusedError: It cannot be written.
     """
-    try:
-        content = write_lock(path, changed)
-    except OSError as error:
-        raise EnvironmentRefusedError(
-            f"{path} cannot be written: {error.strerror}.", code="bad-mcp-lock"
-        ) from error
-    FolderTrust().add(path, content)
+    FolderTrust().add(path, stored_lock(path, changed))
 
 
 def _print(

@@ -1,0 +1,28 @@
+"""MCP servers of a program: how they are reached, and the lock of their tools.
+
+Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from minions._lazy import home_of, lazy_names
+
+if TYPE_CHECKING:
+    from minions.contracts.tool_servers import Grant, Protocol
+    from minions.interfaces.mcp_locks import lock_servers
+    from minions.interfaces.settings import McpSettings
+
+
+__all__ = ["Grant", "McpSettings", "Protocol", "lock_servers"]
+
+_HOMES: Final = {
+    "minions.contracts.tool_servers": ("Grant", "Protocol"),
+    "minions.interfaces.mcp_locks": ("lock_servers",),
+    "minions.interfaces.settings": ("McpSettings",),
+}
+_HOME_OF: Final = home_of(_HOMES)
+
+if not TYPE_CHECKING:  # a checker shall find a misspelled name
+    __getattr__, __dir__ = lazy_names(__name__, _HOME_OF)
