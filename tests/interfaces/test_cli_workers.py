@@ -219,8 +219,11 @@ def test_a_run_that_was_started_in_another_folder_is_taken_only_if_asked_for(
     (here / "other").mkdir()
     monkeypatch.chdir(here / "other")
     cli("cancel", second)
-    work(cli)
-    assert "--any-folder" in json.dumps(cli("sessions", "show", first, "--json").json["error"])
+    worked = work(cli)
+    assert "run_given_up" in worked.err
+    assert "Traceback" not in worked.err
+    error = json.dumps(cli("sessions", "show", first, "--json").json["error"])
+    assert "--any-folder`. What was done is kept." in error
     cli("retry", first, "--detach")
     work(cli, "--any-folder")
     assert status(cli, first) == "completed"

@@ -21,7 +21,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.runtime import Log
 from minions.engine.history.lookup import find_run
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.run.recorded_run import RecordedRun
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.sessions.cancellation import fail_run
 from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 from minions.interfaces.run_policy import RunPolicy
@@ -182,7 +182,7 @@ class RunExecution:
     async def _given_up(self, job: Job, reason: str) -> JobEnd:
         """Record that the run failed, so that no worker tries it any more."""
         message = (
-            f"The run was given up: {reason}. What was done is kept. Look at it with `minions "
+            f"The run was given up: {reason.rstrip('.')}. What was done is kept. Look at it with `minions "
             f"sessions show {job.run_id}`, then try it again with `minions retry {job.run_id} "
             "--detach`."
         )
@@ -191,11 +191,15 @@ class RunExecution:
             if not run.has_ended:
                 failure = FailureInfo(code="given-up", message=message)
                 await fail_run(self._runtime.services, run, failure)
-                await self._parents.child_ended(await self._runtime.recorded(job.run_id))
         except (JournalError, NotFoundError) as error:
             self._log.warning("run_not_given_up", run_id=job.run_id, reason=error.message)
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
         self._log.warning("run_given_up", run_id=job.run_id, reason=reason)
+        try:  # not by the rules of runs that are executed here: it may be of another folder
+            recorded = await load_recorded_run(self._runtime.services.journal, job.run_id)
+            await self._parents.child_ended(recorded)
+        except MinionsError as error:  # the run around it looks by itself
+            self._log.warning("runs_not_told", run_id=job.run_id, reason=error.message)
         return _DONE
 
 
