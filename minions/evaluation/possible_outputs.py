@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from minions.contracts.errors import did_you_mean
-from minions.contracts.json_values import JsonValue, dumps, json_type
+from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.schema import JsonSchema
 from minions.evaluation.cases import Case
 from minions.evaluation.scorers import Exact, Fields, Scorer, is_same, value_at
@@ -20,8 +20,8 @@ _SHOWN: Final = 200
 def why_never(schema: JsonSchema, case: Case, scorer: Scorer) -> str | None:
     """Why no output of that schema has what the case expects; None: one may have.
 
-    Only what is certain counts: null stands for what is missing, and of a schema that allows other
-    members nothing is known.
+    Only what is certain counts: null stands for a member that is missing, and of a schema that
+    allows other members nothing is known.
 
     Args:
         schema: What is known of the output; {}: nothing.
@@ -43,7 +43,7 @@ def _paths(case: Case, scorer: Scorer) -> Sequence[str]:
 
 def _why(schema: JsonSchema, path: str, case: Case) -> str | None:
     wanted = value_at(case.wanted, path)
-    if wanted is None:
+    if wanted is None and path:
         return None
     node: JsonValue = schema
     for part in path.split(".") if path else ():
@@ -72,7 +72,9 @@ def _why_value(node: JsonValue, wanted: JsonValue, path: str, case: Case) -> str
         return f"it expects {_short(wanted)}{of}, which can only be one of {_short(values)}.{near}"
     types = node.get("type")
     names = types if isinstance(types, list) else [types]
-    if case.is_text or None in names or _fits(wanted, names):
+    if None in names or _fits(wanted, names):
+        return None
+    if case.is_text and isinstance(wanted, str) and _text_fits(wanted, names):
         return None
     return (
         f"it expects {_short(wanted)}{of}, which is of type {json_type(wanted)} and can only be "
@@ -84,6 +86,16 @@ def _fits(wanted: JsonValue, names: Sequence[JsonValue]) -> bool:
     if isinstance(wanted, bool) or not isinstance(wanted, int | float):
         return json_type(wanted) in names
     return "number" in names or ("integer" in names and float(wanted).is_integer())
+
+
+def _text_fits(wanted: str, names: Sequence[JsonValue]) -> bool:
+    """Whether a text of a table may stand for a value of these types, as `is_same` has it."""
+    try:
+        return _fits(parse_json(wanted.strip()), names)
+    except ValueError:
+        return "boolean" in names and any(
+            is_same(each, wanted, is_text=True) for each in (True, False)
+        )
 
 
 def _listed(members: Mapping[str, JsonValue]) -> str:

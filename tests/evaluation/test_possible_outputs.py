@@ -62,6 +62,7 @@ def never(
         ({"count": 2.5}, "it expects 2.5 of 'count'"),
         ({"count": True}, "it expects true of 'count'"),
         ("bug", 'it expects "bug", which is of type string and can only be object.'),
+        (None, "it expects null, which is of type null and can only be object."),
     ],
 )
 def test_what_no_output_can_have_is_named(expected: JsonValue, reason: str) -> None:
@@ -79,7 +80,6 @@ def test_what_no_output_can_have_is_named(expected: JsonValue, reason: str) -> N
         {"label": None, "labl": None},
         {"open": {"anything": 1}, "rest": "x"},
         {},
-        None,
     ],
 )
 def test_what_an_output_may_have_is_asked(expected: JsonValue) -> None:
@@ -94,6 +94,11 @@ def test_texts_of_a_table_stand_for_other_values() -> None:
     assert never({"level": "2", "open": "yes"}, is_text=True, schema=schema) is None
     assert never({"level": "3"}, is_text=True, schema=schema) is not None
     assert never({"levl": "2"}, is_text=True, schema=schema) is not None
+    assert never({"open": "perhaps"}, is_text=True, schema=schema) is not None
+    assert never("bug", is_text=True) is not None
+    assert never('{"label": "bug"}', is_text=True) is None
+    assert never({"count": "3", "share": "2.5"}, is_text=True) is None
+    assert never({"count": "2.5"}, is_text=True) is not None
 
 
 def test_paths_lead_into_the_output_as_far_as_it_is_known() -> None:

@@ -261,6 +261,23 @@ def test_under_a_cost_limit_a_model_without_a_price_is_refused(folder: Folder) -
     assert "error[unknown-price]" in done.err
 
 
+@pytest.mark.parametrize(
+    ("model", "code"),
+    [
+        ("scripted/none.yaml", "bad-script"),
+        ("scripted/wrods", "unknown-model"),
+        ("nobody/m", "unknown-provider"),
+    ],
+)
+def test_a_model_that_there_is_not_is_refused_once_and_not_for_each_line(
+    folder: Folder, model: str, code: str
+) -> None:
+    folder.items("a", "b")
+    done = folder.batch("-m", model, "--extensions", "own.py", "-o", "out.jsonl", model=False)
+    assert (done.code, folder.calls) == (2, [])
+    assert done.err.count(f"error[{code}]") == 1
+
+
 def test_a_waiting_run_is_a_result_line(folder: Folder) -> None:
     folder.write(
         "words.yaml",

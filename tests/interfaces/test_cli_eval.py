@@ -333,6 +333,7 @@ def test_the_page_shows_what_strangers_say_as_text(run: Cli, write: Write, here:
         ),
         (("sends.eval.yaml",), "may change something"),
         (("empty.jsonl.eval.yaml",), "names no `recipe`"),
+        (("triage.yaml", "cases.jsonl", "-m", "scripted/none.yaml"), "error[bad-script]"),
     ],
 )
 def test_wrong_input_is_told_before_anything_is_asked(

@@ -48,6 +48,13 @@ _MOST_AHEAD: Final = 1_000
 """How many lines after the first unfinished one may be started: their results are in memory."""
 _PAGE: Final = 500
 _QUEUED_MARK: Final = "queue"
+_OF_ALL_LINES: Final = frozenset(
+    {
+        *("bad-cassette", "bad-model-name", "bad-script", "key-not-allowed", "no-model"),
+        *("unknown-model", "unknown-provider"),
+    }
+)
+"""Codes of refusals of a model: no line could be asked."""
 _RESUMED: Final = frozenset((RunState.INTERRUPTED, RunState.CANCELLED, RunState.LIMIT_REACHED))
 _RETRIED: Final = frozenset((RunState.FAILED, RunState.PARTIAL))
 
@@ -144,6 +151,7 @@ class Batch:
 
         Raises:
             EnvironmentRefusedError: There is no model, a secret is missing, or the journal refuses.
+            UsageError: The model is refused, for every line.
         """
         await self._look_back()
         tasks: deque[asyncio.Task[BatchResult]] = deque()
@@ -276,8 +284,10 @@ class Batch:
                     status=RunState.RUNNING,
                     error=error.info(),
                 )
-            except UsageError as error:  # of this line alone, such as a folder that is not there
-                share.cost = 0.0
+            except UsageError as error:
+                if error.error_code in _OF_ALL_LINES:
+                    raise
+                share.cost = 0.0  # of this line alone, such as a folder that is not there
                 return BatchResult(
                     index=line.index,
                     run_id=row.run_id if row is not None else None,

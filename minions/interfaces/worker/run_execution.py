@@ -182,9 +182,9 @@ class RunExecution:
     async def _given_up(self, job: Job, reason: str) -> JobEnd:
         """Record that the run failed, so that no worker tries it any more."""
         message = (
-            f"The run was given up: {reason.rstrip('.')}. What was done is kept. Look at it with `minions "
-            f"sessions show {job.run_id}`, then try it again with `minions retry {job.run_id} "
-            "--detach`."
+            f"The run was given up: {reason.rstrip('.')}. What was done is kept. Look at it with "
+            f"`minions sessions show {job.run_id}`, then try it again with `minions retry "
+            f"{job.run_id} --detach`."
         )
         try:
             run = await find_run(self._runtime.services.journal, job.run_id)
