@@ -26,8 +26,6 @@ __all__ = ["DeltaAccess", "serving_health"]
 _LONGEST_LINE: Final = 4_096
 _REQUEST_S: Final = 5.0
 _MOST_LINES: Final = 100
-_MOST_UNSENT: Final = 64 * 1024
-"""Bytes of a stream that wait in a connection, before they wait in its follower."""
 _SEND_S: Final = 20.0
 """Seconds that a follower may take for what is sent at once; then it is dropped."""
 
@@ -137,7 +135,7 @@ async def _answered(
             writer.write(response)
             await writer.drain()
     if response is None and deltas is not None and run_id is not None:
-        writer.transport.set_write_buffer_limits(high=_MOST_UNSENT)
+        writer.transport.set_write_buffer_limits(high=0)  # what waits, waits in the follower
         # Nothing was awaited since it was not refused: the run is still executed.
         with deltas.streams.following(run_id, writer.transport.abort) as follower:
             await _stream(follower, reader, writer)
