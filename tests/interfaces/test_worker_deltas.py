@@ -203,6 +203,25 @@ async def test_a_worker_that_stops_ends_its_streams(answers: TypedAnswers) -> No
     assert answers.streams.count == 0
 
 
+async def test_a_worker_that_ends_waits_for_no_reader(answers: TypedAnswers) -> None:
+    answers.streams = DeltaStreams(most_bytes=100_000_000)
+    _, run_id = await answers.queued()
+    with socket.socket() as slow:
+        async with answers.working():
+            await answers.asked()
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            slow.connect(("127.0.0.1", answers.port))
+            head = f"GET /runs/{run_id}/deltas HTTP/1.1\r\nauthorization: Bearer {TOKEN}\r\n\r\n"
+            slow.sendall(head.encode())
+            await answers.followers(1)
+            answers.model.say(*["word " * 100_000] * 40)
+            while answers.model.words.qsize():  # noqa: ASYNC110  # a count, not one event
+                await asyncio.sleep(0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert answers.streams.count == 0
+
+
 async def test_what_waits_for_a_follower_is_bounded_in_bytes() -> None:
     cut: list[bool] = []
     follower = DeltaFollower(lambda: cut.append(True), 10)
