@@ -164,6 +164,8 @@ class WorkerView:
     """When it last said so, by the clock of the database."""
     is_alive: bool
     """Whether that was not too long ago."""
+    stream_url: str | None = None
+    """Where it offers the pieces of answers of its runs; None: it offers none."""
 
 
 @frozen(kw_only=True)
@@ -179,6 +181,8 @@ class WorkerPlan:
     """Seconds that runs have to end when the worker is stopped; then they are handed over."""
     ends_when_idle: bool = False
     """Whether it ends when no job of its queues waits and it has none."""
+    stream_url: str | None = None
+    """The base URL at which other processes reach its HTTP server; None: they are not told."""
 
 
 class DispatchEngine(ABC):

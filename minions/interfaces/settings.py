@@ -287,6 +287,13 @@ class Settings:
             "Secret that signs these posts, by reference: env:NAME, file:/absolute/path."
         ),
     )
+    worker_token: str | None = field(
+        default=None,
+        metadata=_described(
+            "Token with which pieces of answers are read from the workers that execute followed "
+            "runs, by reference: env:NAME, file:/absolute/path."
+        ),
+    )
     max_model_requests: _Count = field(
         default=256,
         metadata=_described(

@@ -58,6 +58,7 @@ caller_models = ["openai/gpt-5-mini"]
 caller_secrets = ["env:S"]
 on_waiting_url = "http://127.0.0.1:9/hook"
 on_waiting_secret = "env:HOOK"
+worker_token = "env:STREAMS"
 max_model_requests = 7
 log_format = "json"
 
@@ -127,6 +128,7 @@ READ = Settings(
     caller_secrets=("env:S",),
     on_waiting_url="http://127.0.0.1:9/hook",
     on_waiting_secret="env:HOOK",  # the name of one
+    worker_token="env:STREAMS",
     max_model_requests=7,
     log_format=LogFormat.JSON,
     providers={

@@ -31,11 +31,24 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.minions_workers (
     seen_at timestamptz NOT NULL
 )
 """
+_HAS_STREAM_URL: Final = f"""
+SELECT EXISTS (
+    SELECT 1 FROM pg_attribute
+    WHERE attrelid = '{SCHEMA}.minions_workers'::regclass AND attname = 'stream_url'
+)
+"""  # noqa: S608  # the schema is a constant
+_ADD_STREAM_URL: Final = f"ALTER TABLE {SCHEMA}.minions_workers ADD COLUMN stream_url text"
+"""Of a table that an earlier version made. Its workers, which may still be alive, leave it NULL."""
+_STREAM_URL: Final = f"""
+SELECT stream_url FROM {SCHEMA}.minions_workers
+WHERE name = %s AND seen_at > clock_timestamp() - make_interval(secs => %s)
+"""  # noqa: S608
 _MAKING: Final = 7_316_082_145
 """Of the advisory lock under which the table is made."""
 _BEAT: Final = f"""
-INSERT INTO {SCHEMA}.minions_workers AS known (name, queues, slots, taken, started_at, seen_at)
-VALUES (%s, %s, %s, %s, clock_timestamp(), clock_timestamp())
+INSERT INTO {SCHEMA}.minions_workers AS known
+    (name, queues, slots, taken, started_at, seen_at, stream_url)
+VALUES (%s, %s, %s, %s, clock_timestamp(), clock_timestamp(), %s)
 ON CONFLICT (name) DO UPDATE SET taken = excluded.taken, seen_at = excluded.seen_at
 """  # noqa: S608  # the schema is a constant
 _LIVING: Final = f"""
@@ -47,7 +60,7 @@ DELETE FROM {SCHEMA}.minions_workers WHERE seen_at < clock_timestamp() - interva
 """  # noqa: S608
 _VIEWS: Final = f"""
 SELECT name, queues, slots, taken, started_at, seen_at,
-    seen_at > clock_timestamp() - make_interval(secs => %s)
+    seen_at > clock_timestamp() - make_interval(secs => %s), stream_url
 FROM {SCHEMA}.minions_workers ORDER BY name
 """  # noqa: S608
 _COUNTS: Final = f"""
@@ -102,6 +115,9 @@ class PostgresWorkers:
             async with db.transaction():
                 await db.execute("SELECT pg_advisory_xact_lock(%s)", [_MAKING])
                 await db.execute(_TABLE)
+                found = await (await db.execute(_HAS_STREAM_URL)).fetchone()
+                if found is None or not found[0]:
+                    await db.execute(_ADD_STREAM_URL)
 
     async def beat(self, plan: WorkerPlan, taken: int) -> Heartbeat:
         """Say that a worker is alive, and learn who else is.
@@ -111,7 +127,7 @@ class PostgresWorkers:
         """
         async with self._lock:
             db = await self._connected()
-            await db.execute(_BEAT, [plan.name, list(plan.queues), plan.slots, taken])
+            await db.execute(_BEAT, _row_of(plan, taken))
             rows = await (await db.execute(_LIVING, [self._dead_after_s])).fetchall()
             await db.execute(_FORGET_OLD)
         living = frozenset(name for name, is_alive in rows if is_alive)
@@ -175,9 +191,29 @@ class PostgresWorkers:
                 started_at=started_at,
                 seen_at=seen_at,
                 is_alive=is_alive,
+                stream_url=stream_url,
             )
-            for name, queues, slots, taken, started_at, seen_at, is_alive in rows
+            for name, queues, slots, taken, started_at, seen_at, is_alive, stream_url in rows
         ]
+
+    async def stream_url(self, name: str) -> str | None:
+        """Where a worker that is alive offers the pieces of answers; None: nowhere.
+
+        It only reads: a database without workers, or with those of an earlier version, has none.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        import psycopg
+
+        async with self._lock:
+            db = await self._connected()
+            try:
+                found = await db.execute(_STREAM_URL, [name, self._dead_after_s])
+                row = await found.fetchone()
+            except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
+                return None
+        return None if row is None else row[0]
 
     async def aclose(self) -> None:
         """Close the connection; a later call connects again."""
@@ -197,3 +233,7 @@ class PostgresWorkers:
             options=f"-c statement_timeout={_STATEMENT_MS}",
         )
         return self._connection
+
+
+def _row_of(plan: WorkerPlan, taken: int) -> list[object]:
+    return [plan.name, list(plan.queues), plan.slots, taken, plan.stream_url]

@@ -46,6 +46,7 @@ from minions.interfaces.wiring.dispatch import shared_dispatch
 from minions.interfaces.wiring.logs import is_logging
 from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from minions.interfaces.wiring.webhook import waiting_webhook
+from minions.interfaces.wiring.worker_streams import remote_deltas
 
 __all__ = ["App", "api_document", "create_app"]
 
@@ -273,6 +274,7 @@ def _app_state(
         most=options.max_followers,
         queue_frames=options.queue_frames,
         heartbeat_s=options.heartbeat_s,
+        remote=remote_deltas(runtime.settings, services.journal, log, services.secrets),
     )
     run_manager = RunManager(
         channels,

@@ -1,39 +1,100 @@
-"""The health of a worker over HTTP: `/health` and `/ready`, and nothing else."""
+"""The HTTP server of a worker: `/health`, `/ready`, and pieces of answers for who has a token."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 
+from attrs import frozen
+
 from minions import __version__
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue, dumps
+from minions.interfaces.server.http.callers import Caller, caller_of
+from minions.interfaces.server.http.responses import EVENT_STREAM
+from minions.interfaces.server.token_file import FileTokens
+from minions.interfaces.server.tokens import TokenScope, check_token, digest_of
+from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
 from minions.interfaces.worker.worker import Worker
 
-__all__ = ["serving_health"]
+__all__ = ["DeltaAccess", "serving_health"]
 
 _LONGEST_LINE: Final = 4_096
 _REQUEST_S: Final = 5.0
 _MOST_LINES: Final = 100
+_SEND_S: Final = 20.0
+"""Seconds that a follower may take for what is sent at once; then it is dropped."""
+
+
+@frozen(kw_only=True)
+class _Request:
+    method: str
+    path: str
+    authorization: Sequence[str]
+    """The values of that header; of two, none can be trusted."""
+
+    @property
+    def followed_run(self) -> str | None:
+        """The id of the run whose pieces are asked for; None: something else is."""
+        match self.path.split("/"):
+            case ["", "runs", run_id, "deltas"] if self.method == "GET":
+                return run_id
+        return None
+
+
+class DeltaAccess:
+    """Who may read the pieces of answers, and where they are."""
+
+    def __init__(self, streams: DeltaStreams, tokens: FileTokens) -> None:
+        """Take the tokens of a file.
+
+        Raises:
+            UsageError: `bad-token`; the only token is too short to be one.
+        """
+        self.streams = streams
+        self._tokens = tokens.tokens
+        self._sha256 = None if tokens.tokens else digest_of(check_token(tokens.token))
+
+    def refusal(self, request: _Request, run_id: str) -> bytes | None:
+        """The response to a caller that gets no stream; None: it gets one."""
+        caller = self._caller(request)
+        if caller is None:
+            return _refused(HTTPStatus.UNAUTHORIZED, "send Authorization: Bearer TOKEN")
+        if TokenScope.READ not in caller.scopes:
+            return _refused(HTTPStatus.FORBIDDEN, "the token lacks the scope 'read'")
+        if not self.streams.has_run(run_id):
+            return _refused(HTTPStatus.NOT_FOUND, "this worker does not execute that run")
+        if not self.streams.has_room:
+            return _refused(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many followers")
+        return None
+
+    def _caller(self, request: _Request) -> Caller | None:
+        """Whose token the request has; None: it has none, or a wrong one."""
+        given = request.authorization[0] if len(request.authorization) == 1 else ""
+        scheme, _, token = given.partition(" ")
+        caller = caller_of(token.strip(), self._sha256, self._tokens)
+        return caller if scheme.lower() == "bearer" else None
 
 
 @asynccontextmanager
-async def serving_health(worker: Worker, host: str, port: int) -> AsyncIterator[int]:
+async def serving_health(
+    worker: Worker, host: str, port: int, *, deltas: DeltaAccess | None = None
+) -> AsyncIterator[int]:
     """Answer within the block; gives the port, which is a free one for 0.
 
+    Args:
+        deltas: Who may read pieces of answers; None: nobody.
     Raises:
         EnvironmentRefusedError: `port-taken`; nothing can listen there.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(TimeoutError, OSError, ValueError, asyncio.IncompleteReadError):
-            async with asyncio.timeout(_REQUEST_S):
-                writer.write(await _answer(worker, await _target(reader)))
-                await writer.drain()
+            await _answered(worker, deltas, reader, writer)
         writer.close()
 
     try:
@@ -45,24 +106,92 @@ async def serving_health(worker: Worker, host: str, port: int) -> AsyncIterator[
         ) from error
     async with server:
         found: int = server.sockets[0].getsockname()[1]
-        yield found
+        try:
+            yield found
+        finally:
+            if deltas is not None:
+                deltas.streams.cut()
 
 
-async def _target(reader: asyncio.StreamReader) -> str:
-    """The path of a request, whose headers are read and not looked at.
+async def _answered(
+    worker: Worker,
+    deltas: DeltaAccess | None,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Read one request, and answer it.
+
+    Raises:
+        OSError, TimeoutError, ValueError: The caller left, was too slow, or sent something else.
+    """
+    async with asyncio.timeout(_REQUEST_S):
+        request = await _request(reader)
+        run_id = request.followed_run
+        if deltas is None or run_id is None:
+            response: bytes | None = await _answer(worker, request.path)
+        else:
+            response = deltas.refusal(request, run_id)
+        if response is not None:
+            writer.write(response)
+            await writer.drain()
+    if response is None and deltas is not None and run_id is not None:
+        writer.transport.set_write_buffer_limits(high=0)  # what waits, waits in the follower
+        # Nothing was awaited since it was not refused: the run is still executed.
+        with deltas.streams.following(run_id, writer.transport.abort) as follower:
+            await _stream(follower, reader, writer)
+
+
+async def _stream(
+    follower: DeltaFollower, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Send what comes until the run is no longer executed here, or the reader leaves.
+
+    Raises:
+        OSError, TimeoutError: The reader left, or is too slow.
+    """
+    leaving = asyncio.ensure_future(reader.read(1))
+    leaving.add_done_callback(lambda _: follower.close())
+    try:
+        data = _STREAM_HEAD
+        while data:
+            writer.write(data)
+            async with asyncio.timeout(_SEND_S):
+                await writer.drain()
+            data = await follower.batch()
+    except TimeoutError:
+        writer.transport.abort()
+        raise
+    finally:
+        leaving.cancel()
+
+
+_STREAM_HEAD: Final = (
+    f"HTTP/1.1 200 OK\r\ncontent-type: {EVENT_STREAM}\r\ncache-control: no-store\r\n"
+    "connection: close\r\n\r\n"
+).encode()
+"""No length: the stream ends with its connection."""
+
+
+async def _request(reader: asyncio.StreamReader) -> _Request:
+    """One request; of its headers, only the token is looked at.
 
     Raises:
         ValueError: It is no GET or HEAD, or too long.
     """
     method, target, _ = (await reader.readline()).decode("latin-1").split(" ", 2)
+    authorization: list[str] = []
     for _number in range(_MOST_LINES):
-        if (await reader.readline()).strip() == b"":
+        line = (await reader.readline()).decode("latin-1").strip()
+        if not line:
             break
+        name, _, value = line.partition(":")
+        if name.lower() == "authorization":
+            authorization.append(value.strip())
     else:
         raise ValueError("too many headers")
     if method not in ("GET", "HEAD"):
         raise ValueError(method)
-    return target.partition("?")[0]
+    return _Request(method=method, path=target.partition("?")[0], authorization=authorization)
 
 
 async def _answer(worker: Worker, path: str) -> bytes:
@@ -74,7 +203,11 @@ async def _answer(worker: Worker, path: str) -> bytes:
         if problem is None:
             return _response(HTTPStatus.OK, {"status": "ready", "worker": worker.plan.name})
         return _response(HTTPStatus.SERVICE_UNAVAILABLE, {"status": problem})
-    return _response(HTTPStatus.NOT_FOUND, {"status": "there is /health and /ready"})
+    return _refused(HTTPStatus.NOT_FOUND, "there is /health and /ready")
+
+
+def _refused(status: HTTPStatus, words: str) -> bytes:
+    return _response(status, {"status": words})
 
 
 def _response(status: HTTPStatus, document: JsonValue) -> bytes:

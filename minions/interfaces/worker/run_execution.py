@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Final
 
 from minions.contracts.child_runs import ChildWait
@@ -27,6 +28,7 @@ from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executi
 from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.worker.child_queue import ParentRuns
+from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.paused_runs import pause_of, queued_until
 
 __all__ = ["RunExecution"]
@@ -51,17 +53,20 @@ class RunExecution:
         parents: ParentRuns,
         *,
         on_waiting: Callable[[str], None],
+        deltas: DeltaStreams | None = None,
     ) -> None:
         """Nothing is executed yet.
 
         Args:
             parents: Knows which runs wait for child runs.
             on_waiting: Called with the id of a run that has begun to wait for a person.
+            deltas: Offers the pieces of answers; None: nobody reads them, so none are made.
         """
         self._runtime = runtime
         self._log = log
         self._parents = parents
         self._on_waiting = on_waiting
+        self._deltas = deltas
 
     async def execute(self, job: Job) -> JobEnd:
         """Execute the run of a job until it ends or waits; cancelled, it hands over the run.
@@ -106,7 +111,8 @@ class RunExecution:
         note = ChildWait.without(recorded.note)
         run = executor.prepare_resume(recorded, recipe=recipe, note=note)
         self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
-        end = await self._ended(job, run)
+        with nullcontext() if self._deltas is None else self._deltas.executing(run):
+            end = await self._ended(job, run)
         if run.has_recorded_end:
             await self._tell_others(recorded, run)
         return end

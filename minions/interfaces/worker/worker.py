@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from attrs import evolve
+
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.errors import MinionsError, words_of
 from minions.contracts.runtime import Log
@@ -14,6 +16,7 @@ from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.worker.child_queue import ParentRuns
+from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.due_schedules import DueSchedules
 from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.interfaces.worker.run_execution import RunExecution
@@ -53,6 +56,7 @@ class Worker:
         *,
         notices: WaitingNotices,
         schedules: ScheduleStore,
+        deltas: DeltaStreams | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -61,6 +65,7 @@ class Worker:
             plan: Named as the runtime is.
             notices: Told of runs that begin to wait for a person; closed here.
             schedules: Whose runs it starts when they are due; closed here.
+            deltas: Offers the pieces of answers of its runs; None: nobody reads them.
         """
         self.plan = plan
         self._runtime = runtime
@@ -69,7 +74,9 @@ class Worker:
         self._notices = notices
         self._reconciliation = Reconciliation(runtime.services, engine, self._is_worker_gone, log)
         parents = ParentRuns(runtime, engine, self._reconciliation, log)
-        self._execution = RunExecution(runtime, log, parents, on_waiting=notices.tell)
+        self._execution = RunExecution(
+            runtime, log, parents, on_waiting=notices.tell, deltas=deltas
+        )
         self._timed_waits = TimedWaits(runtime, engine, log)
         self._schedules = DueSchedules(runtime, engine, schedules, log, every_s=_LOOK_SCHEDULES_S)
         self._stop = asyncio.Event()
@@ -78,6 +85,13 @@ class Worker:
     def is_stopping(self) -> bool:
         """Whether it takes no more runs."""
         return self._stop.is_set()
+
+    def publish_stream(self, url: str) -> None:
+        """Let other processes know where it offers the pieces of answers; to be said before `run`.
+
+        Where workers are not listed, as those of an SQLite file, nobody is told.
+        """
+        self.plan = evolve(self.plan, stream_url=url)
 
     def stop(self) -> None:
         """Take no more runs; those under way have the plan's time to end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import AsyncIterator, Callable
 from typing import Final, TextIO
 
 import click
@@ -15,6 +16,7 @@ from minions.contracts.journal import Journal
 from minions.engine.history.lookup import REJECTED, RunDetail, find_run, show_run
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.history.stored_events import StoredEvents
+from minions.engine.services.secrets import environment_and_files
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text
 from minions.interfaces.cli.options import (
@@ -24,6 +26,9 @@ from minions.interfaces.cli.options import (
     output_options,
 )
 from minions.interfaces.cli.run_follower import EventPrinter, progress_of, refuse_two_outputs
+from minions.interfaces.remote_deltas import remote_deltas_of
+from minions.interfaces.wiring.logs import make_log
+from minions.interfaces.wiring.worker_streams import remote_deltas
 
 __all__ = ["follow"]
 
@@ -64,19 +69,46 @@ async def _show_events(
 ) -> None:
     """Until an event after which nobody executes the run."""
     progress, printer = progress_of(context), EventPrinter(out)
+
+    def show(event: RunEvent) -> None:
+        progress.on_event(event)
+        if context.settings.events:
+            printer(event)
+
     stored = StoredEvents(journal, run.session_id, run.run_id)
     try:
-        async with contextlib.aclosing(stored.follow()) as events:
+        async with (
+            _deltas(context, journal, run, show) as note_stored,
+            contextlib.aclosing(stored.follow()) as events,
+        ):
             async for event in events:
-                progress.on_event(event)
-                if context.settings.events:
-                    printer(event)
+                show(event)
+                note_stored(event)
                 if printer.error is not None:
                     raise printer.error
                 if isinstance(event, _ENDS) and await _is_last(journal, event, run):
                     return
     finally:
         progress.close()
+
+
+@contextlib.asynccontextmanager
+async def _deltas(
+    context: CommandContext, journal: Journal, run: RunSummary, show: Callable[[RunEvent], None]
+) -> AsyncIterator[Callable[[RunEvent], None]]:
+    """Show the pieces of answers within the block, each in its place among the stored events.
+
+    Gives what has to be told of each stored event after it was shown.
+    """
+    log = make_log(context.settings, tell)
+    remote = remote_deltas(context.settings, journal, log, environment_and_files)
+    try:
+        deltas = remote_deltas_of(remote, run.session_id, show, run_id=run.run_id)
+        async with deltas as note_stored:
+            yield lambda event: note_stored(event.position, getattr(event, "address", None))
+    finally:
+        if remote is not None:
+            await remote.aclose()
 
 
 async def _is_last(journal: Journal, event: RunEvent, run: RunSummary) -> bool:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 from attrs import frozen
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.contracts.base_url import check_base_url
 from minions.contracts.dispatch import DEFAULT_SLOTS, QueueLimits, WorkerPlan
 from minions.contracts.durations import seconds_of
 from minions.contracts.errors import UsageError
@@ -36,9 +37,13 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.process_log import process_log
 from minions.interfaces.worker.worker import Worker
 
+if TYPE_CHECKING:
+    from minions.interfaces.worker.health import DeltaAccess
+
 __all__ = ["command"]
 
 _LOOPBACK: Final = "127.0.0.1"
+_ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 _BEYOND_DRAIN_S: Final = 15.0
 """Seconds that the end may take beyond the time of runs; then the process exits."""
 
@@ -70,6 +75,14 @@ _BEYOND_DRAIN_S: Final = 15.0
     "--health", metavar="[HOST:]PORT", help="Answer /health and /ready there; else nowhere."
 )
 @click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Pieces of answers are at --health for who has this token; a file as that of `serve`.",
+)
+@click.option(
+    "--stream-url", metavar="URL", help="Where other machines reach --health; else its address."
+)
+@click.option(
     "--any-folder",
     is_flag=True,
     help="Take runs that were started in other folders, too; their relative paths start here.",
@@ -85,6 +98,8 @@ def command(
     once: bool,
     drain: str,
     health: str | None,
+    token_file: str | None,
+    stream_url: str | None,
     any_folder: bool,
     **flags: object,
 ) -> int:
@@ -96,9 +111,11 @@ def command(
     context = command_context(flags)
     if context.settings.no_store:
         raise UsageError("A worker needs a journal: leave out --no-store.", code="no-store")
+    address = None if health is None else _address(health)
     options = _WorkerOptions(
         plan=_plan(queues, slots, drain, once=once),
-        health=None if health is None else _address(health),
+        health=address,
+        stream=_stream(address, token_file, stream_url),
         any_folder=any_folder,
     )
     out = sys.stdout
@@ -113,7 +130,16 @@ class _WorkerOptions:
 
     plan: WorkerPlan
     health: tuple[str, int] | None
+    stream: _Stream | None
+    """Who may read the pieces of answers; None: nobody."""
     any_folder: bool
+
+
+@frozen(kw_only=True)
+class _Stream:
+    token_file: Path
+    url: str | None
+    """Where other processes reach it; None: at the address on which it listens."""
 
 
 def _plan(queues: str, slots: int, drain: str, *, once: bool) -> WorkerPlan:
@@ -153,18 +179,45 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]") or _LOOPBACK, int(port)
 
 
+def _stream(
+    health: tuple[str, int] | None, token_file: str | None, url: str | None
+) -> _Stream | None:
+    """What the options say about pieces of answers.
+
+    Raises:
+        UsageError: An option is missing, or the URL is none.
+    """
+    if token_file is None:
+        if url is None:
+            return None
+        raise UsageError("--stream-url needs --token-file FILE: pieces of answers need a token.")
+    if health is None:
+        raise UsageError("--token-file needs --health [HOST:]PORT, where the pieces are offered.")
+    if url is None and health[0] in _ANY_HOST:
+        raise UsageError(
+            f"--health {health[0]}:{health[1]} is no address that others can connect to: say with "
+            "--stream-url URL how they reach it, such as http://worker-1.example:8650."
+        )
+    checked = None if url is None else check_base_url(url, "--stream-url")
+    return _Stream(token_file=Path(token_file), url=checked)
+
+
 async def _work(context: CommandContext, options: _WorkerOptions, out: TextIO) -> int:
     from minions.interfaces.worker.health import serving_health
 
     await import_in_daemon_thread(load_validator)
-    worker = _worker(context, options)
+    access = None if options.stream is None else _access(options.stream)
+    worker = _worker(context, options, access)
     try:
         with _stopped_by_signals(worker) as caught:
             async with contextlib.AsyncExitStack() as stack:
                 port = None
                 if options.health is not None:
                     host, wanted = options.health
-                    port = await stack.enter_async_context(serving_health(worker, host, wanted))
+                    serving = serving_health(worker, host, wanted, deltas=access)
+                    port = await stack.enter_async_context(serving)
+                    if options.stream is not None:
+                        worker.publish_stream(options.stream.url or _url(host, port))
                 _announce(context, options.plan, port, out)
                 await worker.run()
     finally:
@@ -172,7 +225,25 @@ async def _work(context: CommandContext, options: _WorkerOptions, out: TextIO) -
     return 128 + caught[0] if caught else 0
 
 
-def _worker(context: CommandContext, options: _WorkerOptions) -> Worker:
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _access(stream: _Stream) -> DeltaAccess:
+    """Who may read the pieces of answers.
+
+    Raises:
+        EnvironmentRefusedError: The token file cannot be used.
+        UsageError: Its token is too short.
+    """
+    from minions.interfaces.server.token_file import read_token_file
+    from minions.interfaces.worker.delta_streams import DeltaStreams
+    from minions.interfaces.worker.health import DeltaAccess
+
+    return DeltaAccess(DeltaStreams(), read_token_file(stream.token_file))
+
+
+def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAccess | None) -> Worker:
     from minions.interfaces.schedule_store import ScheduleStore
     from minions.interfaces.server.live.waiting_notices import WaitingNotices
     from minions.interfaces.wiring.databases import state_beside
@@ -198,7 +269,8 @@ def _worker(context: CommandContext, options: _WorkerOptions) -> Worker:
     marks = state_beside(services.journal)
     notices = WaitingNotices(hooks, services.journal, marks, log, page=None)
     schedules = ScheduleStore(state_beside(services.journal))
-    return Worker(runtime, engine, plan, log, notices=notices, schedules=schedules)
+    deltas = None if access is None else access.streams
+    return Worker(runtime, engine, plan, log, notices=notices, schedules=schedules, deltas=deltas)
 
 
 def _announce(context: CommandContext, plan: WorkerPlan, port: int | None, out: TextIO) -> None:

@@ -53,6 +53,7 @@ def _document(worker: WorkerView) -> JsonValue:
         "taken": worker.taken,
         "started_at": worker.started_at.isoformat(),
         "seen_at": worker.seen_at.isoformat(),
+        "stream_url": worker.stream_url,
     }
 
 

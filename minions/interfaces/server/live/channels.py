@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import Callable
 from http import HTTPStatus
 
-from minions.contracts.events import RunEvent
+from minions.contracts.events import RunEvent, StepDeltaEvent
 from minions.contracts.journal import Journal
+from minions.interfaces.remote_deltas import RemoteDeltas, remote_deltas_of
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.followers import Follower
 from minions.interfaces.server.live.frames import HEARTBEAT, Frame, History, frame_of
@@ -27,8 +28,20 @@ _PATIENCE_S = 1.0
 class Channel:
     """All followers of one session."""
 
-    def __init__(self, session_id: str, journal: Journal, on_empty: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        journal: Journal,
+        on_empty: Callable[[str], None],
+        remote: RemoteDeltas | None = None,
+    ) -> None:
+        """Nobody follows yet.
+
+        Args:
+            remote: Pieces of answers of runs of other processes; None: they are not followed.
+        """
         self.session_id = session_id
+        self._remote = remote
         self._journal = journal
         self._on_empty = on_empty
         self._followers: set[Follower] = set()
@@ -121,16 +134,24 @@ class Channel:
             self.watching.set()
             self._all_behind()
             history = History(self._journal, self.session_id)
-            while True:
-                if await self._journal.wait(self.session_id, position, _WAIT_S):
-                    async for frames in history.after(position):
-                        for frame in frames:
-                            self.push(frame)
-                    position = max(position, history.position)
+            deltas = remote_deltas_of(
+                self._remote, self.session_id, self._push_delta, after=position
+            )
+            async with deltas as note_stored:
+                while True:
+                    if await self._journal.wait(self.session_id, position, _WAIT_S):
+                        async for frames in history.after(position):
+                            for frame in frames:
+                                self.push(frame)
+                                note_stored(frame.position, frame.address)
+                        position = max(position, history.position)
         except Exception:  # noqa: BLE001  # followers reconnect, and get the error when they read
             self._watch = None
             self.watching.set()
             self.close()
+
+    def _push_delta(self, event: StepDeltaEvent) -> None:
+        self.push(frame_of(event))
 
     def _all_behind(self) -> None:
         """Let all followers read the journal: an entry may have come before it was watched."""
@@ -142,7 +163,13 @@ class Channels:
     """The channels of all sessions that have followers or active runs."""
 
     def __init__(
-        self, journal: Journal, *, most: int, queue_frames: int, heartbeat_s: float
+        self,
+        journal: Journal,
+        *,
+        most: int,
+        queue_frames: int,
+        heartbeat_s: float,
+        remote: RemoteDeltas | None = None,
     ) -> None:
         """Start without channels.
 
@@ -150,11 +177,14 @@ class Channels:
             most: The most followers of all channels together.
             queue_frames: How many frames may wait for one follower.
             heartbeat_s: Seconds between two heartbeats of a stream.
+            remote: Pieces of answers of runs of other processes, closed here; None: they are not
+                followed.
         """
         self._journal = journal
         self._most = most
         self._queue_frames = queue_frames
         self._heartbeat_s = heartbeat_s
+        self._remote = remote
         self._channels: dict[str, Channel] = {}
         self._count = 0
         self._empty = asyncio.Event()
@@ -171,7 +201,7 @@ class Channels:
         """The channel of that session, made if there is none."""
         channel = self._channels.get(session_id)
         if channel is None:
-            channel = Channel(session_id, self._journal, self._forget)
+            channel = Channel(session_id, self._journal, self._forget, self._remote)
             self._channels[session_id] = channel
         return channel
 
@@ -223,6 +253,8 @@ class Channels:
             await asyncio.wait_for(self._empty.wait(), _PATIENCE_S)
         for channel in tuple(self._channels.values()):
             channel.abandon()
+        if self._remote is not None:
+            await self._remote.aclose()
 
     def _forget(self, session_id: str) -> None:
         self._channels.pop(session_id, None)

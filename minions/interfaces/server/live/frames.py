@@ -26,6 +26,8 @@ class Frame:
     """The run of the event; None: the frame is for all followers."""
     is_end: bool = False
     """Whether the run ends with this event."""
+    address: str | None = None
+    """Of the execution of a step; None: the event is of none."""
 
 
 HEARTBEAT: Final = Frame(b": still here\n\n")
@@ -45,6 +47,7 @@ def frame_of(event: RunEvent) -> Frame:
         event.position,
         event.run_id,
         isinstance(event, RunCompleted | RunWaiting | RunFailed),
+        getattr(event, "address", None),
     )
 
 
