@@ -78,7 +78,8 @@ def test_a_time_in_words_as_the_older_format_had_it_is_a_warning(words: str) -> 
         ("{cron: 0 8 * * *, inputs: {town: X}}", "the recipe has no input 'town'"),
         ("{timezone: UTC}", "a schedule needs the key 'cron'"),
         ("[['0 8 * * *']]", "a schedule is a cron expression or a mapping, but this is a list"),
-        (str(["@daily"] * 21), "a recipe has at most 20 schedules"),
+        (str(["@daily"] * 21), "a list of schedules has 1 to 20 of them"),
+        ("[]", "a list of schedules has 1 to 20 of them"),
     ],
 )
 def test_a_schedule_that_means_nothing_is_a_fault_with_its_place(schedule: str, said: str) -> None:

@@ -26,8 +26,8 @@ def read_schedules(draft: RecipeDraft, report: Report) -> tuple[ScheduleSpec, ..
     if not isinstance(node, SequenceNode):
         read = _schedule(draft, node, report)
         return (read,) if read is not None else ()
-    if len(node.items) > _MOST:
-        report(node.place.fault("bad-value", f"a recipe has at most {_MOST} schedules"))
+    if not 1 <= len(node.items) <= _MOST:
+        report(node.place.fault("bad-value", f"a list of schedules has 1 to {_MOST} of them"))
         return ()
     each = [_schedule(draft, item, report) for item in node.items]
     return tuple(spec for spec in each if spec is not None)
