@@ -111,6 +111,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/history/replay.py": Guard(
         tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops", "tool_batch"))
     ),
+    "engine/history/step_rows.py": Guard(
+        tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops"))
+    ),
     "engine/history/recorder.py": Guard(
         tests=_engine(
             "recorder", "events", "resume", "cancelled_from_outside", "clock_jumps", "rims"
@@ -339,7 +342,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A call that was decided and has no failure is completed already.",
     ),
     Equivalent(
-        "engine/history/replay.py",
+        "engine/history/step_rows.py",
         "StepRows.was_not_enough",
         "if not self.has_failed or self.ended is None:",
         "if (not self.has_failed):",
