@@ -43,7 +43,7 @@ class Collector:
     def take(self, path: str, body: bytes) -> None:
         """Keep the content of one request."""
         self.paths.append(path)
-        if path.endswith("/metrics"):
+        if path.partition("?")[0].endswith("/metrics"):
             for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 for scope in resource.scope_metrics:
                     self.metrics.update(each.name for each in scope.metrics)

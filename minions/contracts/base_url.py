@@ -17,13 +17,15 @@ _URL: Final = re.compile(
     r"https?://(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_.])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?",
     re.IGNORECASE | re.ASCII,  # else `İ` is an `i`, and the Kelvin sign a `k`
 )
+_MODEL_SERVER: Final = "http://127.0.0.1:11434/v1"
 
 
-def check_base_url(base_url: str, source: str) -> str:
+def check_base_url(base_url: str, source: str, example: str = _MODEL_SERVER) -> str:
     """Validate a base URL; returns it without surrounding blanks and trailing slashes.
 
     Args:
         source: Where the URL was set, for the error message: a variable, a file, an option.
+        example: A URL that would do, for the error message; the default is a model server's.
     Raises:
         UsageError: `bad-base-url`. User names, queries and fragments are refused: credentials
             belong in an environment variable.
@@ -37,7 +39,7 @@ def check_base_url(base_url: str, source: str) -> str:
     raise UsageError(
         f"{source[0].upper()}{source[1:]} is {shown!r}, which is not a base URL. Expected "
         "http:// or https:// with a host, perhaps a port and a path, and neither user name "
-        "nor query, such as `http://127.0.0.1:11434/v1`.",
+        f"nor query, such as `{example}`.",
         code="bad-base-url",
     )
 

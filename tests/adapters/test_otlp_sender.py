@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 
+from minions.adapters.telemetry.otlp import open_providers
 from minions.adapters.telemetry.otlp_sender import OtlpEndpoint, OtlpSender
+from minions.adapters.telemetry.otlp_target import OtlpTarget
 from minions.contracts.errors import EnvironmentRefusedError
 
 PEM = Path(__file__).with_name("localhost.pem")
@@ -183,6 +185,40 @@ def test_where_nobody_listens_is_said_and_tried_again() -> None:
         sender(f"http://127.0.0.1:{port}/x", waiting).send(b"x") == "no collector takes them there"
     )
     assert waiting.slept == [1.0, 2.0, 4.0]
+
+
+def test_while_it_waits_it_knows_why_the_last_attempt_failed() -> None:
+    known: list[str] = []
+
+    class Asking(Waiting):
+        def sleep(self, seconds: float) -> None:
+            known.append(sending.last_reason)
+            super().sleep(seconds)
+
+    with collector((503, {}), (429, {}), OK) as told:
+        sending = sender(f"{told.url}?key=hidden", Asking())
+        assert sending.last_reason == "the collector has not answered yet"
+        assert sending.send(b"x") is None
+    assert known == [f"the collector answers with status {status}" for status in (503, 429)]
+    assert sending.last_reason == "the collector has not answered yet"
+    assert sending.address == told.url
+
+
+def test_the_end_of_a_process_says_what_was_not_sent_and_where_to() -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        target = OtlpTarget(traces_url=f"{url}/t?key=hidden", metrics_url=f"{url}/m")
+        providers = open_providers(target, {"OTEL_EXPORTER_OTLP_TIMEOUT": "5"}, said.append)
+        assert providers.traces is not None
+        assert providers.metrics is not None
+        providers.traces.get_tracer("t").start_span("s").end()
+        providers.metrics.get_meter("m").create_counter("c").add(1)
+        providers.close(wait_s=0.05)
+        providers.close(wait_s=0.05)
+        reason = "the collector has not answered yet"
+        what = f"spans ({url}/t: {reason}) and metrics ({url}/m: {reason})"
+        assert said == [f"The last {what} were not sent within 0.05 s, and are given up."]
 
 
 def test_certificates_of_both_sides_are_checked() -> None:

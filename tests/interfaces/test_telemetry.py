@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from collections.abc import Mapping
 
@@ -120,6 +121,22 @@ def test_a_collector_that_refuses_is_told_with_its_status(
     assert "the collector answers with status 401" in outcome.err
 
 
+def test_a_collector_that_refuses_metrics_is_told_with_its_status(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("talks.yaml", RECIPE)
+    write("answers.yaml", ANSWERS)
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    with collecting(status=404) as collector:
+        own = f"{collector.url}/own/metrics?key=hidden"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", own)
+        outcome = cli("run", "talks.yaml", "--no-store")
+    assert outcome.code == 0
+    told = f"Metrics could not be sent to {collector.url}/own/metrics: the collector answers with"
+    assert f"{told} status 404." in outcome.err
+    assert "hidden" not in outcome.err
+
+
 def test_the_settings_say_where_spans_go_and_what_they_are_called(
     cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +162,8 @@ def test_without_a_collector_a_run_goes_on_and_the_command_says_so(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     outcome = cli("run", "talks.yaml", "--no-store")
     assert outcome.code == 0
-    assert "were not sent" in outcome.err or "could not be sent" in outcome.err
+    assert f"http://127.0.0.1:{port}/v1/traces: no collector takes them there" in outcome.err
+    assert f"http://127.0.0.1:{port}/v1/metrics: no collector takes them there" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -236,9 +254,136 @@ def test_an_exporter_that_is_not_there_is_told_in_one_line(exporter: str) -> Non
 
 def test_a_limit_that_the_sdk_refuses_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SPAN_LINK_COUNT_LIMIT", "few")
+    # The SDK reads it of the process, where the program handed in other variables.
     with pytest.raises(EnvironmentRefusedError, match="OTEL_SPAN_LINK_COUNT_LIMIT must be") as it:
         made(TelemetrySettings(traces=True, metrics=False), {})
     assert it.value.error_code == "bad-telemetry"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OTEL_PROPAGATORS", "b9"), ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "x")],
+)
+def test_a_variable_that_the_sdk_cannot_be_imported_with_ends_no_command(
+    write: Write, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """In a process of its own: the SDK reads them once, while it is imported."""
+    write("talks.yaml", RECIPE)
+    write("answers.yaml", ANSWERS)
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    command = [sys.executable, "-m", "minions", "run", "talks.yaml", "--no-store"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "well" in ended.stdout
+    (line,) = [each for each in ended.stderr.splitlines() if "OTEL_" in each]
+    assert f"there is none: {name} is '{value}'" in line
+
+
+WRONG = [
+    ("OTEL_PROPAGATORS", "tracecontext,b9", "OTEL_PROPAGATORS is 'b9'; no installed package"),
+    ("OTEL_PROPAGATORS", "tracecontext,", "OTEL_PROPAGATORS is ''"),
+    ("OTEL_ATTRIBUTE_COUNT_LIMIT", "x", "is 'x', which is no whole number"),
+    ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "-1", "is '-1', which is no whole number"),
+    ("OTEL_SPAN_EVENT_COUNT_LIMIT", "1.5", "is '1.5', which is no whole number"),
+    ("OTEL_SPAN_LINK_COUNT_LIMIT", "few", "is 'few', which is no whole number"),
+    ("OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "x", "is 'x', which is no whole number"),
+    ("OTEL_LINK_ATTRIBUTE_COUNT_LIMIT", "x", "is 'x', which is no whole number"),
+    ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "x", "is 'x', which is no whole number"),
+    ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "x", "is 'x', which is no whole number"),
+    (
+        "OTEL_TRACES_SAMPLER",
+        "sometimes",
+        "is 'sometimes'; expected is one of parentbased_always_on",
+    ),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "nonsense", "Part 1 of OTEL_EXPORTER_OTLP_HEADERS is not"),
+    ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b,c", "Part 2 of OTEL_EXPORTER_OTLP_TRACES_HEADERS"),
+    ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "a=x%0Ab", "Part 1 of OTEL_EXPORTER_OTLP_METRICS_"),
+    ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT is 'soon'"),
+    ("OTEL_METRIC_EXPORT_INTERVAL", "x", "is 'x', which is no number of milliseconds"),
+    ("OTEL_METRIC_EXPORT_INTERVAL", "0", "is '0', which is no number of milliseconds"),
+    ("OTEL_METRIC_EXPORT_INTERVAL", "nan", "is 'nan', which is no number of milliseconds"),
+    ("OTEL_METRIC_EXPORT_TIMEOUT", "inf", "is 'inf', which is no number of milliseconds"),
+    ("OTEL_METRICS_EXEMPLAR_FILTER", "some", "is 'some'; expected is one of trace_based"),
+    ("OTEL_RESOURCE_ATTRIBUTES", "nonsense", "has the part 'nonsense', which is not KEY=VALUE"),
+    ("OTEL_RESOURCE_ATTRIBUTES", "a=b,=c", "has the part '=c', which is not KEY=VALUE"),
+    ("OTEL_SDK_DISABLED", "maybe", "OTEL_SDK_DISABLED is 'maybe'; expected is one of true, false"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "words"), WRONG)
+def test_a_variable_that_cannot_be_followed_is_told_or_refused_by_name(
+    name: str, value: str, words: str
+) -> None:
+    told: list[str] = []
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:1", name: value}
+    assert make_telemetry(Settings(), environ, told.append) == Telemetry()
+    (line,) = told
+    assert name in line
+    assert words in line
+    with pytest.raises(EnvironmentRefusedError) as caught:
+        made(TelemetrySettings(traces=True, metrics=True), {name: value})
+    assert caught.value.error_code == "bad-telemetry"
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize("argument", ["x", "1.5", "-0.1", "nan"])
+@pytest.mark.parametrize("sampler", ["traceidratio", "parentbased_traceidratio"])
+def test_a_ratio_of_traces_that_is_none_is_refused_by_name(sampler: str, argument: str) -> None:
+    environ = {"OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}
+    with pytest.raises(EnvironmentRefusedError, match=r"OTEL_TRACES_SAMPLER_ARG is '.*no share"):
+        made(TelemetrySettings(traces=True), environ)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {name: "" for name, _, _ in WRONG},
+        {"OTEL_PROPAGATORS": "tracecontext, baggage"},
+        {"OTEL_PROPAGATORS": "none,b9"},
+        {"OTEL_TRACES_SAMPLER": "Always_On", "OTEL_TRACES_SAMPLER_ARG": "anything"},
+        {"OTEL_TRACES_SAMPLER": "traceidratio"},
+        {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"},
+        {"OTEL_SPAN_EVENT_COUNT_LIMIT": "0"},
+        {"OTEL_METRIC_EXPORT_INTERVAL": "1000.5"},
+        {"OTEL_RESOURCE_ATTRIBUTES": "a=b=c, d=,"},
+        {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer a=, x-b=,"},
+        {"OTEL_SDK_DISABLED": "False"},
+    ],
+)
+def test_variables_that_can_be_followed_are(environ: Mapping[str, str]) -> None:
+    telemetry = made(TelemetrySettings(traces=True, metrics=True), environ)
+    assert telemetry.tracer is not None
+    assert telemetry.metrics is not None
+
+
+def test_variables_of_a_signal_that_nobody_asks_for_are_not_read() -> None:
+    of_metrics = {"OTEL_METRIC_EXPORT_INTERVAL": "x", "OTEL_METRICS_EXEMPLAR_FILTER": "x"}
+    assert made(TelemetrySettings(traces=True, metrics=False), of_metrics).tracer is not None
+    of_traces = {"OTEL_TRACES_SAMPLER": "sometimes"}
+    assert made(TelemetrySettings(traces=False, metrics=True), of_traces).metrics is not None
+
+
+def test_no_error_shows_what_a_header_would_have_been() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_HEADERS": "a=b,secret-key"}
+    with pytest.raises(EnvironmentRefusedError) as caught:
+        made(TelemetrySettings(traces=True), environ)
+    assert "secret-key" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "`http://localhost:4318`"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "`http://localhost:4318/v1/traces`"),
+    ],
+)
+def test_an_address_without_a_scheme_is_refused_with_a_collectors(name: str, example: str) -> None:
+    told: list[str] = []
+    make_telemetry(Settings(), {name: "localhost:4318"}, told.append)
+    (line,) = told
+    assert f"{name} is 'localhost:4318', which is not a base URL" in line
+    assert f"such as {example}." in line
 
 
 def test_a_signals_own_address_counts_as_it_is() -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from attrs import define, field
+from attrs import define, field, frozen
 from opentelemetry import context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
@@ -33,9 +34,22 @@ from minions.contracts.errors import EnvironmentRefusedError
 __all__ = ["TelemetryProviders", "open_providers"]
 
 _PRODUCT: Final = "minions"
-_NOBODY: Final = "no collector takes them there"
 _LONGEST_CLOSE_S: Final = 3.0
 """Seconds that the end of a process waits for a collector."""
+
+
+@frozen
+class _Shutdown:
+    """What sends what is left of one signal."""
+
+    what: str
+    """`spans` or `metrics`."""
+    run: Callable[[], object]
+    sender: OtlpSender
+
+    def failure(self) -> str:
+        """What is not sent yet, where it should have gone, and why it is not there."""
+        return f"{self.what} ({self.sender.address}: {self.sender.last_reason})"
 
 
 @define(kw_only=True)
@@ -44,8 +58,7 @@ class TelemetryProviders:
 
     traces: OtlpTracerProvider | None
     metrics: MeterProvider | None
-    _shutdowns: Sequence[Callable[[], None]]
-    """What sends what is left of each."""
+    _shutdowns: Sequence[_Shutdown]
     _warn: Callable[[str], None]
     _is_closed: bool = field(default=False, init=False)
 
@@ -54,20 +67,18 @@ class TelemetryProviders:
         if self._is_closed:
             return
         self._is_closed = True
-        closing = threading.Thread(target=self._shut_down, daemon=True)
-        closing.start()
-        closing.join(wait_s)
-        if closing.is_alive():
-            self._warn(
-                f"The last spans and metrics were not sent within {wait_s:g} s, and are given up."
-            )
-
-    def _shut_down(self) -> None:
-        threads = [threading.Thread(target=each, daemon=True) for each in self._shutdowns]
+        threads = [threading.Thread(target=each.run, daemon=True) for each in self._shutdowns]
         for thread in threads:
             thread.start()
+        deadline = time.monotonic() + wait_s
         for thread in threads:
-            thread.join()
+            thread.join(max(deadline - time.monotonic(), 0))
+        ended = zip(self._shutdowns, threads, strict=True)
+        if late := [each.failure() for each, thread in ended if thread.is_alive()]:
+            self._warn(
+                f"The last {' and '.join(late)} were not sent within {wait_s:g} s, "
+                "and are given up."
+            )
 
 
 def open_providers(
@@ -85,17 +96,19 @@ def open_providers(
     logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
     resource = _resource(target.service)
     traces = metrics = None
-    shutdowns: list[Callable[[], None]] = []
+    shutdowns: list[_Shutdown] = []
     if target.traces_url is not None:
         sdk = _sdk_of(resource)
-        sending = _Sending(OtlpEndpoint.of(target.traces_url, environ, "TRACES"), sdk, warn)
+        sender = OtlpSender(OtlpEndpoint.of(target.traces_url, environ, "TRACES"))
+        sending = _Sending(sender, sdk, warn)
         queue = SpanQueue(sending.send, BatchLimits.of(environ), warn)
         traces = OtlpTracerProvider(queue, sampler=sdk.sampler, limits=SpanLimits())
-        shutdowns.append(queue.close)
+        shutdowns.append(_Shutdown("spans", queue.close, sender))
     if target.metrics_url is not None:
-        reader = PeriodicExportingMetricReader(_Metrics(target.metrics_url, warn))
+        sender = OtlpSender(OtlpEndpoint.of(target.metrics_url, environ, "METRICS"))
+        reader = PeriodicExportingMetricReader(_Metrics(sender, warn))
         metrics = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
-        shutdowns.append(metrics.shutdown)
+        shutdowns.append(_Shutdown("metrics", metrics.shutdown, sender))
     return TelemetryProviders(traces=traces, metrics=metrics, shutdowns=shutdowns, warn=warn)
 
 
@@ -136,11 +149,11 @@ class _Sending:
     """Encodes and posts batches of spans, in the thread of their queue."""
 
     def __init__(
-        self, endpoint: OtlpEndpoint, sdk: TracerProvider, warn: Callable[[str], None]
+        self, sender: OtlpSender, sdk: TracerProvider, warn: Callable[[str], None]
     ) -> None:
-        self._sender = OtlpSender(endpoint)
+        self._sender = sender
         self._sdk = sdk
-        self._warning = _Warning("Spans", endpoint.url, warn)
+        self._warning = _Warning("Spans", sender.address, warn)
 
     def send(self, spans: Sequence[EncodedSpan]) -> None:
         resource = self._sdk.resource  # another one in a process that was forked
@@ -156,29 +169,27 @@ class _Sending:
 
 
 class _Metrics(MetricExporter):
-    """Loads the exporter in the thread that sends."""
+    """Encodes and posts metrics, in the thread of their reader."""
 
-    def __init__(self, url: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, sender: OtlpSender, warn: Callable[[str], None]) -> None:
         super().__init__()
-        self._url = url
-        self._warning = _Warning("Metrics", url, warn)
-        self._exporter: MetricExporter | None = None
+        self._sender = sender
+        self._warning = _Warning("Metrics", sender.address, warn)
 
     def export(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object
     ) -> MetricExportResult:
-        if self._exporter is None:
-            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        # Loaded in the thread that sends: it takes time.
+        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 
-            self._exporter = OTLPMetricExporter(endpoint=self._url)
-        result = self._exporter.export(metrics_data, timeout_millis=timeout_millis)
-        if result is not MetricExportResult.SUCCESS:
-            self._warning.tell(_NOBODY)
-        return result
+        reason = self._sender.send(encode_metrics(metrics_data).SerializeToString())
+        if reason is None:
+            return MetricExportResult.SUCCESS
+        self._warning.tell(reason)
+        return MetricExportResult.FAILURE
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return self._exporter is None or self._exporter.force_flush(timeout_millis)
+        return True  # nothing waits here
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        if self._exporter is not None:
-            self._exporter.shutdown(timeout_millis=timeout_millis)
+        self._sender.close()

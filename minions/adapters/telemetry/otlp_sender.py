@@ -31,6 +31,8 @@ _USUAL_TIMEOUT_S: Final = 10.0
 _MOST_ATTEMPTS: Final = 6
 _AGAIN: Final = frozenset((429, 502, 503, 504))
 """Statuses of a collector that takes the same later, as OTLP has them."""
+_LINE_ENDS: Final = frozenset("\r\n\0")
+"""Characters that no header can have."""
 _LONGEST_ANSWER: Final = 64 * 1024
 _CREDENTIALS: Final = "OTEL_PYTHON_EXPORTER_OTLP_HTTP_{}CREDENTIAL_PROVIDER"
 _PROVIDERS: Final = "opentelemetry_otlp_credential_provider"
@@ -64,18 +66,21 @@ class OtlpEndpoint:
             signal: `TRACES` or `METRICS`: variables with that name come first.
         Raises:
             EnvironmentRefusedError: `bad-telemetry`; a timeout is no number above 0, or a
-                compression is not one of OTLP.
+                compression is not one of OTLP, or headers are not NAME=VALUE.
         """
-        from opentelemetry.util.re import parse_env_headers
+
+        def variable(name: str) -> str:
+            own = f"{_VARIABLE}{signal}_{name}"
+            return own if environ.get(own) else _VARIABLE + name
 
         def told(name: str) -> str:
-            return environ.get(f"{_VARIABLE}{signal}_{name}") or environ.get(_VARIABLE + name, "")
+            return environ.get(variable(name), "")
 
         return cls(
             url=url,
-            headers=parse_env_headers(told("HEADERS"), liberal=True),
-            timeout_s=_timeout_s(told("TIMEOUT")),
-            compression=_compression(told("COMPRESSION")),
+            headers=_headers(variable("HEADERS"), told("HEADERS")),
+            timeout_s=_timeout_s(variable("TIMEOUT"), told("TIMEOUT")),
+            compression=_compression(variable("COMPRESSION"), told("COMPRESSION")),
             authority=told("CERTIFICATE") or None,
             certificate=told("CLIENT_CERTIFICATE") or None,
             key=told("CLIENT_KEY") or None,
@@ -109,6 +114,7 @@ class OtlpSender:
         """Nothing is opened, and the HTTP client not imported, which takes 100 ms."""
         self._endpoint = endpoint
         self._session: requests.Session | None = None
+        self._last_reason: str | None = None
         self._monotonic = monotonic
         self._sleep = sleep
         self._jitter = jitter
@@ -124,6 +130,7 @@ class OtlpSender:
         ended = _Attempt("no time was left")
         for number in range(_MOST_ATTEMPTS):
             ended = self._attempt(data, max(deadline - self._monotonic(), 0.001))
+            self._last_reason = ended.reason
             if ended.is_final:
                 break
             usual_s = 2**number * (0.8 + 0.4 * self._jitter())
@@ -132,6 +139,16 @@ class OtlpSender:
                 break
             self._sleep(wait_s)
         return ended.reason
+
+    @property
+    def address(self) -> str:
+        """The URL without its query, which may have a key."""
+        return self._endpoint.url.partition("?")[0]
+
+    @property
+    def last_reason(self) -> str:
+        """Why the newest attempt that ended had failed, as a clause. For any thread."""
+        return self._last_reason or "the collector has not answered yet"
 
     def close(self) -> None:
         """Close the connection."""
@@ -224,7 +241,24 @@ def _credentials(environ: Mapping[str, str], signal: str) -> EntryPoint | None:
     return None
 
 
-def _timeout_s(said: str) -> float:
+def _headers(name: str, said: str) -> Mapping[str, str]:
+    """Headers of a variable; no error shows its value, which may be a key."""
+    from opentelemetry.util.re import parse_env_headers
+
+    headers: dict[str, str] = {}
+    for number, part in enumerate(said.split(","), 1):
+        found = parse_env_headers(part, liberal=True)
+        if part.strip() and (not found or any(set(text) & _LINE_ENDS for text in found.values())):
+            raise EnvironmentRefusedError(
+                f"Part {number} of {name} is not NAME=VALUE. Parts are separated by commas; other "
+                f"characters of values are percent-encoded: {name}=x-tenant=shop,x-note=a%2Cb.",
+                code="bad-telemetry",
+            )
+        headers |= found
+    return headers
+
+
+def _timeout_s(name: str, said: str) -> float:
     try:
         seconds = float(said or _USUAL_TIMEOUT_S)
     except ValueError:
@@ -232,18 +266,16 @@ def _timeout_s(said: str) -> float:
     if 0 < seconds < math.inf:
         return seconds
     raise EnvironmentRefusedError(
-        f"{_VARIABLE}TIMEOUT is '{said:.40}', which is no number of seconds above 0: "
-        f"{_VARIABLE}TIMEOUT=10, or unset it.",
+        f"{name} is '{said:.40}', which is no number of seconds above 0: {name}=10, or unset it.",
         code="bad-telemetry",
     )
 
 
-def _compression(said: str) -> str:
-    name = said.strip().lower() or "none"
-    if name in _COMPRESSIONS:
-        return name
+def _compression(name: str, said: str) -> str:
+    compression = said.strip().lower() or "none"
+    if compression in _COMPRESSIONS:
+        return compression
     raise EnvironmentRefusedError(
-        f"{_VARIABLE}COMPRESSION is '{said:.40}'; requests can be sent with gzip, deflate or none: "
-        f"{_VARIABLE}COMPRESSION=gzip.",
+        f"{name} is '{said:.40}'; requests can be sent with gzip, deflate or none: {name}=gzip.",
         code="bad-telemetry",
     )

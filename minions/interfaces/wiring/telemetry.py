@@ -7,6 +7,7 @@ from typing import Final
 
 from attrs import frozen
 
+from minions.adapters.telemetry.otel_variables import check_variables, is_disabled
 from minions.adapters.telemetry.otlp_target import OtlpTarget
 from minions.contracts.base_url import check_base_url
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
@@ -45,16 +46,17 @@ def make_telemetry(
         warn: Called with one line where only the environment asks for them, and they cannot be had.
     Raises:
         EnvironmentRefusedError: The settings ask for them, and the extra `otel` is not installed,
-            or the environment asks for another protocol or exporter.
+            or a variable of OpenTelemetry cannot be followed.
         UsageError: `bad-base-url`; the collector's address is none.
     """
     asked = settings.telemetry
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    if is_disabled(environ):
         return Telemetry()
     try:
         target = _target(asked, environ)
         if target is None:
             return Telemetry()
+        check_variables(target, environ)
         return _opened(target, environ, has_content=_has_content(asked, environ), warn=warn)
     except (EnvironmentRefusedError, UsageError) as refused:
         if asked.traces or asked.metrics:
@@ -81,6 +83,10 @@ def _opened(
             "Traces and metrics need the extra `otel`: pip install 'minions-engine[otel]' "
             f"({error}).",
             code="missing-extra",
+        ) from error
+    except ValueError as error:  # of the process's variables, where `environ` is another one
+        raise EnvironmentRefusedError(
+            f"OpenTelemetry refuses one of its variables: {error!s:.300}.", code="bad-telemetry"
         ) from error
     tracer = metrics = None
     if providers.traces is not None:
@@ -111,12 +117,12 @@ def _url(
         return None
     _check_protocol(environ, signal)
     if asked.endpoint is None and own:
-        check_base_url(own.partition("?")[0], own_name)
+        check_base_url(own.partition("?")[0], own_name, f"{_USUAL_PLACE}/v1/{signal}")
         return own.strip()
     if asked.endpoint is not None:
-        url = check_base_url(asked.endpoint, "`endpoint` of [telemetry]")
+        url = check_base_url(asked.endpoint, "`endpoint` of [telemetry]", _USUAL_PLACE)
     else:
-        url = check_base_url(base or _USUAL_PLACE, f"{_VARIABLE}ENDPOINT")
+        url = check_base_url(base or _USUAL_PLACE, f"{_VARIABLE}ENDPOINT", _USUAL_PLACE)
     return f"{url}/v1/{signal}"
 
 
