@@ -111,17 +111,20 @@ class StepSummary:
     @property
     def is_waiting(self) -> bool:
         """Whether the step waits for a decision of a person."""
-        return self._waits_with(NEEDS_DECISION)
+        return self._open_code == NEEDS_DECISION
 
     @property
     def waits_for_runs(self) -> bool:
         """Whether the step waits for its child runs."""
-        return self._waits_with(WAITS_FOR_RUNS)
+        return self._open_code == WAITS_FOR_RUNS
 
-    def _waits_with(self, code: str) -> bool:
+    @property
+    def _open_code(self) -> JsonValue:
+        """The code with which the step was left open; None: it was not."""
         error = self.facts.get("error")
-        is_so = isinstance(error, Mapping) and error.get("code") == code
-        return is_so and self.status == StepStatus.IN_PROGRESS
+        if self.status != StepStatus.IN_PROGRESS or not isinstance(error, Mapping):
+            return None
+        return error.get("code")
 
     @property
     def kept_as(self) -> str | None:
