@@ -75,6 +75,11 @@ class ChildRunNames:
     def _short_work(self) -> str:
         return _digest(self.work)
 
+    @staticmethod
+    def key_of(base: str, reruns: int) -> str:
+        """The key of an execution that retries were told so often to run all of again."""
+        return f"{base}#{reruns}" if reruns else base
+
     def index_of(self, run_id: str) -> int | None:
         """The index of the item that the run executes; None: the id is of another form."""
         digits = run_id.removeprefix(self.start)[:_INDEX_DIGITS]

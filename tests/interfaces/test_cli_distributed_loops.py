@@ -96,3 +96,15 @@ def test_a_cancelled_command_line_run_takes_its_child_runs_along(cli: Cli) -> No
     done = cli("worker", "--once", "--extensions", "tools.py")
     assert done.code == 0
     assert cli("sessions", "list", "--status", "completed", "--json").out.count("run_") == 0
+
+
+def test_a_distributed_run_is_followed_and_shown_with_its_child_runs(cli: Cli) -> None:
+    run_id = queued(cli, '["a", "b", "c", "d", "e"]')
+    assert cli("worker", "--once", "--extensions", "tools.py").code == 0
+    told = cli("sessions", "follow", run_id).err
+    assert told.count("recipe words") == 1
+    assert "waits-for-runs" not in told
+    assert "5 child runs: 5 completed" in cli("sessions", "show", run_id).out
+    shown = cli("sessions", "show", run_id, "--json").json
+    states = {"total": 5, "counts": {"completed": 5}, "listed": [], "unlisted": 0}
+    assert shown["child_runs"] == {"each": states}

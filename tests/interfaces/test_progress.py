@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from attrs import evolve
 from rich.console import Console
 
 from minions.contracts.events import PlanReplaced, RunStarted, StepFinished, StepStarted
@@ -69,6 +70,40 @@ def test_a_step_that_waits_for_a_person_is_shown_as_that() -> None:
     progress.on_event(started("ask"))
     progress.on_event(finished("ask", status="in_progress"))
     assert "? ask" in drawn(progress, stream)
+
+
+def executed_again(progress: PlainProgress | LiveProgress, model: str | None = None) -> None:
+    progress.on_event(
+        RunStarted(run_id="run_1", session_id="ses_1", timestamp=NOW, recipe="r", model_name=model)
+    )
+
+
+def waits_for_runs() -> StepFinished:
+    error = {"code": "waits-for-runs", "message": "Step 'each' waits for child runs."}
+    return evolve(finished("each", status="in_progress"), error=error)
+
+
+def test_executions_of_one_run_repeat_no_line_on_its_recipe_and_model() -> None:
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, painter(is_on=False))
+    for model in (None, None, "other", "other"):
+        executed_again(progress, model)
+    assert lines == ["recipe r · no model needed", "recipe r · model other"]
+    live, stream = on_screen()
+    executed_again(live)
+    assert drawn(live, stream).count("recipe r") == 1
+
+
+def test_a_step_that_waits_for_its_child_runs_has_not_ended() -> None:
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, painter(is_on=False))
+    for event in (started("each"), waits_for_runs(), waits_for_runs(), finished("each")):
+        progress.on_event(event)
+    assert lines == ["  ▸ each", "  ✓ each (1 ms)"]
+    live, stream = on_screen()
+    live.on_event(started("each", total=3))
+    live.on_event(waits_for_runs())
+    assert "waits for child runs" in drawn(live, stream)
 
 
 def test_it_stands_still_while_somebody_else_has_the_screen() -> None:

@@ -11,6 +11,7 @@ from attrs import evolve, field, frozen
 from msgspec import Struct
 
 from minions.contracts.addresses import item_address
+from minions.contracts.child_runs import WAITS_FOR_RUNS
 from minions.contracts.errors import (
     NEEDS_DECISION,
     Fault,
@@ -18,7 +19,7 @@ from minions.contracts.errors import (
     NotFoundError,
 )
 from minions.contracts.events import StepCompleted
-from minions.contracts.executions import RunState
+from minions.contracts.executions import RunState, StepStatus
 from minions.contracts.facts import (
     BackEdge,
     ConversationStarted,
@@ -37,9 +38,7 @@ from minions.contracts.facts import (
     RunRejected,
     RunResumed,
     RunStarted,
-    StepEnd,
     StepFact,
-    StepOmission,
     StepOutcome,
     StepSkipped,
     StepStarted,
@@ -55,6 +54,7 @@ from minions.contracts.queue_places import QueuePlace
 from minions.contracts.run_rows import RunFilter, RunRow
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.sessions import SessionStep
+from minions.engine.history.child_run_states import ChildRunStates, child_runs_in
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.events import EventMaker
@@ -65,6 +65,7 @@ from minions.engine.history.run_names import meaning_of, not_unique, unknown_nam
 from minions.engine.history.run_notes import RunNote, notes_in, rollback_notes_in
 from minions.engine.history.run_states import executed_runs, with_states
 from minions.engine.history.run_summary import RunSummary
+from minions.engine.history.step_states import reason_in, status_in
 from minions.engine.services.worker_names import is_worker_gone
 
 __all__ = [
@@ -110,8 +111,20 @@ class StepSummary:
     @property
     def is_waiting(self) -> bool:
         """Whether the step waits for a decision of a person."""
+        return self._open_code == NEEDS_DECISION
+
+    @property
+    def waits_for_runs(self) -> bool:
+        """Whether the step waits for its child runs."""
+        return self._open_code == WAITS_FOR_RUNS
+
+    @property
+    def _open_code(self) -> JsonValue:
+        """The code with which the step was left open; None: it was not."""
         error = self.facts.get("error")
-        return isinstance(error, Mapping) and error.get("code") == NEEDS_DECISION
+        if self.status != StepStatus.IN_PROGRESS or not isinstance(error, Mapping):
+            return None
+        return error.get("code")
 
     @property
     def kept_as(self) -> str | None:
@@ -155,6 +168,8 @@ class RunDetail:
     """How the outputs of its steps were asked for, and which answers were valid."""
     loops: Mapping[str, LoopItems] = field(factory=dict)
     """The items of each loop, by the id of its step."""
+    child_runs: Mapping[str, ChildRunStates] = field(factory=dict)
+    """The child runs of each distributed step, by its id."""
     changed_files: tuple[str, ...] = ()
     """The absolute paths of the files whose changes are recorded, so that `minions rollback` can
     undo them; sorted."""
@@ -275,9 +290,13 @@ def readable(run: RunSummary) -> RunSummary:
     return run
 
 
-async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
+async def show_run(
+    journal: Journal, run: RunSummary, *, is_worker_gone: IsWorkerGone = is_worker_gone
+) -> RunDetail:
     """The run with its steps and messages.
 
+    Args:
+        is_worker_gone: Whether the holder of a lease is known to be dead.
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
     """
@@ -288,14 +307,14 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
     started = _newest(rows, RunStarted, RunResumed)
     starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
     finished = _newest(rows, RunFinished) if run.has_ended else None
-    ids = await _step_ids(journal, started)
+    ids, looped = await _step_ids(journal, started)
     entries = [entry for entry in rows if _is_of(step_of(entry), ids)]
     return RunDetail(
         summary=run,
         inputs=inputs_in(starts) if starts else None,
         output=given(finished.output) if finished is not None else None,
         error=given(finished.error) if finished is not None else None,
-        steps=_steps(entries, RunState.INTERRUPTED.value if run.has_ended else run.status),
+        steps=_steps(entries, run),
         messages=messages_in(entries),
         notes=tuple(
             sorted([*notes_in(entries), *rollback_notes_in(rows)], key=lambda note: note.position)
@@ -303,6 +322,7 @@ async def show_run(journal: Journal, run: RunSummary) -> RunDetail:
         prompts=tuple(prompts_in(entries)),
         rungs=rungs_in(entries),
         loops=loops_in(entries, is_running=run.status == RunState.RUNNING),
+        child_runs=await child_runs_in(journal, run.run_id, all_rows, looped, is_worker_gone),
         changed_files=tuple(sorted(_changed_files(all_rows))),
         resumes_at=_resumes_at(run, started, finished),
     )
@@ -331,12 +351,17 @@ def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
     )
 
 
-async def _step_ids(journal: Journal, started: RunBeginning | None) -> Sequence[str]:
-    """Step ids of the recipe as it is stored now: an edit may have removed steps."""
+async def _step_ids(
+    journal: Journal, started: RunBeginning | None
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Ids of the steps of the recipe as it is stored now, and of those with a loop: an edit may
+    have removed steps.
+    """
     if started is None or started.document is None:
-        return list((started.steps if started is not None else None) or ())
-    document = json.loads(await journal.get_blob(started.document))
-    return [step["id"] for step in document["steps"]]
+        ids = list((started.steps if started is not None else None) or ())
+        return ids, ids
+    steps = json.loads(await journal.get_blob(started.document))["steps"]
+    return [step["id"] for step in steps], [step["id"] for step in steps if step.get("loop")]
 
 
 def step_of(entry: JournalEntry) -> str | None:
@@ -371,8 +396,8 @@ def _newest(entries: Sequence[JournalEntry], *kinds: type[F]) -> F | None:
     return next((fact for fact in facts if isinstance(fact, kinds)), None)
 
 
-def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummary, ...]:
-    """The steps in order of start, each with its latest state; `open_state` where it has no end."""
+def _steps(entries: Sequence[JournalEntry], run: RunSummary) -> tuple[StepSummary, ...]:
+    """The steps in order of start, each with its latest state."""
     steps: dict[str, StepSummary] = {}
     newest = max(entry.generation for entry in entries)
     repeated = {_whole(entry.key) for entry in entries if _begins_while(entry.fact)}
@@ -392,8 +417,8 @@ def _steps(entries: Sequence[JournalEntry], open_state: str) -> tuple[StepSummar
         has_started = before is not None and before.status != "skipped"
         steps[base] = StepSummary(
             step_id=item_address(fact.step_id, index),
-            status=fact.status if isinstance(fact, StepEnd) else open_state,
-            reason=fact.reason if isinstance(fact, StepOutcome | StepOmission) else None,
+            status=status_in(fact, run),
+            reason=reason_in(fact, run),
             output=given(fact.output) if isinstance(fact, StepOutcome) else None,
             facts=entry.body,
             position=before.position if before is not None and has_started else entry.position,

@@ -233,7 +233,7 @@ class DistributedLoop(StepLoop):
     async def _standing(self, items: Sequence[JsonValue], shared: SharedValues) -> _Standing:
         replay = self._context.scope.replay
         again = replay.reruns(self._base) if replay is not None else 0
-        key = f"{self._base}#{again}" if again else self._base
+        key = ChildRunNames.key_of(self._base, again)
         names = ChildRunNames(run_id=self._context.run_id, key=key, work=shared.work)
         self._start = names.start
         standing = _Standing([], known=bytearray(len(items)))

@@ -32,6 +32,7 @@ from minions.interfaces.cli.commands.sessions_follow import follow
 from minions.interfaces.cli.commands.sessions_list import list_
 from minions.interfaces.cli.commands.sessions_mark import mark
 from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_session_detail
+from minions.interfaces.cli.console.child_run_lines import child_run_lines
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.item_totals import item_lines
 from minions.interfaces.cli.console.render import faults_lines, painter
@@ -157,9 +158,8 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
         line = _step_line(one) if isinstance(one, StepSummary) else f"- {_note_line(one)}"
         indent = f"  {'  ' * _depth(one)}"
         yield hanging(f"{indent}{line}")
-        loop = detail.loops.get(one.step_id) if isinstance(one, StepSummary) else None
-        if loop is not None and loop.totals.total is not None:  # attempts of a `while` are steps
-            yield from item_lines(one.step_id, loop, f"{indent}  ", shows_all=shows_all)
+        if isinstance(one, StepSummary):
+            yield from _lines_below(detail, one.step_id, f"{indent}  ", shows_all=shows_all)
     yield from _prompt_lines(detail.prompts)
     yield from _rung_lines(detail.rungs)
     if messages:
@@ -173,6 +173,15 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
     if detail.output is not None:
         yield "output:"
         yield output_text(detail.output)
+
+
+def _lines_below(detail: RunDetail, step_id: str, indent: str, *, shows_all: bool) -> Iterator[str]:
+    """The items or the child runs of the step."""
+    loop, children = detail.loops.get(step_id), detail.child_runs.get(step_id)
+    if loop is not None and loop.totals.total is not None:  # attempts of a `while` are steps
+        yield from item_lines(step_id, loop, indent, shows_all=shows_all)
+    for line in child_run_lines(children) if children is not None else ():
+        yield hanging(f"{indent}{line}")
 
 
 def _some(files: Sequence[str]) -> str:
@@ -224,13 +233,14 @@ def _depth(one: StepSummary | RunNote) -> int:
 def _step_line(step: StepSummary) -> str:
     duration = step.facts.get("duration_ms")
     pinned, cached = step.facts.get("pinned_from"), step.facts.get("cached_from")
-    status = "waits" if step.is_waiting else step.status
+    is_waiting = step.is_waiting or step.waits_for_runs
+    status = "waits" if is_waiting else step.status
     parts = [f"{step.step_id}: {'pinned' if pinned else 'cached' if cached else status}"]
     if pinned or cached:
         parts.append(f"from {pinned or cached}")
     elif isinstance(duration, int | float):
         parts.append(spoken(duration))
-    if step.reason and not step.is_waiting:  # the next line says what it waits for
+    if step.reason and not is_waiting:  # the next line says what it waits for
         parts.append(step.reason)
     if "next" in step.facts:
         parts.append(f"then {step.facts['next']}: {step.facts['next_because']}")

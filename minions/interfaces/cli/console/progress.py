@@ -10,6 +10,7 @@ from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeGuard
 
+from minions.contracts.child_runs import WAITS_FOR_RUNS
 from minions.contracts.durations import spoken
 from minions.contracts.events import (
     AttemptFailed,
@@ -27,6 +28,7 @@ from minions.contracts.events import (
     ToolProgress,
     ToolStarted,
 )
+from minions.contracts.executions import StepStatus
 from minions.contracts.facts import StepOutcome
 from minions.contracts.facts import StepStarted as StepBegun
 from minions.engine.history.run_items import ItemTotals
@@ -84,6 +86,25 @@ class Progress(ABC):
         return nullcontext()
 
 
+class _Headers:
+    """The line on a run's recipe and model, which each of its executions tells again."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, str] | None = None
+
+    def new(self, event: RunStarted) -> str | None:
+        """The line; None: it is what was shown last, and of the same run."""
+        shown = event.run_id, model_line(event.recipe, event.model_name)
+        is_new, self._last = shown != self._last, shown
+        return shown[1] if is_new else None
+
+
+def _waits_for_runs(event: StepFinished) -> bool:
+    """Whether only this execution of the step ended, and the step waits for its child runs."""
+    code = event.error.get("code") if event.error else None
+    return code == WAITS_FOR_RUNS and event.status == StepStatus.IN_PROGRESS
+
+
 class PlainProgress(Progress):
     """Prints one line at the start and one at the end of each step."""
 
@@ -91,6 +112,7 @@ class PlainProgress(Progress):
         self._write = write
         self._paint = paint
         self._items = ItemCounter()
+        self._headers = _Headers()
 
     def recall(self, recorded: Iterable[StepBegun | StepOutcome]) -> None:
         """Count what earlier executions of the run recorded of its loops."""
@@ -108,12 +130,12 @@ class PlainProgress(Progress):
 
     def _line(self, event: RunEvent) -> str | None:
         if isinstance(event, RunStarted):
-            return model_line(event.recipe, event.model_name)
+            return self._headers.new(event)
         if isinstance(event, StepStarted):
             return None if event.index is not None else self._started(event)
         if isinstance(event, StepFinished):
             is_quiet = event.index is not None and event.status == "completed"
-            return None if is_quiet else f"  {self._finished(event)}"
+            return None if is_quiet or _waits_for_runs(event) else f"  {self._finished(event)}"
         if isinstance(event, AttemptFailed):
             return f"    {event.address}: {retry_text(event)}"
         if isinstance(event, OutputChecked):
@@ -217,6 +239,7 @@ class LiveProgress(Progress):
         self._console = console
         self._rows: dict[str, _Row] = {}
         self._items = ItemCounter()
+        self._headers = _Headers()
         self._live = self._list()
         self._is_started = False
 
@@ -234,7 +257,8 @@ class LiveProgress(Progress):
     def on_event(self, event: RunEvent) -> None:
         """Update the row; the screen is drawn by itself."""
         if isinstance(event, RunStarted):
-            self._console.print(model_line(event.recipe, event.model_name), highlight=False)
+            if (line := self._headers.new(event)) is not None:
+                self._console.print(line, highlight=False)
             self._live.start()
             self._is_started = True
         elif isinstance(event, StepStarted | StepFinished):
@@ -251,6 +275,8 @@ class LiveProgress(Progress):
         row.items = self._items.count(event) or row.items
         if event.index is not None:
             row.doing = f"item {event.index}"
+        elif isinstance(event, StepFinished) and _waits_for_runs(event):
+            row.doing, row.items = "waits for child runs", None  # they are not items of this run
         elif isinstance(event, StepFinished):
             row.end = event
 
