@@ -145,7 +145,11 @@ def _below(pid: int) -> frozenset[int]:
 
 
 def _is_child(pid: int, parent: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(parent)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return False
+    return stat.rpartition(")")[2].split()[1] == str(parent)
 
 
 # --- as an ordinary user -----------------------------------------------------------------------
