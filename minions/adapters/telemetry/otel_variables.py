@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping
-from importlib.metadata import entry_points
 from typing import Final
 
 from minions.adapters.telemetry.otlp_target import OtlpTarget
@@ -75,6 +74,8 @@ def check_variables(target: OtlpTarget, environ: Mapping[str, str]) -> None:
 
 
 def _check_propagators(environ: Mapping[str, str]) -> None:
+    from importlib.metadata import entry_points  # 10 ms: only where something is configured
+
     said = environ.get(_PROPAGATORS, "")
     for name in map(str.strip, said.split(",") if said else ()):
         if name.lower() == "none":
