@@ -115,6 +115,7 @@ def peer_worker(url: str, number: str) -> None:
             "name": "benchmark",
             "system_database_url": url,
             "executor_id": f"worker-{number}",
+            "sys_db_pool_size": 4,
             "application_version": "1",
             "enable_otlp": False,
         }
