@@ -1,7 +1,7 @@
 """Runs and steps per second of worker processes, and of DBOS with the same work as its own steps.
 
 `python -m benchmarks.worker_rates [RUNS]` prints the table of docs/scale.md. Runs of ten steps that
-take no time of their own are queued first; then 1, 2 and 4 workers with sixteen slots each execute
+take no time of their own are queued first; then 1, 2 and 4 workers with sixty-four slots each execute
 them. It counts from the first start of a run to the last end, by the clock of the machine.
 """
 
@@ -23,7 +23,7 @@ from benchmarks.side_by_side import STEPS
 
 _RUNS: Final = 400
 _WORKERS: Final = (1, 2, 4)
-_SLOTS: Final = 16
+_SLOTS: Final = 64
 _QUEUE: Final = "work"
 _WORKFLOW: Final = "ten"
 _POLL_S: Final = 0.2
