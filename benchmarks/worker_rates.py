@@ -1,8 +1,8 @@
 """Runs and steps per second of worker processes, and of DBOS with the same work as its own steps.
 
 `python -m benchmarks.worker_rates [RUNS]` prints the table of docs/scale.md. Runs of ten steps that
-take no time of their own are queued first; then 1, 2 and 4 workers with sixty-four slots each execute
-them. It counts from the first start of a run to the last end, by the clock of the machine.
+take no time of their own are queued first; then 1, 2 and 4 workers with 64 slots each execute them.
+It counts from the first start of a run to the last end, by the clock of the machine.
 """
 
 from __future__ import annotations
