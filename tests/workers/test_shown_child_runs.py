@@ -146,12 +146,23 @@ async def test_an_item_that_a_retry_changed_counts_once() -> None:
 
 
 async def test_child_runs_of_a_step_that_was_run_again_as_a_whole_are_those_of_the_newest() -> None:
-    site = Site(LOOP)
+    is_second_pass = False
+
+    async def fails_from_then_on(arguments: Mapping[str, JsonValue]) -> object:
+        if is_second_pass and arguments["n"] == 2:
+            raise ToolError("2 is too many.")
+        return arguments["n"]
+
+    site = Site(COLLECTING, work=fails_from_then_on)
     ended = await site.run({"numbers": [1, 2]})
+    first = {each.run_id for each in await site.children(ended.row.run_id)}
+    is_second_pass = True
     await site.retried(ended.row.run_id, from_step="each")
-    assert len(await site.children(ended.row.run_id)) == 4
+    newest = {each.run_id for each in await site.children(ended.row.run_id)} - first
+    assert len(newest) == 2
     shown = (await _shown(site, ended.row.run_id)).child_runs["each"]
-    assert shown.counts == {"completed": 2}
+    assert shown.counts == {"completed": 1, "failed": 1}
+    assert {each.run_id for each in shown.listed} < newest
 
 
 async def test_a_run_within_one_process_has_no_child_runs_to_show() -> None:

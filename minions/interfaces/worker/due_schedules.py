@@ -167,7 +167,7 @@ class DueSchedules:
         wanted = _without_missed(look.schedule.spec.missed, dues, now)
         left_out = [due for due in dues if due not in wanted]
         if left_out:
-            self._skip(look, left_out[-1], "no worker was there")
+            self._skip(look, left_out[-1], "no worker started it in time")
         return sum(
             [await self._start_or_not(look, due) for due in (*look.progress.waiting, *wanted)]
         )

@@ -31,6 +31,7 @@ from minions.interfaces.cli.run_follower import note_of
 from minions.interfaces.wiring.models import ModelChoice
 
 if TYPE_CHECKING:
+    from minions.contracts.journal import Journal
     from minions.contracts.run_rows import RunRow
     from minions.interfaces.schedule_store import Progress, Schedule, ScheduleStore
     from minions.interfaces.wiring.runtime import Runtime
@@ -106,7 +107,11 @@ def list_(**flags: object) -> int:
     context = command_context(flags)
 
     async def look(store: ScheduleStore) -> list[_Line]:
-        return [await _line(context, store, name) for name in await store.names()]
+        journal = context.journal()
+        try:
+            return [await _line(journal, store, name) for name in await store.names()]
+        finally:
+            await journal.aclose()
 
     lines = asyncio.run(_with_store(context, look))
     if context.settings.json:
@@ -259,19 +264,13 @@ class _Line:
         }
 
 
-async def _line(context: CommandContext, store: ScheduleStore, name: str) -> _Line:
+async def _line(journal: Journal, store: ScheduleStore, name: str) -> _Line:
     from minions.contracts.errors import JournalError
     from minions.contracts.run_rows import RunFilter
     from minions.engine.services.services import SystemClock
 
     progress = await store.progress(name)
-    journal = context.journal()
-    try:
-        with naming_the_journal(context):
-            wanted = RunFilter(run_ids={progress.last_run or ""})
-            rows = await journal.runs(wanted, limit=1)
-    finally:
-        await journal.aclose()
+    rows = await journal.runs(RunFilter(run_ids={progress.last_run or ""}), limit=1)
     now = SystemClock().now()
     last_run = rows[0] if rows else None
     try:
