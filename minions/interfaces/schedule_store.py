@@ -28,6 +28,7 @@ SCHEDULE: Final = "schedule"
 """The key of a note that says which schedule started the run, and for which time."""
 _SCHEDULES: Final = f"{RESERVED}schedule:"
 _PROGRESS: Final = f"{RESERVED}schedule-progress:"
+_PROBLEM: Final = f"{RESERVED}schedule-problem:"
 
 
 @frozen(kw_only=True)
@@ -210,6 +211,7 @@ class ScheduleStore:
         key = _SCHEDULES + schedule.name
         is_new = await self._state.get(key) is None
         await self._state.put(key, schedule.to_text())
+        await self._state.remove(_PROBLEM + schedule.name)  # what was wrong may be mended
         return is_new
 
     async def remove(self, name: str) -> None:
@@ -222,6 +224,7 @@ class ScheduleStore:
         await self.get(name)
         await self._state.remove(_SCHEDULES + name)
         await self._state.remove(_PROGRESS + name)
+        await self._state.remove(_PROBLEM + name)
 
     async def set_paused(self, name: str, *, is_paused: bool, now: datetime) -> Schedule:
         """Pause it, or resume it from `now` on.
@@ -280,6 +283,25 @@ class ScheduleStore:
             JournalError: The database cannot be used.
         """
         await self._state.put(_PROGRESS + name, progress.to_text())
+
+    async def problem(self, name: str) -> str | None:
+        """Why a worker could not carry it out; None: each could.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        return await self._state.get(_PROBLEM + name)
+
+    async def put_problem(self, name: str, problem: str | None) -> None:
+        """Store why it cannot be carried out, or that it can again.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        if problem is None:
+            await self._state.remove(_PROBLEM + name)
+        else:
+            await self._state.put(_PROBLEM + name, problem)
 
     async def aclose(self) -> None:
         """Close the store of texts."""

@@ -137,6 +137,38 @@ def test_a_worker_runs_what_is_due_and_the_run_tells_of_it(cli: Cli, here: Path)
     assert shown["output"] == "b"
 
 
+def test_the_list_says_why_no_worker_can_carry_a_schedule_out(
+    cli: Cli, here: Path, write: Write
+) -> None:
+    write(
+        "tools.py",
+        "from minions import tool\n@tool\ndef greet() -> str:\n    'Greets.'\n    return 'x'\n",
+    )
+    write(
+        "own.yaml",
+        "id: own\npermissions: {allow_write: true}\nschedule: '@daily'\n"
+        "steps: [{id: a, tool: greet, params: {}}]\n",
+    )
+    code = ("--extensions", "tools.py")
+    assert cli("schedules", "add", "own.yaml", "--db", "j.sqlite", *code).code == 0
+    begun_before(SqliteState(here / "j.sqlite"), timedelta(days=2), "own")
+    assert cli("worker", "--once", "--db", "j.sqlite").code == 0
+    [line] = listed(cli, "--db", "j.sqlite")
+    assert "unknown tool 'greet'" in str(line["problem"])
+    assert "not carried out: " in cli("schedules", "list", "--db", "j.sqlite").out
+    assert cli("schedules", "add", "own.yaml", "--db", "j.sqlite", *code).code == 0
+    [line] = listed(cli, "--db", "j.sqlite")
+    assert line["problem"] is None
+    begun_before(SqliteState(here / "j.sqlite"), timedelta(days=2), "own")
+    assert cli("worker", "--once", "--db", "j.sqlite").code == 0
+    [line] = listed(cli, "--db", "j.sqlite")
+    assert "unknown tool 'greet'" in str(line["problem"])
+    assert cli("worker", "--once", "--db", "j.sqlite", *code).code == 0
+    [line] = listed(cli, "--db", "j.sqlite")
+    assert line["problem"] is None
+    assert line["last_run"] is not None
+
+
 def test_workers_of_a_postgres_database_start_each_run_once(
     cli: Cli, here: Path, postgres_url: str
 ) -> None:

@@ -109,15 +109,19 @@ class DueSchedules:
         except Exception as error:  # a stranger's recipe may raise anything
             if isinstance(error, JournalError) and error.error_code != "corrupt-entry":
                 raise  # the database: no schedule can be carried out now
-            self._tell(name, words_of(error))
+            await self._tell(name, words_of(error))
             return 0
-        self._problems.pop(name, None)
+        was_known = self._problems.pop(name, None) is not None
+        if count or was_known:
+            await self._store.put_problem(name, None)
         return count
 
-    def _tell(self, name: str, problem: str) -> None:
+    async def _tell(self, name: str, problem: str) -> None:
         if self._problems.get(name) != problem:
             self._problems[name] = problem
             self._log.warning("schedule_not_carried_out", schedule=name, reason=problem)
+        if await self._store.problem(name) != problem:
+            await self._store.put_problem(name, problem)
 
     async def _started(self, schedule: Schedule) -> int:
         now = self._clock.now()

@@ -234,6 +234,7 @@ class _Line:
     last_run: RunRow | None
     now: datetime
     problem: str | None = None
+    """Why it is damaged, or why a worker could not carry it out."""
 
     def words(self) -> str:
         """One line for a person."""
@@ -247,7 +248,8 @@ class _Line:
             if skipped is not None
             else ""
         )
-        return f"{self.name}  {_times(self.schedule, self.now)}{last}{waits}{left}"
+        halted = "" if self.problem is None else f"  not carried out: {self.problem}"
+        return f"{self.name}  {_times(self.schedule, self.now)}{last}{waits}{left}{halted}"
 
     def document(self) -> JsonValue:
         """What `--json` prints."""
@@ -261,6 +263,7 @@ class _Line:
             "waiting": [each.isoformat() for each in progress.waiting],
             "skipped": None if progress.skipped is None else progress.skipped.isoformat(),
             "reason": progress.reason,
+            "problem": self.problem,
         }
 
 
@@ -274,7 +277,7 @@ async def _line(journal: Journal, store: ScheduleStore, name: str) -> _Line:
     now = SystemClock().now()
     last_run = rows[0] if rows else None
     try:
-        schedule, problem = await store.get(name), None
+        schedule, problem = await store.get(name), await store.problem(name)
     except JournalError as error:
         schedule, problem = None, error.message
     return _Line(
