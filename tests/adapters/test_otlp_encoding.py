@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -24,15 +24,15 @@ from opentelemetry.trace import (
 )
 
 from minions.adapters.telemetry.otlp_encoding import (
-    EncodedSpan,
     SpanEvent,
     SpanLink,
     SpanRecord,
     encode_request,
     encode_resource,
     encode_scope,
-    encode_span,
+    rough_size,
 )
+from span_records import span_record
 
 _texts = st.text(max_size=200)
 _numbers = st.integers(-(2**63), 2**63 - 1)
@@ -80,12 +80,14 @@ def _spans(draw: st.DrawFn) -> ReadableSpan:
     )
 
 
-def _encoded(span: ReadableSpan) -> EncodedSpan:
+def _encoded(span: ReadableSpan) -> SpanRecord:
     """The same span as a record of ours, encoded."""
     scope, context, parent = span.instrumentation_scope, span.context, span.parent
     assert scope is not None
     assert context is not None
-    record = SpanRecord(
+    of_scope = encode_scope(scope.name, scope.version or "", scope.schema_url or "", {})
+    return SpanRecord(
+        scope=of_scope,
         trace_id=context.trace_id.to_bytes(16, "big"),
         span_id=context.span_id.to_bytes(8, "big"),
         parent_id=parent.span_id.to_bytes(8, "big") if parent is not None else None,
@@ -111,8 +113,6 @@ def _encoded(span: ReadableSpan) -> EncodedSpan:
         status=span.status.status_code.value,
         status_text=span.status.description,
     )
-    of_scope = encode_scope(scope.name, scope.version or "", scope.schema_url or "", {})
-    return of_scope, encode_span(record)
 
 
 @given(st.lists(_spans(), min_size=1, max_size=3))
@@ -127,23 +127,10 @@ def test_the_official_classes_read_what_the_official_encoder_would_have_written(
     assert ExportTraceServiceRequest.FromString(ours) == encode_spans(spans)
 
 
-def record(**attributes: object) -> SpanRecord:
-    return SpanRecord(
-        trace_id=bytes(16),
-        span_id=bytes(8),
-        parent_id=None,
-        is_parent_remote=False,
-        trace_state="",
-        name="n",
-        kind=1,
-        start_ns=1,
-        end_ns=2,
-        attributes=attributes,
-    )
-
-
 def read(span: SpanRecord, longest: int | None = None) -> Span:
-    message: Span = Span.FromString(encode_span(span, longest))
+    request = ExportTraceServiceRequest.FromString(encode_request(b"", [span], longest))
+    message: Span
+    (message,) = request.resource_spans[0].scope_spans[0].spans
     return message
 
 
@@ -153,7 +140,7 @@ def nested(levels: int) -> object:
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, object(), 1j, nested(40), {1: {2, 3}}])
 def test_a_value_that_the_protocol_has_no_form_for_is_counted_as_dropped(value: object) -> None:
-    span = record(before="a", bad=value, after=True)
+    span = span_record(before="a", bad=value, after=True)
     span.dropped_attributes = 4
     message = read(span)
     assert [each.key for each in message.attributes] == ["before", "after"]
@@ -161,7 +148,7 @@ def test_a_value_that_the_protocol_has_no_form_for_is_counted_as_dropped(value: 
 
 
 def test_what_is_dropped_of_events_and_links_is_told() -> None:
-    span = record()
+    span = span_record()
     span.dropped_events, span.dropped_links = 300, 1
     span.events = [SpanEvent("e", 5, {"bad": object()}, dropped=2)]
     span.links = [SpanLink(bytes(16), bytes(8), {"bad": object()}, is_remote=False, dropped=1)]
@@ -172,12 +159,12 @@ def test_what_is_dropped_of_events_and_links_is_told() -> None:
 
 
 def test_half_a_surrogate_pair_costs_one_character_and_not_the_span() -> None:
-    message = read(record(said="a\ud800b"))
+    message = read(span_record(said="a\ud800b"))
     assert message.attributes[0].value.string_value == "a?b"
 
 
 def test_a_name_as_long_as_a_book_and_its_equals_are_told_whole() -> None:
-    span = record(**{"k" * 500: "v" * 100_000})
+    span = span_record(**{"k" * 500: "v" * 100_000})
     span.name = "n" * 5_000
     message = read(span)
     assert (len(message.name), len(message.attributes[0].key)) == (5_000, 500)
@@ -185,7 +172,7 @@ def test_a_name_as_long_as_a_book_and_its_equals_are_told_whole() -> None:
 
 
 def test_texts_are_cut_where_the_operator_limits_them() -> None:
-    message = read(record(a="x" * 50, b=["y" * 50, 3], c=12345), longest=4)
+    message = read(span_record(a="x" * 50, b=["y" * 50, 3], c=12345), longest=4)
     first, second, third = (each.value for each in message.attributes)
     assert first.string_value == "xxxx"
     assert [each.string_value for each in second.array_value.values] == ["yyyy", ""]
@@ -194,5 +181,19 @@ def test_texts_are_cut_where_the_operator_limits_them() -> None:
 
 def test_equal_values_of_different_types_stay_what_they_are() -> None:
     for value, field in ((1, "int_value"), (True, "bool_value"), (1.0, "double_value")):
-        (attribute,) = read(record(n=value)).attributes
+        (attribute,) = read(span_record(n=value)).attributes
         assert attribute.value.WhichOneof("value") == field
+
+
+@given(st.dictionaries(st.text(max_size=9), st.text() | st.lists(st.text()).map(tuple)))
+def test_the_rough_size_is_not_much_less_than_what_is_sent(texts: Mapping[str, object]) -> None:
+    span = span_record(**texts)
+    assert 4 * rough_size(span) >= 3 * len(encode_request(b"", [span]))
+
+
+def test_long_texts_of_attributes_and_events_are_part_of_the_rough_size() -> None:
+    usual = rough_size(span_record(a="x", b=7, c=True))
+    assert rough_size(span_record(a="x" * 5_000, b=("y" * 5_000, "z"))) - usual > 10_000
+    failed = span_record()
+    failed.events = [SpanEvent("exception", 5, {"exception.stacktrace": "x" * 5_000})]
+    assert rough_size(failed) - usual > 5_000

@@ -29,7 +29,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
-from minions.adapters.telemetry.otlp_encoding import EncodedSpan, encode_request, encode_resource
+from minions.adapters.telemetry.otlp_encoding import SpanRecord, encode_request, encode_resource
 from minions.adapters.telemetry.otlp_spans import OtlpTracerProvider
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
@@ -58,9 +58,9 @@ class _Ids(IdGenerator):
 
 @define
 class _Sink:
-    spans: list[EncodedSpan] = field(factory=list)
+    spans: list[SpanRecord] = field(factory=list)
 
-    def add(self, span: EncodedSpan) -> None:
+    def add(self, span: SpanRecord) -> None:
         self.spans.append(span)
 
 
@@ -228,7 +228,7 @@ def test_limits_are_those_of_the_sdk() -> None:
     for _ in range(2):
         span.add_link(OTHER, {"a": 1, "b": 2})
     span.end()
-    body = encode_request(b"", sink.spans)
+    body = encode_request(b"", sink.spans, limits.max_span_attribute_length)
     (message,) = ExportTraceServiceRequest.FromString(body).resource_spans[0].scope_spans[0].spans
     assert {each.key: each.value.int_value for each in message.attributes} == {
         "a": 0,
@@ -244,6 +244,23 @@ def test_limits_are_those_of_the_sdk() -> None:
     assert (len(message.links), message.dropped_links_count) == (1, 1)
     assert message.events[0].dropped_attributes_count == 1
     assert message.links[0].dropped_attributes_count == 1
+
+
+def test_attributes_of_a_start_are_limited_and_belong_to_the_span_alone() -> None:
+    given = {"a": 1, "b": 2, "c": 3}
+
+    def told(provider: trace.TracerProvider) -> None:
+        span = provider.get_tracer("minions").start_span("s", attributes=given)
+        given["a"] = 9
+        span.end()
+        given["a"] = 1
+
+    for most in (None, 3):
+        assert same(told, limits=SpanLimits(max_span_attributes=most)) == 1
+    sink = _Sink()
+    told(OtlpTracerProvider(sink, sampler=ALWAYS_ON, limits=SpanLimits(max_span_attributes=2)))
+    (span,) = sink.spans
+    assert (span.attributes, span.dropped_attributes) == ({"a": 1, "b": 2}, 1)
 
 
 def test_ids_of_new_traces_differ_and_are_never_zero() -> None:

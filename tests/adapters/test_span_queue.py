@@ -9,23 +9,25 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from minions.adapters.telemetry import span_queue
-from minions.adapters.telemetry.otlp_encoding import EncodedSpan
+from minions.adapters.telemetry.otlp_encoding import SpanRecord
 from minions.adapters.telemetry.span_queue import BatchLimits, SpanQueue
 from minions.contracts.errors import EnvironmentRefusedError
+from span_records import span_record
 
 NEVER_S = 3600.0
 PATIENCE_S = 20.0
 
 
-def span(name: int | str = 0, size: int = 0) -> EncodedSpan:
-    return b"scope", str(name).encode().ljust(size, b".")
+def span(name: int | str = 0, size: int = 0) -> SpanRecord:
+    """One of about 500 bytes, and `size` more."""
+    return span_record(str(name), **({"text": "." * size} if size else {}))
 
 
 class Sent:
     """What was sent; the thread that sends waits while `is_held`."""
 
     def __init__(self, *, is_held: bool = False) -> None:
-        self.batches: list[list[EncodedSpan]] = []
+        self.batches: list[list[str]] = []
         self.warnings: list[str] = []
         self.began = threading.Semaphore(0)
         self.ended = threading.Semaphore(0)
@@ -33,10 +35,10 @@ class Sent:
         if not is_held:
             self._may_go_on.set()
 
-    def send(self, spans: Sequence[EncodedSpan]) -> None:
+    def send(self, spans: Sequence[SpanRecord]) -> None:
         self.began.release()
         assert self._may_go_on.wait(PATIENCE_S)
-        self.batches.append(list(spans))
+        self.batches.append([each.name for each in spans])
         self.ended.release()
 
     def let_go(self) -> None:
@@ -55,10 +57,10 @@ def test_a_full_batch_is_sent_at_once_and_the_rest_at_the_end() -> None:
     for number in range(4):
         queue.add(span(number))
     assert sent.ended.acquire(timeout=PATIENCE_S)
-    assert sent.batches == [[span(0), span(1), span(2)]]
+    assert sent.batches == [["0", "1", "2"]]
     queue.close()
     queue.close()
-    assert sent.batches[1:] == [[span(3)]]
+    assert sent.batches[1:] == [["3"]]
     assert (queue.dropped, sent.warnings) == (0, [])
 
 
@@ -67,7 +69,7 @@ def test_a_batch_that_is_not_full_is_sent_after_a_while() -> None:
     queue = sent.queue(delay_s=0.01)
     queue.add(span())
     assert sent.ended.acquire(timeout=PATIENCE_S)
-    assert sent.batches == [[span()]]
+    assert sent.batches == [["0"]]
     queue.close()
 
 
@@ -82,7 +84,7 @@ def test_nothing_is_held_up_by_a_full_queue_and_the_rest_is_dropped_and_told() -
     assert queue.dropped == 3
     sent.let_go()
     queue.close()
-    assert [each for batch in sent.batches for each in batch] == [span(n) for n in range(7)]
+    assert [each for batch in sent.batches for each in batch] == list("0123456")
     first, last = sent.warnings
     assert first.startswith("Spans are dropped: more than 4 (OTEL_BSP_MAX_QUEUE_SIZE), or 64 MiB")
     assert last.startswith("3 spans were dropped: ")
@@ -91,29 +93,29 @@ def test_nothing_is_held_up_by_a_full_queue_and_the_rest_is_dropped_and_told() -
 def test_large_spans_are_bounded_in_bytes_and_sent_in_smaller_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(span_queue, "_MOST_BYTES", 100)
-    monkeypatch.setattr(span_queue, "_MOST_BYTES_SENT", 50)
+    monkeypatch.setattr(span_queue, "_MOST_BYTES", 25_000)
+    monkeypatch.setattr(span_queue, "_MOST_BYTES_SENT", 12_000)
     sent = Sent()
     queue = sent.queue(most_sent=10)
     for number in range(5):
-        queue.add(span(number, size=24))
-    queue.add(span("large", size=80))
+        queue.add(span(number, size=5_000))
+    queue.add(span("large", size=20_000))
     assert queue.dropped == 2
     queue.close()
     assert [len(batch) for batch in sent.batches] == [2, 2]
     again = sent.queue()
-    again.add(span("large", size=80))
+    again.add(span("large", size=20_000))
     again.close()
-    assert sent.batches[-1] == [span("large", size=80)]
+    assert sent.batches[-1] == ["large"]
 
 
 def test_room_that_was_sent_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_queue, "_MOST_BYTES", 100)
+    monkeypatch.setattr(span_queue, "_MOST_BYTES", 25_000)
     sent = Sent()
     queue = sent.queue(most_waiting=3)
     for _ in range(5):
         for _ in range(3):
-            queue.add(span(size=30))
+            queue.add(span(size=5_000))
         assert sent.ended.acquire(timeout=PATIENCE_S)
     queue.close()
     assert (len(sent.batches), queue.dropped) == (5, 0)
@@ -156,7 +158,7 @@ def test_a_forked_process_sends_its_own_spans_and_none_of_its_parents() -> None:
         try:
             queue.add(span("child"))
             queue.close()
-            os.write(writer, b"|".join(body for batch in sent.batches for _, body in batch))
+            os.write(writer, "|".join(each for batch in sent.batches for each in batch).encode())
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -164,7 +166,7 @@ def test_a_forked_process_sends_its_own_spans_and_none_of_its_parents() -> None:
     with os.fdopen(reader, "rb") as told:
         assert told.read() == b"child"
     queue.close()
-    assert sent.batches == [[span("parent")]]
+    assert sent.batches == [["parent"]]
 
 
 def test_the_variables_of_opentelemetry_say_how_much_is_sent_together() -> None:

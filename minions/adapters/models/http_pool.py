@@ -302,9 +302,12 @@ class HttpPool:
 
 def _lines(headers: Mapping[str, str]) -> bytes:
     """Headers as they are sent, each with its line end."""
-    if not all(map(_NAME.fullmatch, headers)) or any(map(_CONTROL.search, headers.values())):
-        raise NoAnswerError("a header of the request is none that can be sent")
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
+    lines = ""
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or _CONTROL.search(value):
+            raise NoAnswerError("a header of the request is none that can be sent")
+        lines += f"{name}: {value}\r\n"
+    return lines.encode("latin-1")
 
 
 def _close_old(pool: weakref.ref[HttpPool]) -> None:

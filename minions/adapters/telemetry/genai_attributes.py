@@ -90,7 +90,7 @@ def model_parts(model: ChatModel | None) -> tuple[str, str]:
     if model is None:
         return _UNKNOWN, "own"
     provider, _, name = model.name.partition("/")
-    return provider_name(provider), name or provider
+    return _PROVIDERS.get(provider, provider), name or provider
 
 
 def request_attributes(
@@ -111,8 +111,9 @@ def request_attributes(
         attributes["minions.call.phase"] = call.phase
     if attempt > 1:
         attributes["minions.call.attempt"] = attempt
-    if model is not None and model.base_url is not None:
-        attributes.update(_server(model.base_url))
+    base_url = None if model is None else model.base_url
+    if base_url is not None:
+        attributes.update(_server(base_url))
     if options.temperature is not None:
         attributes["gen_ai.request.temperature"] = options.temperature
     if options.top_p is not None:

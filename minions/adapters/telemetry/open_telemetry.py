@@ -70,15 +70,20 @@ class OpenTelemetryTracer(Tracer):
             ImportError: The package `opentelemetry-api` is not installed.
         """
         from opentelemetry import baggage, context, propagate, trace
+        from opentelemetry.context import Context
 
         self._baggage = baggage
-        self.trace = trace
-        self.context = context
         self._propagate = propagate
-        self._tracer = trace.get_tracer("minions", None, provider, schema_url=_SCHEMA)
-        self._internal, self._client = trace.SpanKind.INTERNAL, trace.SpanKind.CLIENT
+        # What its spans need. With the key of the span in a context they look it up themselves:
+        # the functions of `trace` that do so take ten times as long.
+        self.trace, self.context, self.new_context = trace, context, Context
+        [self.span_key] = trace.set_span_in_context(trace.INVALID_SPAN, Context())
+        tracer = trace.get_tracer("minions", None, provider, schema_url=_SCHEMA)
+        self.start_span = tracer.start_span
+        self.internal, self.client = trace.SpanKind.INTERNAL, trace.SpanKind.CLIENT
         self._has_usual_headers = propagate.get_global_textmap().fields == _USUAL_HEADERS
-        self._has_content = has_content
+        self.has_content = has_content
+        """Whether texts are attributes of spans."""
         self._parent = propagate.extract(_carried(parent)) if parent else None
 
     def run(self, subject: RunSubject) -> AbstractContextManager[Span]:
@@ -86,34 +91,35 @@ class OpenTelemetryTracer(Tracer):
         parent = self._parent
         if parent is not None and self.trace.get_current_span().get_span_context().is_valid:
             parent = None
-        return self._span(name, run_attributes(subject), kind="run", parent=parent)
+        return _OpenSpan(self, name, run_attributes(subject), kind="run", parent=parent)
 
     def step(self, subject: StepSubject) -> AbstractContextManager[Span]:
         operation = "invoke_agent" if subject.is_agent else "step"
-        return self._span(f"{operation} {subject.step_id}", step_attributes(subject), kind="step")
+        name = f"{operation} {subject.step_id}"
+        return _OpenSpan(self, name, step_attributes(subject), kind="step")
 
     def model_request(
         self, call: ModelCall, model: ChatModel | None, subject: StepSubject, attempt: int
     ) -> AbstractContextManager[Span]:
         attributes = request_attributes(call, model, subject, attempt)
-        if self._has_content:
+        if self.has_content:
             attributes |= prompt_texts(call.prompt)
         name = f"chat {attributes['gen_ai.request.model']}"
-        return self._span(name, attributes, kind="call", is_client=True)
+        return _OpenSpan(self, name, attributes, kind="call", is_client=True)
 
     def tool_call(
         self, call: ToolCall, spec: ToolSpec | None, subject: StepSubject
     ) -> AbstractContextManager[Span]:
         attributes = tool_attributes(call, subject)
-        if self._has_content:
+        if self.has_content:
             attributes["gen_ai.tool.call.arguments"] = shortened_text(call.request.arguments)
-        return self._span(f"execute_tool {tool_name(spec)}", attributes, kind="call")
+        return _OpenSpan(self, f"execute_tool {tool_name(spec)}", attributes, kind="call")
 
     def headers(self) -> Mapping[str, str]:
         around = self.context.get_current()
-        span = self.trace.get_current_span(around)
+        span = around.get(self.span_key)
         known = getattr(span, "traceparent", None) if self._has_usual_headers else None
-        if isinstance(known, str) and not self._baggage.get_all(around):
+        if isinstance(known, str) and (len(around) == 1 or not self._baggage.get_all(around)):
             return {"traceparent": known}
         carrier: dict[str, str] = {}
         self._propagate.inject(carrier, around)
@@ -127,51 +133,50 @@ class OpenTelemetryTracer(Tracer):
         finally:
             self.context.detach(token)
 
-    def _span(
-        self,
-        name: str,
-        attributes: Attributes,
-        *,
-        kind: str,
-        is_client: bool = False,
-        parent: Context | None = None,
-    ) -> _OpenSpan:
-        around = self.context.get_current()
-        span_kind = self._client if is_client else self._internal
-        above = parent if parent is not None else around
-        span = self._tracer.start_span(name, above, span_kind, attributes)
-        return _OpenSpan(self, span, kind, around)
-
-    # --- what its spans need -------------------------------------------------------------------
-
-    @property
-    def has_content(self) -> bool:
-        """Whether texts are attributes of spans."""
-        return self._has_content
-
     def mark_failed(self, span: trace.Span, kind: str, message: str | None) -> None:
         """Mark a span as one of an error."""
         span.set_attribute("error.type", kind)
-        text = shortened_text(message) if message is not None and self._has_content else None
+        text = shortened_text(message) if message is not None and self.has_content else None
         span.set_status(self.trace.Status(self.trace.StatusCode.ERROR, text))
 
 
 class _OpenSpan(Span, AbstractContextManager[Span]):
     """A span that is the current one while its block runs."""
 
+    _span: trace.Span
+    _token: Token[Context]
+
     def __init__(
-        self, tracer: OpenTelemetryTracer, span: trace.Span, kind: str, around: Context
+        self,
+        tracer: OpenTelemetryTracer,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: str,
+        is_client: bool = False,
+        parent: Context | None = None,
     ) -> None:
-        self._around = around
+        """Nothing is begun.
+
+        Args:
+            kind: What its status is one of: `run`, `step` or `call`.
+            parent: None: the current span.
+        """
         self._tracer = tracer
-        self._span = span
+        self._name = name
+        self._attributes = attributes
         self._kind = kind
-        self._token: Token[Context] | None = None
+        self._is_client = is_client
+        self._parent = parent
         self._is_told = False
 
     def __enter__(self) -> Span:
         tracer = self._tracer
-        within = tracer.trace.set_span_in_context(self._span, self._around)
+        around = tracer.context.get_current()
+        above = self._parent if self._parent is not None else around
+        span_kind = tracer.client if self._is_client else tracer.internal
+        self._span = tracer.start_span(self._name, above, span_kind, self._attributes)
+        within = tracer.new_context({**around, tracer.span_key: self._span})
         self._token = tracer.context.attach(within)
         return self
 
@@ -186,14 +191,13 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
                 self._span.set_attribute(f"minions.{self._kind}.status", "cancelled")
             else:
                 self._tracer.mark_failed(self._span, type(error).__name__, str(error))
-        if self._token is not None:
-            self._tracer.context.detach(self._token)
+        self._tracer.context.detach(self._token)
         self._span.end()
 
     def end(self, status: str, failure: FailureInfo | None = None) -> None:
         self._is_told = True
         if status != _USUAL_END:
-            self._span.set_attribute(f"minions.{self._kind}.status", status)
+            self._span.set_attribute(f"minions.{self._kind}.status", str(status))
         if failure is not None and failure.code not in _NO_ERRORS:
             self._tracer.mark_failed(self._span, failure.code, failure.message)
 

@@ -24,7 +24,11 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 
-from minions.adapters.telemetry.otlp_encoding import EncodedSpan, encode_request, encode_resource
+from minions.adapters.telemetry.otlp_encoding import (
+    SpanRecord,
+    encode_request,
+    encode_resource,
+)
 from minions.adapters.telemetry.otlp_sender import OtlpEndpoint, OtlpSender
 from minions.adapters.telemetry.otlp_spans import OtlpTracerProvider
 from minions.adapters.telemetry.otlp_target import OtlpTarget
@@ -100,9 +104,10 @@ def open_providers(
     if target.traces_url is not None:
         sdk = _sdk_of(resource)
         sender = OtlpSender(OtlpEndpoint.of(target.traces_url, environ, "TRACES"))
-        sending = _Sending(sender, sdk, warn)
+        limits = SpanLimits()
+        sending = _Sending(sender, sdk, limits.max_span_attribute_length, warn)
         queue = SpanQueue(sending.send, BatchLimits.of(environ), warn)
-        traces = OtlpTracerProvider(queue, sampler=sdk.sampler, limits=SpanLimits())
+        traces = OtlpTracerProvider(queue, sampler=sdk.sampler, limits=limits)
         shutdowns.append(_Shutdown("spans", queue.close, sender))
     if target.metrics_url is not None:
         sender = OtlpSender(OtlpEndpoint.of(target.metrics_url, environ, "METRICS"))
@@ -149,19 +154,25 @@ class _Sending:
     """Encodes and posts batches of spans, in the thread of their queue."""
 
     def __init__(
-        self, sender: OtlpSender, sdk: TracerProvider, warn: Callable[[str], None]
+        self,
+        sender: OtlpSender,
+        sdk: TracerProvider,
+        longest: int | None,
+        warn: Callable[[str], None],
     ) -> None:
         self._sender = sender
         self._sdk = sdk
+        self._longest = longest
         self._warning = _Warning("Spans", sender.address, warn)
 
-    def send(self, spans: Sequence[EncodedSpan]) -> None:
+    def send(self, spans: Sequence[SpanRecord]) -> None:
         resource = self._sdk.resource  # another one in a process that was forked
-        encoded = encode_resource(resource.attributes, resource.schema_url)
+        told = encode_resource(resource.attributes, resource.schema_url)
+        body = encode_request(told, spans, self._longest)
         # The span of this request would be a span to send, and so on.
         token = context.attach(context.set_value("suppress_instrumentation", True))
         try:
-            reason = self._sender.send(encode_request(encoded, spans))
+            reason = self._sender.send(body)
         finally:
             context.detach(token)
         if reason is not None:

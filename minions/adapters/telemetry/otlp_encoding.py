@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
+from sys import getsizeof
 from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
 
 __all__ = [
-    "EncodedSpan",
     "SpanEvent",
     "SpanLink",
     "SpanRecord",
     "encode_request",
     "encode_resource",
     "encode_scope",
-    "encode_span",
+    "rough_size",
 ]
 
 Values: TypeAlias = Mapping[str, object]
@@ -41,11 +41,10 @@ _MISMATCH: Final = (TypeError, ValueError, OverflowError)
 _INT64: Final = 1 << 63
 _SHORT: Final = tuple(bytes((size,)) for size in range(128))
 _NO_STATUS: Final = b"\x7a\x00"
+_USUAL_SIZE: Final = 512
+"""Bytes of a span without its long texts."""
 _TIMES: Final = struct.Struct("<BQBQBB")
 """Times and kind, each behind the tag of its field."""
-
-EncodedSpan: TypeAlias = tuple[bytes, bytes]
-"""A span that ended: who made it, as `encode_scope` gives it, and its message."""
 
 
 @frozen
@@ -77,6 +76,8 @@ class SpanLink:
 class SpanRecord:
     """What is known of a span. Only the code that makes the span changes it."""
 
+    scope: bytes
+    """Who made it, as `encode_scope` gives it."""
     trace_id: bytes
     """16 bytes, as they are sent; ids of spans have 8."""
     span_id: bytes
@@ -101,12 +102,55 @@ class SpanRecord:
     dropped_links: int = 0
 
 
-def encode_span(span: SpanRecord, longest: int | None = None) -> bytes:
-    """One message `Span`. Attributes that the protocol has no form for are counted as dropped.
+def rough_size(span: SpanRecord) -> int:
+    """Bytes of memory of a span, by its texts: 3 of them are at most 4 bytes of its message."""
+    size = _USUAL_SIZE
+    for value in span.attributes.values():
+        if type(value) is str:
+            if len(value) > _LONGEST_KEPT:
+                size += getsizeof(value)
+        elif type(value) is tuple:
+            size += sum(map(getsizeof, value))
+    for event in span.events:
+        size += sum(map(getsizeof, event.attributes.values()))
+    return size
+
+
+def encode_resource(attributes: Values, schema_url: str = "") -> bytes:
+    """What all spans of a process have in common, as `encode_request` takes it."""
+    resource = _sized(b"\x0a", _attributes(b"\x0a", attributes, None)[0])
+    return resource + _text(b"\x1a", schema_url)
+
+
+def encode_scope(name: str, version: str, schema_url: str, attributes: Values) -> bytes:
+    """Who made spans, as `SpanRecord` has it."""
+    texts = _text(b"\x0a", name) + _text(b"\x12", version)
+    scope = _sized(b"\x0a", texts + _attributes(b"\x1a", attributes, None)[0])
+    return scope + _text(b"\x1a", schema_url)
+
+
+def encode_request(
+    resource: bytes, spans: Iterable[SpanRecord], longest: int | None = None
+) -> bytes:
+    """One message `ExportTraceServiceRequest`; spans of one scope that stand together share it.
+
+    Attributes that the protocol has no form for are counted as dropped.
 
     Args:
         longest: Characters of the texts in attributes; None: all of them.
     """
+    parts = [resource]
+    for scope, group in groupby(spans, key=attrgetter("scope")):
+        bodies = b"".join([_sized(b"\x12", _span(each, longest)) for each in group])
+        parts.append(_sized(b"\x12", scope + bodies))
+    return _sized(b"\x0a", b"".join(parts))
+
+
+# --- parts of a span -----------------------------------------------------------------------------
+
+
+def _span(span: SpanRecord, longest: int | None) -> bytes:
+    """One message `Span`."""
     attributes, mismatches = _attributes(b"\x4a", span.attributes, longest)
     name = span.name
     parts = [
@@ -125,31 +169,6 @@ def encode_span(span: SpanRecord, longest: int | None = None) -> bytes:
     if span.events or span.links or mismatches or dropped:
         parts += _rare_parts(span, mismatches, longest)
     return b"".join(parts)
-
-
-def encode_resource(attributes: Values, schema_url: str = "") -> bytes:
-    """What all spans of a process have in common, as `encode_request` takes it."""
-    resource = _sized(b"\x0a", _attributes(b"\x0a", attributes, None)[0])
-    return resource + _text(b"\x1a", schema_url)
-
-
-def encode_scope(name: str, version: str, schema_url: str, attributes: Values) -> bytes:
-    """Who made spans, as `EncodedSpan` has it."""
-    texts = _text(b"\x0a", name) + _text(b"\x12", version)
-    scope = _sized(b"\x0a", texts + _attributes(b"\x1a", attributes, None)[0])
-    return scope + _text(b"\x1a", schema_url)
-
-
-def encode_request(resource: bytes, spans: Iterable[EncodedSpan]) -> bytes:
-    """One message `ExportTraceServiceRequest`; spans of one scope that stand together share it."""
-    parts = [resource]
-    for scope, group in groupby(spans, key=itemgetter(0)):
-        bodies = b"".join([_sized(b"\x12", body) for _, body in group])
-        parts.append(_sized(b"\x12", scope + bodies))
-    return _sized(b"\x0a", b"".join(parts))
-
-
-# --- parts of a span -----------------------------------------------------------------------------
 
 
 def _rare_parts(span: SpanRecord, mismatches: int, longest: int | None) -> Iterator[bytes]:
@@ -196,7 +215,9 @@ def _attributes(tag: bytes, attributes: Values, longest: int | None) -> tuple[by
         try:
             parts = [
                 _kept_attribute(tag, key, value)
-                if type(value) is int or (isinstance(value, str) and len(value) <= _LONGEST_KEPT)
+                if (type(value) is str and len(value) <= _LONGEST_KEPT) or type(value) is int
+                else _kept_list(tag, key, value)
+                if type(value) is tuple and _is_one_word(value)
                 else _attribute(tag, key, value, None)
                 for key, value in items
             ]
@@ -225,7 +246,23 @@ def _attribute(tag: bytes, key: str, value: object, longest: int | None) -> byte
 @lru_cache(maxsize=_MOST_KEPT)
 def _kept_attribute(tag: bytes, key: str, value: str | int) -> bytes:
     """Numbers and short texts, which come again."""
+    if isinstance(value, str) and len(key) <= _LONGEST_KEPT:
+        text, named = value.encode("utf-8", "replace"), _kept_text(b"\x0a", key)
+        size = len(text)
+        if size + len(named) < 124:  # ids of runs are new in each: written without further calls
+            within = named + b"\x12" + _SHORT[size + 2] + b"\x0a" + _SHORT[size] + text
+            return tag + _SHORT[len(within)] + within
     return _attribute(tag, key, value, None)
+
+
+def _is_one_word(values: tuple[object, ...]) -> bool:
+    return len(values) == 1 and type(values[0]) is str and len(values[0]) <= _LONGEST_KEPT
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _kept_list(tag: bytes, key: str, texts: tuple[str, ...]) -> bytes:
+    """A list of one short text: why an answer ended."""
+    return _attribute(tag, key, texts, None)
 
 
 def _value(value: object, longest: int | None, depth: int = 0) -> bytes:

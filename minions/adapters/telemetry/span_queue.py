@@ -14,7 +14,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.telemetry.otlp_encoding import EncodedSpan
+from minions.adapters.telemetry.otlp_encoding import SpanRecord, rough_size
 from minions.contracts.errors import EnvironmentRefusedError
 
 __all__ = ["BatchLimits", "SpanQueue"]
@@ -65,7 +65,7 @@ class SpanQueue:
 
     def __init__(
         self,
-        send: Callable[[Sequence[EncodedSpan]], None],
+        send: Callable[[Sequence[SpanRecord]], None],
         limits: BatchLimits,
         warn: Callable[[str], None],
     ) -> None:
@@ -88,7 +88,8 @@ class SpanQueue:
 
     def _begin(self) -> None:
         """Nothing waits; also in a process that was forked: its parent sends what waited."""
-        self._waiting: deque[EncodedSpan] = deque()
+        self._waiting: deque[tuple[SpanRecord, int]] = deque()
+        """Spans with their rough sizes."""
         self._bytes = 0
         self._lock = threading.Lock()
         self._wakes = threading.Event()
@@ -99,16 +100,16 @@ class SpanQueue:
         """Spans that were not sent because the queue was full."""
         return self._dropped
 
-    def add(self, span: EncodedSpan) -> None:
+    def add(self, span: SpanRecord) -> None:
         """Let a span wait. Returns at once; a span that finds no room, or comes late, is lost."""
-        size = len(span[1])
+        size = rough_size(span)
         with self._lock:
             count = len(self._waiting)
             is_full = count >= self._limits.most_waiting or self._bytes + size > _MOST_BYTES
             if is_full or self._is_closed:
                 self._dropped += 1
                 return
-            self._waiting.append(span)
+            self._waiting.append((span, size))
             self._bytes += size
             if self._worker is None:
                 self._start()
@@ -145,17 +146,19 @@ class SpanQueue:
         while len(self._waiting) >= least:
             self._send(self._taken())
 
-    def _taken(self) -> list[EncodedSpan]:
+    def _taken(self) -> list[SpanRecord]:
         """The oldest spans that one request has room for: one at least."""
-        taken: list[EncodedSpan] = []
+        taken: list[SpanRecord] = []
         size = 0
         with self._lock:
             while self._waiting and len(taken) < self._limits.most_sent:
-                size += len(self._waiting[0][1])
-                if taken and size > _MOST_BYTES_SENT:
+                span, own = self._waiting[0]
+                if taken and size + own > _MOST_BYTES_SENT:
                     break
-                taken.append(self._waiting.popleft())
-            self._bytes -= sum(len(body) for _, body in taken)
+                size += own
+                self._waiting.popleft()
+                taken.append(span)
+            self._bytes -= size
         return taken
 
     def _reason(self) -> str:

@@ -121,7 +121,7 @@ class CallAttempts:
         if tracer is None:
             return await execute()
         self._sent_so_far += 1
-        subject = self._view.subject()
+        subject = self._view.subject
         with tracer.model_request(self._call, self._model, subject, self._sent_so_far) as span:
             outcome = await execute()
             self._tell(span, outcome)
@@ -134,7 +134,7 @@ class CallAttempts:
             response = outcome.unwrap()
             span.answered(response, with_cost(response.usage, self._model, self._services))
         else:
-            span.end(CallStatus.FAILED.value, outcome.failure().info())
+            span.end(CallStatus.FAILED, outcome.failure().info())
 
     def _note_wait(self, seconds: float) -> None:
         self.waited_s += seconds

@@ -328,11 +328,11 @@ class ToolBatch:
             return await self._attempted(running)
         tool = self.view.tools.find(running.name)
         spec = tool.spec if tool is not None else None
-        with tracer.tool_call(running, spec, self.view.subject()) as span:
+        with tracer.tool_call(running, spec, self.view.subject) as span:
             done = await self._attempted(running)
             if done.response is not None:
                 span.returned(done.response.content)
-            span.end(done.status.value, done.failure.info() if done.failure is not None else None)
+            span.end(done.status, done.failure.info() if done.failure is not None else None)
         return done
 
     async def _attempted(self, running: ToolCall) -> ToolCall:

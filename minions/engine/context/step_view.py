@@ -47,6 +47,7 @@ class StepView(RunContext):
         item: Iteration | None = None,
         retry: RetryConfig | None = None,
         live_conversation: LiveConversation | None = None,
+        is_agent: bool = False,
     ) -> None:
         self.retry: RetryConfig = retry or context.recipe.retry
         """How calls of the step are tried again."""
@@ -57,6 +58,8 @@ class StepView(RunContext):
         self.key = key
         self.conversation_id = f"{context.run_id}/{key}"
         self._step_id = step_id
+        self._is_agent = is_agent
+        self._subject: StepSubject | None = None
         self._limits = limits
         self._metadata = metadata
         self._tools = tools
@@ -123,15 +126,19 @@ class StepView(RunContext):
         tracer = self.context.scope.services.tracer
         return tracer.headers() if tracer is not None else {}
 
-    def subject(self, *, is_agent: bool = False) -> StepSubject:
+    @property
+    def subject(self) -> StepSubject:
         """What a trace says of the step."""
-        return StepSubject(
-            run_id=self.run_id,
-            session_id=self.session_id,
-            step_id=self._step_id,
-            address=self.address,
-            is_agent=is_agent,
-        )
+        if self._subject is None:
+            scope = self.context.scope
+            self._subject = StepSubject(
+                run_id=scope.run_id,
+                session_id=scope.session_id,
+                step_id=self._step_id,
+                address=self.address,
+                is_agent=self._is_agent,
+            )
+        return self._subject
 
     @property
     def inputs(self) -> Mapping[str, JsonValue]:

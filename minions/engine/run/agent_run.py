@@ -177,7 +177,7 @@ class AgentRun(Generic[T_co]):
             return await self._executed()
         with tracer.run(self._subject) as span:
             result = await self._executed()
-            span.end(result.status.value, result.error)
+            span.end(result.status, result.error)
         return result
 
     @property
@@ -236,9 +236,10 @@ class AgentRun(Generic[T_co]):
 
     @property
     def _subject(self) -> RunSubject:
+        scope = self.context.scope
         return RunSubject(
-            run_id=self.run_id,
-            session_id=self.session_id,
+            run_id=scope.run_id,
+            session_id=scope.session_id,
             recipe=self.context.recipe.id,
             is_resumed=self._start.replay is not None,
         )

@@ -263,7 +263,7 @@ class RunSteps:
             return await iterations.execute()
         with tracer.step(self._subject(step)) as span:
             execution = await iterations.execute()
-            span.end(execution.status.value, execution.error)
+            span.end(execution.status, execution.error)
         return execution
 
     async def _told(
@@ -327,7 +327,7 @@ class RunSteps:
         context.scope.services.metrics.step_ended(status.value, None, 0.0)
         if (tracer := context.scope.services.tracer) is not None:
             with tracer.step(self._subject(step)) as span:  # what it takes is not worth a time
-                span.end(status.value)
+                span.end(status)
         self._has_redone = True
         return True
 

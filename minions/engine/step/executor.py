@@ -102,6 +102,7 @@ class StepExecutor(Generic[T]):
             item=item,
             retry=step.retry,
             live_conversation=kind.conversation_of(any_step, context),
+            is_agent=kind is ModelWork,
         )
         # Once per execution: a property of a subclass may build it anew at each look.
         self._output = kind.output_of(any_step)
@@ -236,11 +237,9 @@ class StepExecutor(Generic[T]):
         tracer = self.context.scope.services.tracer
         if tracer is None:
             return await self._executed()
-        with tracer.step(
-            self._view.subject(is_agent=not isinstance(self.step, PythonStep))
-        ) as span:
+        with tracer.step(self._view.subject) as span:
             execution = await self._executed()
-            span.end(execution.status.value, execution.error)
+            span.end(execution.status, execution.error)
         return execution
 
     async def _executed(self) -> StepExecution[T]:
