@@ -170,3 +170,38 @@ def test_a_command_that_writes_to_such_a_database_says_what_to_do(
             assert "error[read-only]" in outcome.err
             assert "Make all writable. Until then its runs can be listed, shown" in outcome.err
             assert "name another database with --db" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("sessions", "show", "run_x"), 2),
+        (("sessions", "export", "run_x"), 2),
+        (("sessions", "follow", "run_x"), 2),
+        (("sessions", "diff", "run_x", "run_y"), 2),
+        (("sessions", "rm", "ses_x", "--yes"), 2),
+        (("resume", "run_x"), 2),
+        (("retry", "run_x"), 2),
+        (("approve", "run_x"), 2),
+        (("cancel", "run_x"), 2),
+        (("fork", "ses_x"), 2),
+        (("rollback", "run_x"), 2),
+        (("sessions", "gc", "--keep", "3"), 0),
+        (("schedules", "list"), 0),
+        (("schedules", "remove", "x"), 2),
+    ],
+)
+def test_a_command_about_what_is_stored_makes_no_database(
+    cli: Cli, here: Path, command: tuple[str, ...], code: int
+) -> None:
+    ended = cli(*command, "--db", "mistyped.sqlite")
+    assert ended.code == code, ended.err
+    if "unknown-session" in ended.err:
+        assert "mistyped.sqlite, which does not exist." in " ".join(ended.err.split())
+    assert [each.name for each in here.iterdir()] == [".git"]
+
+
+def test_a_list_of_runs_names_the_database_that_is_missing(cli: Cli, here: Path) -> None:
+    ended = cli("sessions", "list", "--db", "mistyped.sqlite")
+    assert (ended.code, list(here.glob("*sqlite*"))) == (0, [])
+    assert f"No runs yet: {here / 'mistyped.sqlite'} does not exist." in ended.err

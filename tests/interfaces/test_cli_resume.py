@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -275,8 +274,9 @@ steps:
 
 
 def test_the_journal_is_closed_where_there_is_no_such_run(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (here / "j.sqlite").touch()
     closed: list[SqliteJournal] = []
     close = SqliteJournal.aclose
 
@@ -287,9 +287,3 @@ def test_the_journal_is_closed_where_there_is_no_such_run(
     monkeypatch.setattr(SqliteJournal, "aclose", aclose)
     assert cli("retry", "run_none", "--db", "j.sqlite").code == 2
     assert len(closed) == 1
-
-
-def test_resume_is_told_what_it_cannot_find(cli: Cli) -> None:
-    done = cli("resume", "run_9", "--db", "j.sqlite")
-    assert (done.code, "No run or session starts with 'run_9'" in done.err) == (2, True)
-    assert os.path.exists("j.sqlite")  # noqa: PTH110  # relative to the test's own folder

@@ -140,6 +140,19 @@ class CommandContext:
 
         return make_journal(self.settings, self.folder_of("db"))
 
+    def known_journal(self) -> Journal:
+        """The same for a command about what it holds: an SQLite file that is missing stays so."""
+        from minions.interfaces.wiring.databases import make_journal
+
+        return make_journal(self.known_stores(), self.folder_of("db"))
+
+    def known_stores(self) -> Settings:
+        """The settings, with stores in memory where the SQLite file does not exist."""
+        from minions.interfaces.wiring.databases import has_database
+
+        is_there = has_database(self.settings, self.folder_of("db"))
+        return self.settings if is_there else evolve(self.settings, no_store=True)
+
     def cache(self) -> StepCache:
         """The configured cache of step outputs; opens nothing yet."""
         from minions.interfaces.wiring.databases import make_cache
@@ -174,16 +187,18 @@ class CommandContext:
 def naming_the_journal(context: CommandContext) -> Iterator[None]:
     """Add the place of the journal to the error of a run that is not found."""
     from minions.contracts.errors import NotFoundError
-    from minions.interfaces.wiring.databases import place_of_journal
+    from minions.interfaces.wiring.databases import has_database, place_of_journal
 
     try:
         yield
     except NotFoundError as error:
         if error.error_code != "unknown-session":
             raise
-        place = place_of_journal(context.settings, context.folder_of("db"))
+        folder = context.folder_of("db")
+        is_there = has_database(context.settings, folder)
         raise NotFoundError(
-            f"{error.message} The journal is {place}.",
+            f"{error.message} The journal is {place_of_journal(context.settings, folder)}"
+            f"{'' if is_there else ', which does not exist'}.",
             code=error.error_code,
             suggestions=error.suggestions,
         ) from error

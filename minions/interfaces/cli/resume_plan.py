@@ -27,6 +27,7 @@ from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_o
 from minions.interfaces.deciders import decider_for
 from minions.interfaces.run_policy import QUEUE, RunPolicy
 from minions.interfaces.settings import Settings
+from minions.interfaces.wiring.databases import has_database
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import ServiceChanges
 from minions.recipe.model import AgentRecipe
@@ -54,7 +55,8 @@ class RecordedRunOpener:
                 code="no-store",
             )
         self.context = context
-        self.runtime = context.runtime()
+        is_there = has_database(context.settings, context.folder_of("db"))
+        self.runtime = context.runtime(is_stored=is_there or not needs_store)
         self._name = name
         self._model = model
         self._here = Path.cwd()

@@ -82,7 +82,7 @@ async def is_conversation(context: CommandContext, name: str, *, any_run: bool =
     """
     if context.settings.no_store:
         return False
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         if not any_run and not await is_session_named(journal, name):
             return False

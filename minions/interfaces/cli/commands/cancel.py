@@ -46,7 +46,7 @@ def command(name: str, **flags: object) -> int:
 async def _cancel(context: CommandContext, name: str) -> RunSummary:
     if context.settings.no_store:
         raise UsageError("Without a journal there is no run to cancel: leave out --no-store.")
-    journal = context.journal()
+    journal = context.known_journal()
     services = evolve(Services(journal=journal), worker_id=f"cancel@{worker_name()}")
     try:
         with naming_the_journal(context):

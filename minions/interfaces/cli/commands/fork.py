@@ -71,7 +71,7 @@ async def _fork(
     inputs = await _inputs(context, name, pairs) if pairs else {}
     if context.settings.no_store:
         raise UsageError("Without a journal there is nothing to fork: leave out --no-store.")
-    journal = context.journal()
+    journal = context.known_journal()
     repository = StepRepository(Services(journal=journal))
     try:
         with naming_the_journal(context):

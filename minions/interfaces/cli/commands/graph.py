@@ -73,7 +73,7 @@ def _statuses(context: CommandContext, recipe: AgentRecipe, name: str) -> dict[s
     from minions.engine.history.lookup import RunDetail, find_run, show_run
 
     async def look() -> RunDetail:
-        journal = context.journal()
+        journal = context.known_journal()
         try:
             with naming_the_journal(context):
                 run = await find_run(journal, name)

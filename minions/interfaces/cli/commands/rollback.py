@@ -53,7 +53,7 @@ def command(name: str, *, dry_run: bool, **flags: object) -> int:
 async def _roll_back(context: CommandContext, name: str, *, dry_run: bool) -> RollbackReport:
     if context.settings.no_store:
         raise UsageError("Without a journal there is no run to roll back: leave out --no-store.")
-    journal = context.journal()
+    journal = context.known_journal()
     services = Services(journal=journal, file_restorer=LocalFileRestorer())
     try:
         with naming_the_journal(context):

@@ -107,7 +107,7 @@ def list_(**flags: object) -> int:
     context = command_context(flags)
 
     async def look(store: ScheduleStore) -> list[_Line]:
-        journal = context.journal()
+        journal = context.known_journal()
         try:
             return [await _line(journal, store, name) for name in await store.names()]
         finally:
@@ -333,7 +333,7 @@ def _report(
 
 
 async def _with_store(context: CommandContext, use: Callable[[ScheduleStore], Awaitable[T]]) -> T:
-    store = _store(context)
+    store = _store(context, is_known=True)
     try:
         with naming_the_journal(context):
             return await use(store)
@@ -341,9 +341,11 @@ async def _with_store(context: CommandContext, use: Callable[[ScheduleStore], Aw
         await store.aclose()
 
 
-def _store(context: CommandContext) -> ScheduleStore:
+def _store(context: CommandContext, *, is_known: bool = False) -> ScheduleStore:
     """The schedules of the command's database.
 
+    Args:
+        is_known: Whether an SQLite file that is missing stays so.
     Raises:
         UsageError: Nothing is stored.
     """
@@ -354,4 +356,5 @@ def _store(context: CommandContext) -> ScheduleStore:
         raise UsageError(
             "Schedules are stored in a database: leave out --no-store.", code="no-store"
         )
-    return ScheduleStore(make_state(context.settings, context.folder_of("db")))
+    settings = context.known_stores() if is_known else context.settings
+    return ScheduleStore(make_state(settings, context.folder_of("db")))

@@ -98,7 +98,7 @@ def show(name: str, address: str | None, *, messages: bool, items: bool, **flags
 
 
 async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail:
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         with naming_the_journal(context):
             if (detail := await find_session_detail(journal, name)) is not None:
@@ -110,7 +110,7 @@ async def _show(context: CommandContext, name: str) -> RunDetail | SessionDetail
 
 
 async def _show_step(context: CommandContext, name: str, address: str) -> StepDetail:
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         with naming_the_journal(context):
             run = await find_run(journal, name)

@@ -96,7 +96,7 @@ def _export_page(context: CommandContext, name: str, file: str, *, force: bool) 
 async def _page(context: CommandContext, name: str) -> str:
     from minions.interfaces.run_page import load_run_page
 
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         with naming_the_journal(context):
             run = await find_run(journal, name)
@@ -107,7 +107,7 @@ async def _page(context: CommandContext, name: str) -> str:
 
 
 async def _export(context: CommandContext, name: str) -> Archive:
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         with naming_the_journal(context):
             return await load_archive(journal, await find_session(journal, name))

@@ -50,7 +50,7 @@ def rm(names: Sequence[str], *, yes: bool, **flags: object) -> int:
 async def _remove(
     context: CommandContext, names: Sequence[str], *, is_agreed: bool
 ) -> tuple[str, ...]:
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         with naming_the_journal(context):
             ids = list(dict.fromkeys([await find_session(journal, name) for name in names]))
@@ -126,7 +126,7 @@ def gc(
 async def _gc(
     context: CommandContext, age_s: float | None, keep: int | None, *, cache: bool, dry_run: bool
 ) -> _CleanUpResult:
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         cleaned = await clean_up(
             Services(journal=journal), older_than_s=age_s, keep=keep, dry_run=dry_run

@@ -52,7 +52,7 @@ def diff(a: str, b: str, **flags: object) -> int:
 
 
 async def _diff(context: CommandContext, a: str, b: str) -> RunDiff:
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         with naming_the_journal(context):
             runs = [await find_run(journal, name) for name in (a, b)]

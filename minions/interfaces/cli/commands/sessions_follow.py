@@ -52,7 +52,7 @@ def follow(name: str, **flags: object) -> int:
 
 
 async def _follow(context: CommandContext, name: str, out: TextIO) -> int:
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         with naming_the_journal(context):
             run = await find_run(journal, name)

@@ -23,6 +23,7 @@ from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
+from minions.interfaces.wiring.databases import database_of, has_database
 
 __all__ = ["list_", "list_width", "run_lines"]
 
@@ -81,8 +82,7 @@ def list_(
         say(json_text([encode(run) for run in runs[:limit]]))
         return 0
     if not runs:
-        is_all = wanted == RunFilter()
-        tell("No runs yet. `minions run RECIPE` makes the first." if is_all else "No run fits.")
+        tell(_none(context) if wanted == RunFilter() else "No run fits.")
         return 0
     for line in run_lines(runs[:limit], list_width()):
         say(line)
@@ -91,8 +91,17 @@ def list_(
     return 0
 
 
+def _none(context: CommandContext) -> str:
+    """Why no run is listed."""
+    folder = context.folder_of("db")
+    if context.settings.no_store or has_database(context.settings, folder):
+        return "No runs yet. `minions run RECIPE` makes the first."
+    place = database_of(context.settings, folder)
+    return f"No runs yet: {place} does not exist. `minions run RECIPE` makes it."
+
+
 async def _list(context: CommandContext, wanted: RunFilter, limit: int) -> tuple[RunSummary, ...]:
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         return await list_runs(journal, wanted=wanted, limit=limit)
     finally:

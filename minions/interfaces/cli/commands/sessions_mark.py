@@ -56,7 +56,7 @@ async def _mark(
 ) -> JournalEntry:
     if context.settings.no_store:
         raise UsageError("Without a journal there is no run to mark: leave out --no-store.")
-    journal = context.journal()
+    journal = context.known_journal()
     try:
         with naming_the_journal(context):
             services = Services(journal=journal)
