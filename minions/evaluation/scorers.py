@@ -152,7 +152,7 @@ class Fields(Scorer):
 
     def score(self, case: Case, output: JsonValue) -> Score:
         expected = case.wanted
-        if not self.names and not isinstance(expected, Mapping):
+        if not self.names and not (isinstance(expected, Mapping) and expected):
             right = is_same(output, expected, is_text=case.is_text)
             return self._score(float(right), f"{_short(output)} is not {_short(expected)}")
         paths = self.names or (tuple(expected) if isinstance(expected, Mapping) else ())
@@ -161,8 +161,7 @@ class Fields(Scorer):
             for path in paths
             if not is_same(value_at(output, path), value_at(expected, path), is_text=case.is_text)
         ]
-        share = 1 - len(wrong) / len(paths) if paths else 1.0
-        return self._score(share, "; ".join(wrong))
+        return self._score(1 - len(wrong) / len(paths), "; ".join(wrong))
 
 
 @frozen(kw_only=True)

@@ -31,7 +31,13 @@ MOST_MISSED: Final = 100
 _NICKNAMES: Final = frozenset(
     ("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually")
 )
-_FIELDS: Final = 5
+_FIELDS: Final = (
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of month", "1 to 31"),
+    ("month", "1 to 12 or JAN to DEC"),
+    ("day of week", "0 to 7 or SUN to SAT"),
+)
 MOST_CHARACTERS: Final = 200
 """Characters of an expression."""
 _YEARS: Final = 8
@@ -93,25 +99,33 @@ def cron_problem(cron: str) -> str | None:
         return f"it has more than {MOST_CHARACTERS} characters"
     if text.startswith("@"):
         return None if text in _NICKNAMES else f"expected one of {', '.join(sorted(_NICKNAMES))}"
-    if len(text.split()) != _FIELDS:
-        return "expected five fields: minute, hour, day of month, month, day of week"
+    if len(text.split()) != len(_FIELDS):
+        return f"expected five fields: {', '.join(name for name, _ in _FIELDS)}"
     if any(letter in word for word in text.split()[:3] for letter in "hHrR"):
         return "random and hashed fields are not supported"
     from croniter import (  # type: ignore[import-untyped]  # it has no stubs
-        CroniterBadCronError,
         CroniterBadDateError,
-        CroniterError,
         croniter,
     )
 
+    for number, (word, (name, numbers)) in enumerate(zip(text.split(), _FIELDS, strict=True)):
+        if not _is_read([word if each == number else "*" for each in range(len(_FIELDS))]):
+            return f"the {name} is '{word}'; expected {numbers}, `*`, `A-B`, `A,B` or `*/N`"
     try:
-        croniter.expand(text)
         croniter(text, _REFERENCE, max_years_between_matches=_YEARS).get_next()
     except CroniterBadDateError:
         return "it is never due"
-    except (CroniterBadCronError, CroniterError, ValueError, KeyError, OverflowError) as error:
-        return f"{error}"[:MOST_CHARACTERS]
-    return None
+    return None if _is_read(text.split()) else "its fields do not go together"
+
+
+def _is_read(words: Sequence[str]) -> bool:
+    from croniter import CroniterError, croniter
+
+    try:
+        croniter.expand(" ".join(words))
+    except (CroniterError, ValueError, KeyError, OverflowError):
+        return False
+    return True
 
 
 def timezone_problem(name: str) -> str | None:

@@ -77,6 +77,12 @@ def test_fields_give_the_share_that_is_right_and_say_what_is_not() -> None:
     assert not Fields().score(wanted, None).is_passed
 
 
+def test_an_empty_object_expects_an_empty_object() -> None:
+    found = Fields().score(case({}), {"a": 1})
+    assert (found.is_passed, found.reason) == (False, '{"a":1} is not {}')
+    assert Fields().score(case({}), {}).is_passed
+
+
 def test_exact_is_the_whole_or_a_value_below_a_path() -> None:
     wanted = case({"items": [{"n": 1}, {"n": 2}]})
     assert Exact().score(wanted, {"items": [{"n": 1}, {"n": 2}]}).is_passed

@@ -66,7 +66,14 @@ def test_a_time_in_words_as_the_older_format_had_it_is_a_warning(words: str) -> 
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        ('"0 25 * * *"', "'0 25 * * *' is no cron expression: "),
+        (
+            '"0 25 * * *"',
+            "'0 25 * * *' is no cron expression: the hour is '25'; expected 0 to 23, `*`, `A-B`,",
+        ),
+        ('"*/0 * * * *"', "the minute is '*/0'; expected 0 to 59"),
+        ('"0 8 1,32 * *"', "the day of month is '1,32'; expected 1 to 31"),
+        ('"0 8 * foo *"', "the month is 'foo'; expected 1 to 12 or JAN to DEC"),
+        ('"0 8 * * 9"', "the day of week is '9'; expected 0 to 7 or SUN to SAT"),
         ('"0 0 30 2 *"', "it is never due"),
         ('"* * * * * *"', "expected five fields"),
         ('"R * * * *"', "random and hashed fields"),
