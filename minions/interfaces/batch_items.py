@@ -131,7 +131,8 @@ def _json_row(content: bytes, place: str, *, is_first: bool) -> ItemRow:
     except UnicodeDecodeError as error:
         return ItemRow(place=place, problem=f"not UTF-8: {error.reason}.")
     except ValueError as error:
-        return ItemRow(place=place, problem=f"not JSON: {error}.")
+        hint = " Each line is an object; a table needs a name with .csv." if is_first else ""
+        return ItemRow(place=place, problem=f"not JSON: {error}.{hint}")
     return _row_of(value, place)
 
 

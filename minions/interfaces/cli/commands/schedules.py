@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     cache_option,
@@ -118,7 +118,7 @@ def list_(**flags: object) -> int:
         say(json_text({"schedules": [each.document() for each in lines]}))
         return 0
     for each in lines:
-        say(each.words())
+        say(hanging(each.words()))
     if not lines:
         tell("There is no schedule. Add one: minions schedules add RECIPE")
     return 0
