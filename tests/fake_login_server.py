@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any  # Any: JSON as it comes
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import jwt
 from attrs import define, field
 
 __all__ = ["SECRET", "LoginServer", "login_server"]
@@ -34,6 +35,8 @@ class LoginServer:
     """What the MCP server says of who gives out tokens; None: the truth."""
     valid: set[str] = field(factory=set)
     """Access tokens that are taken."""
+    public_key: Any = None
+    """What checks the signatures of a program; None: it shows its secret."""
     grants: list[str] = field(factory=list)
     """The kind of each token that was asked for."""
     visits: int = 0
@@ -71,7 +74,16 @@ class LoginServer:
         grant = said["grant_type"]
         if grant == "refresh_token" and not self.renews:
             return 400, {"error": "invalid_grant"}, {}
-        if grant == "client_credentials":
+        if grant == "client_credentials" and self.public_key is not None:
+            signed = said.get("client_assertion", "")
+            ways = ["ES256", "RS256", "EdDSA"]
+            try:
+                who = jwt.decode(signed, self.public_key, ways, audience=self.issuer)["sub"]
+            except jwt.InvalidTokenError:
+                who = ""
+            if who != "robot" or said["client_assertion_type"] != _SIGNED:
+                return 401, {"error": "invalid_client"}, {}
+        elif grant == "client_credentials":
             basic = base64.b64encode(f"robot:{SECRET}".encode()).decode()
             if headers.get("Authorization") != f"Basic {basic}":
                 return 401, {"error": "invalid_client"}, {}
@@ -112,6 +124,7 @@ class LoginServer:
         return 200, {"jsonrpc": "2.0", "id": asked["id"], "result": result}, {}
 
 
+_SIGNED = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ENDPOINTS = ("authorization", "token", "registration")
 
 

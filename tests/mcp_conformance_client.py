@@ -72,6 +72,7 @@ def _login(scenario: str) -> ServerLogin | None:
         grant=grant,
         client_id=given.get("client_id"),
         client_secret=given.get("client_secret"),
+        private_key=given.get("private_key_pem"),
         issuer=given.get("issuer"),
     )
 

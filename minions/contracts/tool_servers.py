@@ -50,7 +50,7 @@ class Grant(StrEnum):
     BROWSER = "browser"
     """A person logs in once: `minions mcp login`."""
     CLIENT_CREDENTIALS = "client-credentials"
-    """The program logs in itself, by a name and a secret."""
+    """The program logs in itself, by a name and a secret or a key."""
 
 
 @frozen(kw_only=True)
@@ -63,8 +63,10 @@ class ServerLogin:
     register there."""
     client_secret: str | None = field(default=None, repr=False)
     """A text, or a reference to a secret."""
+    private_key: str | None = field(default=None, repr=False)
+    """The key that signs who we are, as PEM, or a reference to a secret that is."""
     issuer: str | None = None
-    """The only server that is sent `client_secret`."""
+    """The only server that is sent `client_secret`, or what `private_key` signs."""
     scope: str | None = None
     """What is asked for, separated by blanks; None: what the server asks for."""
 

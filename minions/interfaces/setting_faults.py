@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Path: TypeAlias = tuple[str | int, ...]
-_SECRETS: Final = frozenset({"client_secret", "env", "headers"})
+_SECRETS: Final = frozenset({"client_secret", "env", "headers", "private_key"})
 """Keys whose values may be secrets, which no message shows."""
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -118,6 +118,7 @@ _OWNERS: Final[Mapping[str, str]] = {
     "env": "command",
     "folder": "command",
     **dict.fromkeys(("headers", "oauth", "client_id", "client_secret", "issuer", "scope"), "url"),
+    "private_key": "url",
 }
 """Which way to reach a server each key belongs to."""
 
@@ -146,13 +147,21 @@ def mcp_faults(content: Mapping[str, object]) -> Iterator[SettingFault]:
 
 def _login_faults(place: Path, table: Mapping[object, object]) -> Iterator[SettingFault]:
     wanted: tuple[str, ...] = ()
-    if table.get("oauth") == Grant.CLIENT_CREDENTIALS.value:
-        wanted, why = ("client_id", "client_secret", "issuer"), "oauth = 'client-credentials'"
+    is_program = table.get("oauth") == Grant.CLIENT_CREDENTIALS.value
+    if is_program:
+        proof = "private_key" if "private_key" in table else "client_secret"
+        wanted, why = ("client_id", proof, "issuer"), "oauth = 'client-credentials'"
     elif "client_secret" in table:
         wanted, why = ("client_id",), "'client_secret'"
     for key in wanted:
         if key not in table:
             yield SettingFault(table=place, order=3, text=f"{why} needs '{key}'")
+    if "private_key" in table and not is_program:
+        text = "'private_key' belongs to oauth = 'client-credentials'"
+        yield SettingFault(table=place, order=3, text=text)
+    if "private_key" in table and "client_secret" in table:
+        text = "it has one of 'client_secret' and 'private_key'"
+        yield SettingFault(table=place, order=3, text=text)
 
 
 def bad_configuration(source: str, faults: Iterable[SettingFault]) -> UsageError:

@@ -126,8 +126,10 @@ class McpSettings:
     """Our name at the server that gives out tokens; None: we register there."""
     client_secret: str | None = field(default=None, repr=False)
     """A text, or a reference to a secret."""
+    private_key: str | None = field(default=None, repr=False)
+    """Instead of a secret: a key as PEM, or a reference to one."""
     issuer: str | None = None
-    """The address of the server that gives out tokens, for `client_secret`."""
+    """The address of the server that gives out tokens, for `client_secret` and `private_key`."""
     scope: str | None = None
     """What is asked for; None: what the server says."""
     protocol: Protocol = Protocol.AUTO

@@ -13,6 +13,9 @@ from urllib.error import HTTPError
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from command_line import Cli, Write
 from fake_login_server import SECRET, LoginServer, login_server
@@ -246,9 +249,90 @@ def test_a_program_logs_in_by_its_secret(
     assert "another-secret" not in words
 
 
+def _pem(key: PrivateKeyTypes) -> str:
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(*form, serialization.NoEncryption()).decode()
+
+
+def _by_key(url: str, issuer: str) -> str:
+    secret = 'client_secret = "env:ROBOT_SECRET"'
+    table = CREDENTIALS.replace(secret, 'private_key = "env:ROBOT_KEY"')
+    return table.format(url=url, issuer=issuer)
+
+
+Key = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey
+KEYS: dict[str, Callable[[], Key]] = {
+    "P-256": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "Ed25519": ed25519.Ed25519PrivateKey.generate,
+    "RSA": lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_program_logs_in_by_what_its_key_signs(
+    cli: Cli,
+    write: Write,
+    server: LoginServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """A-135."""
+    key = KEYS[kind]()
+    server.public_key = key.public_key()
+    write("minions.toml", _by_key(server.url, server.issuer))
+    monkeypatch.setenv("ROBOT_KEY", _pem(key))
+    assert cli("mcp", "lock", "private").code == 0
+    ran = cli("run", "r.yaml", "--no-store", "--json")
+    assert ran.code == 0, ran.err
+    assert set(server.grants) == {"client_credentials"}
+    assert logins(tmp_path) == []
+    monkeypatch.setenv("ROBOT_KEY", _pem(KEYS[kind]()))
+    server.valid = set()
+    refused = cli("run", "r.yaml", "--no-store")
+    words = " ".join(refused.err.split())
+    assert "mcp-login-needed" in words
+    assert "look at client_id, private_key and issuer of [mcp.private]" in words
+    assert "PRIVATE KEY" not in words
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("my-secret-key", "its private key cannot be read: expected PEM of an RSA, P-256"),
+        (_pem(ed448.Ed448PrivateKey.generate()), "its private key is of another kind: expected"),
+    ],
+)
+def test_a_key_that_cannot_sign_is_refused_without_being_shown(
+    cli: Cli,
+    write: Write,
+    server: LoginServer,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    told: str,
+) -> None:
+    write("minions.toml", _by_key(server.url, server.issuer))
+    monkeypatch.setenv("ROBOT_KEY", key)
+    refused = cli("mcp", "lock", "private")
+    words = " ".join(refused.err.split())
+    assert refused.code != 0
+    assert f"The MCP server 'private' cannot be logged in to: {told}" in words
+    assert "my-secret-key" not in words
+    assert server.grants == []
+
+
 @pytest.mark.parametrize(
     ("table", "told"),
     [
+        ('client_id = "x"\nprivate_key = "env:X"', "belongs to oauth = 'client-credentials'"),
+        (
+            'oauth = "client-credentials"\nclient_secret = "env:X"\nprivate_key = "env:X"',
+            "it has one of 'client_secret' and 'private_key'",
+        ),
+        (
+            'oauth = "client-credentials"\nclient_id = "x"\nprivate_key = "env:X"',
+            "oauth = 'client-credentials' needs 'issuer'",
+        ),
         ('oauth = "client-credentials"', "oauth = 'client-credentials' needs 'client_id'"),
         ('client_secret = "env:X"', "'client_secret' needs 'client_id'"),
         ('oauth = "device"', "one of browser, client-credentials"),

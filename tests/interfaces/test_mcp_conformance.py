@@ -35,12 +35,11 @@ CLIENT = (
     *("auth/token-endpoint-auth-basic", "auth/token-endpoint-auth-post"),
     *("auth/token-endpoint-auth-none", "auth/2025-03-26-oauth-endpoint-fallback"),
     *("auth/offline-access-scope", "auth/offline-access-not-supported"),
-    "auth/client-credentials-basic",
+    *("auth/client-credentials-basic", "auth/client-credentials-jwt"),
 )
-"""The scenarios for clients. Not among them: `auth/client-credentials-jwt` and
-`auth/cross-app-access-complete-flow`, which are not built, and
-`auth/2025-03-26-oauth-metadata-backcompat`, whose metadata names another issuer than where it was
-found, which the SDK refuses (RFC 8414, 3.3)."""
+"""The scenarios for clients. Not among them: `auth/cross-app-access-complete-flow`, which is not
+built, and `auth/2025-03-26-oauth-metadata-backcompat`, whose metadata names another issuer than
+where it was found, which the SDK refuses (RFC 8414, 3.3)."""
 SERVER = (
     *("server-initialize", "ping", "tools-list", "tools-call-simple-text", "tools-call-error"),
     *("tools-call-with-progress", "server-sse-multiple-streams", "dns-rebinding-protection"),

@@ -179,6 +179,7 @@ def _login(said: McpSettings) -> ServerLogin:
         grant=said.oauth,
         client_id=said.client_id,
         client_secret=said.client_secret,
+        private_key=said.private_key,
         issuer=said.issuer,
         scope=said.scope,
     )

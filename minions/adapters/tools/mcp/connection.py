@@ -209,15 +209,19 @@ class Connection:
         server, login = self.server, self.server.login
         if login is None or self.logins is None:
             return None
-        url, secret = f"{server.url}", login.client_secret
+        url = f"{server.url}"
         store = self.logins.store(url, login.client_id)
         if login.grant is Grant.BROWSER and self.logins.visitor is None and not store.path.exists():
             return None  # without loading what most connections never need
         from minions.adapters.tools.mcp.login import login_of
 
-        if secret is not None:
-            login = evolve(login, client_secret=self.reveal({"s": secret})["s"])
-        return login_of(url, login, store, self.ending, self.logins.visitor)
+        secrets = {"secret": login.client_secret, "key": login.private_key}
+        told = self.reveal({name: each for name, each in secrets.items() if each is not None})
+        login = evolve(login, client_secret=told.get("secret"), private_key=told.get("key"))
+        try:
+            return login_of(url, login, store, self.ending, self.logins.visitor)
+        except ValueError as error:
+            raise failed(server.name, f"cannot be logged in to: {error}", code=LOGIN) from None
 
     async def _heard(self, message: object) -> None:
         from mcp_types import ToolListChangedNotification
@@ -244,9 +248,14 @@ _MODES: Final = {
 }
 
 
+def _proof(server: ToolServer) -> str:
+    has_key = server.login is not None and server.login.private_key is not None
+    return "private_key" if has_key else "client_secret"
+
+
 def _how_to_log_in(server: ToolServer, grant: Grant) -> str:
     if grant is Grant.CLIENT_CREDENTIALS:
-        return f"; look at client_id, client_secret and issuer of {server.place}"
+        return f"; look at client_id, {_proof(server)} and issuer of {server.place}"
     if server.is_of_program:
         return (
             "; log in with `minions mcp login NAME` where minions.toml has the same address as "

@@ -12,7 +12,11 @@ from urllib.parse import urlsplit
 import httpx2
 from attrs import frozen
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -40,6 +44,7 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _NO_VISITOR: Final = "http://127.0.0.1/callback"
 """Where no browser is ever sent: runs log nobody in."""
 _MOST_WORDS: Final = 300
+_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _METHODS: Final = {True: "client_secret_basic", False: "none"}
 """How a client with and without a secret says who it is; RFC 6749, 2.3.1: all servers take it."""
 
@@ -69,7 +74,11 @@ def login_of(
         login: Secrets are in the place of references.
         ending: Told why there is no token.
         visitor: Logs in where the tokens that are stored do not do; None: nobody does.
+    Raises:
+        ValueError: The private key cannot be used.
     """
+    if login.grant is Grant.CLIENT_CREDENTIALS and login.private_key is not None:
+        return _SignedLogin(url, login, login.private_key, ending)
     if login.grant is Grant.CLIENT_CREDENTIALS:
         return _ProgramLogin(url, login, ending)
     stored = store.read()
@@ -128,6 +137,50 @@ class _ProgramLogin(_GuardedLogin, ClientCredentialsOAuthProvider):
             issuer=login.issuer,
         )
         self._ending = ending
+
+
+class _SignedLogin(_GuardedLogin, PrivateKeyJWTOAuthProvider):
+    """The program logs in itself, by what its key signed (RFC 7523); tokens are not stored."""
+
+    def __init__(self, url: str, login: ServerLogin, key: str, ending: Ending) -> None:
+        own = login.client_id or ""
+        signed = SignedJWTParameters(
+            issuer=own, subject=own, signing_key=key, signing_algorithm=_algorithm_of(key)
+        )
+        super().__init__(
+            server_url=url,
+            storage=_NoTokens(),
+            client_id=own,
+            assertion_provider=signed.create_assertion_provider(),
+            scope=login.scope,
+            issuer=login.issuer,
+        )
+        self._ending = ending
+
+
+def _algorithm_of(key: str) -> str:
+    """How that key signs, as RFC 7518 names it.
+
+    Raises:
+        ValueError: It is no private key, or one of another kind.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    wanted = "expected PEM of an RSA, P-256, P-384, P-521 or Ed25519 key without a passphrase"
+    try:
+        read = load_pem_private_key(key.encode(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ValueError(f"its private key cannot be read: {wanted}") from None
+    if isinstance(read, rsa.RSAPrivateKey):
+        return "RS256"
+    if isinstance(read, ed25519.Ed25519PrivateKey):
+        return "EdDSA"
+    curve = read.curve.name if isinstance(read, ec.EllipticCurvePrivateKey) else ""
+    if curve not in _CURVES:
+        raise ValueError(f"its private key is of another kind: {wanted}")
+    return _CURVES[curve]
 
 
 class _PersonLogin(_GuardedLogin):
