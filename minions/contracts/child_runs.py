@@ -27,6 +27,7 @@ __all__ = [
     "ChildWait",
     "QueueableRun",
     "child_runs_start",
+    "parent_part",
 ]
 
 WAITS_FOR_RUNS: Final = "waits-for-runs"
@@ -41,11 +42,20 @@ _PARENT_DIGITS: Final = 12
 _STEP_DIGITS: Final = 4
 _INDEX_DIGITS: Final = 6
 _WORK_DIGITS: Final = 10
+_DIGITS: Final = _PARENT_DIGITS + _STEP_DIGITS + _INDEX_DIGITS + _WORK_DIGITS
+"""Twice as many as other ids have."""
 
 
 def child_runs_start(run_id: str) -> str:
     """The start of the ids of all child runs of that run, whichever step has them."""
     return f"run_{_digest(run_id)[:_PARENT_DIGITS]}"
+
+
+def parent_part(session_id: str) -> str | None:
+    """What the ids of all child runs of its run begin with; None: it is no child run's session."""
+    digits = session_id.removeprefix("ses_")
+    is_child = len(digits) == _DIGITS and digits != session_id
+    return f"run_{digits[:_PARENT_DIGITS]}" if is_child else None
 
 
 @frozen(kw_only=True)

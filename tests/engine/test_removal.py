@@ -6,6 +6,7 @@ import pytest
 from attrs import evolve
 
 from builders import deterministic_services, draft_of
+from minions.contracts.child_runs import ChildRunNames
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.journal import BlobCollection, Lease
 from minions.contracts.json_values import JsonValue
@@ -15,6 +16,9 @@ from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, re
 from minions.testing.clock import FakeClock
 
 DAY = 86_400
+NAMES = ChildRunNames(run_id="run_1", key="each/0/0", work="")
+CHILDREN = [NAMES.run(index, f"item {index}") for index in range(2)]
+CHILD_SESSIONS = sorted(map(ChildRunNames.session, CHILDREN))
 
 
 @pytest.fixture
@@ -28,7 +32,10 @@ def services(clock: FakeClock) -> Services:
 
 
 async def make(
-    services: Services, number: int, status: str | None = "completed", parent: int | None = None
+    services: Services,
+    number: int | str,
+    status: str | None = "completed",
+    parent: int | None = None,
 ) -> str:
     """`ses_N` with `run_N`; a status of None: it was killed."""
     session = f"ses_{number}"
@@ -183,3 +190,72 @@ async def test_an_old_session_that_is_busy_stays_with_its_parents(
     await services.journal.acquire("ses_2", "run_2", "w", 60)
     done = await clean_up(services, older_than_s=30 * DAY)
     assert (done.sessions, done.unfinished, done.forked) == ((), ("ses_2",), ("ses_1",))
+
+
+# --- child runs ------------------------------------------------------------------------------
+
+
+async def make_children(services: Services, status: str | None = "completed") -> None:
+    for each in CHILDREN:
+        await make(services, each.removeprefix("run_"), status)
+
+
+async def test_a_session_goes_with_those_of_its_child_runs(services: Services) -> None:
+    await make(services, 1)
+    await make_children(services)
+    await make(services, 2)
+    removed = await remove_sessions(services, ["ses_1"])
+    assert (sorted(removed[:2]), removed[2:]) == (CHILD_SESSIONS, ("ses_1",))
+    assert await sessions_of(services) == ["ses_2"]
+
+
+async def test_a_session_stays_while_a_child_run_is_active(services: Services) -> None:
+    await make(services, 1)
+    await make_children(services)
+    await services.journal.acquire(CHILD_SESSIONS[1], CHILDREN[1], "w", 60)
+    with pytest.raises(LeaseHeldError):
+        await remove_sessions(services, ["ses_1"])
+    assert await sessions_of(services) == sorted(["ses_1", *CHILD_SESSIONS])
+
+
+@pytest.mark.parametrize("status", ["needs_decision", None])
+async def test_old_child_runs_stay_while_their_run_may_go_on(
+    services: Services, clock: FakeClock, status: str | None
+) -> None:
+    """Else it would pay for their results a second time."""
+    await make(services, 1, status=status)
+    await make_children(services)
+    clock.advance(40 * DAY)
+    done = await clean_up(services, older_than_s=30 * DAY)
+    assert (done.sessions, done.unfinished) == ((), ("ses_1",))
+    await remove_sessions(services, ["ses_1"])
+    assert await sessions_of(services) == []
+
+
+async def test_a_run_stays_while_a_child_run_of_it_may_go_on(
+    services: Services, clock: FakeClock
+) -> None:
+    await make(services, 1, status="failed")
+    await make_children(services, status=None)
+    clock.advance(40 * DAY)
+    assert (await clean_up(services, older_than_s=30 * DAY)).unfinished == ("ses_1",)
+
+
+async def test_child_runs_do_not_count_as_sessions_that_are_kept(
+    services: Services, clock: FakeClock
+) -> None:
+    await make(services, 1)
+    await make_children(services)
+    clock.advance(DAY)
+    await make(services, 2)
+    assert (await clean_up(services, keep=2)).sessions == ()
+    done = await clean_up(services, keep=1)
+    assert (sorted(done.sessions[:2]), done.sessions[2:]) == (CHILD_SESSIONS, ("ses_1",))
+
+
+async def test_child_runs_whose_run_is_not_stored_are_like_others(
+    services: Services, clock: FakeClock
+) -> None:
+    await make_children(services)
+    clock.advance(40 * DAY)
+    assert sorted((await clean_up(services, older_than_s=30 * DAY)).sessions) == CHILD_SESSIONS

@@ -1,14 +1,18 @@
-"""Deletes sessions: finds those that may be deleted, and removes them with their blobs."""
+"""Deletes sessions: finds those that may be deleted, and removes them with their blobs.
+
+Sessions of child runs go with the session of their run, and not before: it reads their results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from typing import Final
 
 from attrs import frozen
 
+from minions.contracts.child_runs import child_runs_start, parent_part
 from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
 from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
 from minions.contracts.journal import SPARED_S, BlobCollection, Journal
@@ -17,7 +21,15 @@ from minions.engine.history.run_names import meaning_of, not_unique, unknown_nam
 from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
 
-__all__ = ["CleanUp", "StoredSession", "clean_up", "find_session", "list_stored", "remove_sessions"]
+__all__ = [
+    "CleanUp",
+    "StoredSession",
+    "child_sessions",
+    "clean_up",
+    "find_session",
+    "list_stored",
+    "remove_sessions",
+]
 
 _OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION, RunState.UNREADABLE)
 """States of runs that may be resumed; an unreadable run counts if it has no end."""
@@ -30,6 +42,8 @@ class StoredSession:
     session_id: str
     parent: str | None = None
     """The session from which it was forked, and whose rows it reads; None: it is no fork."""
+    owner: str | None = None
+    """The session of the run whose child run it holds; None: there is none."""
     is_finished: bool = True
     """Whether no run of it may be resumed."""
     last_at: datetime
@@ -56,16 +70,55 @@ async def list_stored(journal: Journal) -> Mapping[str, StoredSession]:
         for run in open_runs
         if run.status != RunState.UNREADABLE or run.ended_at is None
     }
+    rows = await journal.sessions()
+    owners = await _owners(journal, [row.session_id for row in rows])
     return {
-        row.session_id: _stored(row, is_finished=row.session_id not in unfinished)
-        for row in await journal.sessions()
+        row.session_id: _stored(
+            row,
+            owner=owners.get(row.session_id),
+            is_finished=row.session_id not in unfinished,
+        )
+        for row in rows
     }
 
 
-def _stored(row: SessionRow, *, is_finished: bool = True) -> StoredSession:
+async def _owners(journal: Journal, session_ids: Collection[str]) -> Mapping[str, str]:
+    """The session of the run that has the child run, by the session of a child run."""
+    parts = {each: part for each in session_ids if (part := parent_part(each)) is not None}
+    if not parts:
+        return {}
+    known = set(session_ids)
+    runs = {
+        child_runs_start(run.run_id): run.session_id
+        for run in await journal.runs()
+        if run.session_id in known
+    }
+    return {each: runs[part] for each, part in parts.items() if part in runs}
+
+
+def _stored(
+    row: SessionRow, *, owner: str | None = None, is_finished: bool = True
+) -> StoredSession:
     return StoredSession(
-        session_id=row.session_id, parent=row.parent, is_finished=is_finished, last_at=row.last_at
+        session_id=row.session_id,
+        parent=row.parent,
+        owner=owner,
+        is_finished=is_finished,
+        last_at=row.last_at,
     )
+
+
+async def child_sessions(journal: Journal, session_ids: Iterable[str]) -> tuple[str, ...]:
+    """The sessions of all child runs of the runs of these sessions, and of theirs."""
+    found: dict[str, None] = {}
+    rest = list(session_ids)
+    while rest:
+        for run in await journal.runs(RunFilter(session_id=rest.pop())):
+            children = await journal.runs(RunFilter(id_start=child_runs_start(run.run_id)))
+            new = dict.fromkeys(row.session_id for row in children if row.session_id not in found)
+            found |= new
+            rest += new
+    return tuple(found)
 
 
 async def _relatives(journal: Journal, session_ids: Iterable[str]) -> dict[str, StoredSession]:
@@ -105,7 +158,9 @@ async def find_session(journal: Journal, name: str) -> str:
 
 
 async def remove_sessions(services: Services, session_ids: Collection[str]) -> tuple[str, ...]:
-    """Remove these sessions; return their ids, forks before parents. Blobs stay: see `clean_up`.
+    """Remove these sessions, and those of their child runs. Blobs stay: see `clean_up`.
+
+    Returns their ids: forks before parents, child runs before their runs.
 
     Raises:
         NotFoundError: There is no such session; nothing was removed.
@@ -124,6 +179,9 @@ async def remove_sessions(services: Services, session_ids: Collection[str]) -> t
                 code="unknown-session",
                 suggestions=near_names(session_id, [row.session_id for row in known]),
             )
+    children = await child_sessions(journal, session_ids)
+    session_ids = (*reversed(children), *session_ids)
+    stored |= await _relatives(journal, children)
     _refuse_parents(stored, session_ids)
     ordered = _forks_first(stored, session_ids)
     async with AsyncExitStack() as stack:
@@ -195,13 +253,18 @@ async def clean_up(
     """
     journal = services.journal
     stored = await list_stored(journal)
-    old = _old(stored, services.clock.now(), older_than_s, keep)
-    unfinished = [each for each in old if not stored[each].is_finished]
-    chosen = {each for each in old if stored[each].is_finished}
-    forked = [each for each in old if each in chosen and _readers(stored, each) - chosen]
-    chosen.difference_update(forked)
+    groups = _groups(stored)
+    own = {each: session for each, session in stored.items() if each in groups}
+    old = _old(own, services.clock.now(), older_than_s, keep)
+    unfinished = [
+        each for each in old if not all(stored[member].is_finished for member in groups[each])
+    ]
+    candidates = [member for each in old if each not in unfinished for member in groups[each]]
+    chosen = set(candidates)
+    forked = [each for each in candidates if _readers(stored, each) - chosen]
+    chosen.difference_update(*(groups[_top(stored, each)] for each in forked))
     removed: list[str] = []
-    for session_id in _forks_first(stored, [each for each in old if each in chosen]):
+    for session_id in _forks_first(stored, [each for each in candidates if each in chosen]):
         if _readers(stored, session_id).intersection(unfinished):
             forked.append(session_id)
             continue
@@ -217,6 +280,25 @@ async def clean_up(
         forked=tuple(forked),
         collected=await journal.collect(dry_run=dry_run, spare_s=spare_s),
     )
+
+
+def _top(stored: Mapping[str, StoredSession], session_id: str) -> str:
+    """The session with which it is removed: its own, or that of the run above its child runs."""
+    above: set[str] = set()
+    while (owner := stored[session_id].owner) is not None and owner not in above:
+        above.add(session_id := owner)
+    return session_id
+
+
+def _groups(stored: Mapping[str, StoredSession]) -> Mapping[str, Sequence[str]]:
+    """Sessions that are removed together: those of child runs first, then their run's, by it."""
+    groups: dict[str, list[str]] = {}
+    for session_id in stored:
+        top = _top(stored, session_id)
+        groups.setdefault(top, [top])
+        if session_id != top:
+            groups[top].insert(-1, session_id)
+    return groups
 
 
 def _old(

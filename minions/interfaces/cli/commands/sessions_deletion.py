@@ -14,7 +14,13 @@ from minions.contracts.durations import seconds_of
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.engine.services.services import Services
-from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, remove_sessions
+from minions.engine.sessions.deletion import (
+    CleanUp,
+    child_sessions,
+    clean_up,
+    find_session,
+    remove_sessions,
+)
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -55,20 +61,23 @@ async def _remove(
         with naming_the_journal(context):
             ids = list(dict.fromkeys([await find_session(journal, name) for name in names]))
         if not is_agreed:
-            _ask(ids)
+            _ask(ids, len(await child_sessions(journal, ids)))
         return await remove_sessions(Services(journal=journal), ids)
     finally:
         await journal.aclose()
 
 
-def _ask(ids: Sequence[str]) -> None:
+def _ask(ids: Sequence[str], child_count: int) -> None:
     """Ask the person at the terminal; without a terminal nothing is removed.
 
+    Args:
+        child_count: How many sessions of child runs go with them.
     Raises:
         UsageError: `not-agreed`; there is no terminal.
         click.Abort: The person said no.
     """
-    shown = ", ".join(ids)
+    children = f" with {_counted(child_count, 'child run')}" if child_count else ""
+    shown = f"{', '.join(ids)}{children}"
     if not _is_terminal():
         raise UsageError(
             f"Removing {shown} cannot be undone, and there is no terminal to ask at. Nothing was "
