@@ -222,6 +222,7 @@ async def test_while_a_call_is_in_doubt_steps_that_do_not_need_it_are_passed_ove
     assert await world.killed(executor, recipe, 4, loses_last=True)
     result = await executor.resume("run_1")
     assert result.status is RunStatus.NEEDS_DECISION
+    assert result.step("p").reason == "one of its calls is in doubt"
     assert result.step("b").reason == "the run waits for a decision"
 
 

@@ -115,7 +115,7 @@ class RunSteps:
             if recorded is not None and self._may_reuse(step, recorded):
                 return await self._reuse(step, recorded)
         if context.progress.open_calls:
-            await self.skip(step, Skip("the run waits for a decision"))
+            await self.skip(step, self._waiting(step))
             return StepStatus.SKIPPED
         budget = context.progress.budget
         if not self.may_start():
@@ -125,6 +125,12 @@ class RunSteps:
             budget.count_step()
             return StepStatus.COMPLETED
         return await self._execute(step, control)
+
+    def _waiting(self, step: Step[object]) -> Skip:
+        """Why no step begins while a call of the run is in doubt."""
+        path = self._context.scope.path_of(step.id)
+        is_own = any(call.step_id == path for call in self._context.progress.open_calls)
+        return Skip("one of its calls is in doubt" if is_own else "the run waits for a decision")
 
     async def _tell_withdrawn(
         self, step: Step[object], recorded: StepExecutor[object]
