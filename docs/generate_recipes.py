@@ -25,7 +25,7 @@ from minions.interfaces.setting_types import setting_types
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.recipe.expressions.filters import FILTERS, TESTS
-from minions.recipe.kinds.goal import COMPLETION
+from minions.recipe.kinds.goal_parts import COMPLETION
 from minions.recipe.kinds.registry import STEP_KINDS
 from minions.recipe.language import keys, step_keys
 from minions.recipe.text.key_types import Key, Table

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
-from minions.recipe.kinds.goal import MESSAGE
+from minions.recipe.kinds.goal_parts import MESSAGE
 from minions.recipe.kinds.kind import StepKind
 from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 from minions.recipe.language import keys, step_keys
