@@ -11,7 +11,8 @@ from minions.contracts.executions import RunWarning
 from minions.contracts.facts import Fact
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.replay import Replay, visible
+from minions.engine.history.current_rows import visible
+from minions.engine.history.replay import Replay
 from minions.engine.history.step_rows import EXHAUSTED, STUCK, StepRows
 
 Row = tuple[str, str, str, dict[str, JsonValue]]

@@ -21,7 +21,8 @@ from minions.engine.context.iterations import Feedback
 from minions.engine.context.run_progress import RunProgress
 from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
-from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.history.open_calls import OpenCall
+from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.step.step_manager import StepManager

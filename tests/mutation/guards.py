@@ -111,6 +111,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/history/replay.py": Guard(
         tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops", "tool_batch"))
     ),
+    "engine/history/open_calls.py": Guard(tests=(*_engine("replay", "tool_batch"), *_RESUMED)),
+    "engine/history/current_rows.py": Guard(tests=(*_engine("replay"), *_RESUMED)),
     "engine/history/step_rows.py": Guard(
         tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops"))
     ),

@@ -21,7 +21,7 @@ from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Iteration, LoopItem
-from minions.engine.history.replay import Replayable
+from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.engine.run.back_edges import WITHDRAWN, RecipeBackEdges
 from minions.engine.run.child_runs import ChildRuns
