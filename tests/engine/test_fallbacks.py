@@ -22,7 +22,8 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import list_runs, show_run
 from minions.engine.services.run_pause import RunPause
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal

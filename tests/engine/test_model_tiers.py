@@ -21,7 +21,8 @@ from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
 from minions.engine.history.lookup import list_runs, show_run
 from minions.engine.history.output_rungs import rungs_of_model
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal
 

@@ -26,7 +26,8 @@ from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.step.step_manager import StepManager
-from minions.recipe.model import AgentRecipe, ModelConfig, Permissions
+from minions.recipe.model import AgentRecipe, Permissions
+from minions.recipe.model_config import ModelConfig
 from minions.testing.clock import FakeClock
 from patience import leap
 

@@ -13,7 +13,7 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import SchemaValidator
 from minions.recipe.editor_schema import recipe_schema
 from minions.recipe.language import keys
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document

@@ -37,7 +37,8 @@ from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from minions.engine.compile.planned_step import PlannedStep

@@ -34,8 +34,8 @@ from minions.engine.step.executor import StepExecutor
 from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
 from minions.engine.step.iteration.while_loop import StepWhile
 from minions.engine.step.outcome import record_unexecuted
+from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Meter
-from minions.recipe.model import OnError
 
 __all__ = ["WHEN_IS_FALSE", "RunSteps"]
 

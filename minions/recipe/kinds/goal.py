@@ -25,7 +25,8 @@ from minions.recipe.examples import (
 )
 from minions.recipe.kinds.goal_parts import COMPLETION, HISTORY, MESSAGE, PART, read_goal_parts
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
-from minions.recipe.model import MessageSpec, ModelConfig, StepSpec
+from minions.recipe.model import MessageSpec, StepSpec
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
     CACHE_KEY,
     MODEL_KEY,

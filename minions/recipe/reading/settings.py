@@ -20,7 +20,8 @@ from minions.contracts.secrets import SecretRef
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, read_templates
 from minions.recipe.language import keys
-from minions.recipe.model import LOCAL_MODEL, ExecutionMode, InputSpec, ModelConfig
+from minions.recipe.model import ExecutionMode, InputSpec
+from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.reading.toolsets import read_tools
 from minions.recipe.text.foreign_words import TYPE_WORDS
 from minions.recipe.text.key_types import STEP_PATTERN, Key
