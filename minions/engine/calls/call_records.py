@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCall,
-    ModelFailure,
-)
+from minions.contracts.calls import ChatModel, ModelCall, ModelFailure
 from minions.contracts.events import AttemptFailed
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.messages import TokenUsage

@@ -15,11 +15,7 @@ from minions.contracts.messages import TokenUsage
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
-from minions.engine.services.pricing import (
-    context_tokens_of,
-    own_context_tokens,
-    with_cost,
-)
+from minions.engine.services.pricing import context_tokens_of, own_context_tokens, with_cost
 from minions.engine.services.services import Services
 from minions.engine.services.spending import CallEstimate
 

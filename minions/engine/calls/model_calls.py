@@ -49,10 +49,7 @@ from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
 from minions.engine.services.budget import CallReservation
-from minions.engine.services.pricing import (
-    expect_price,
-    with_cost,
-)
+from minions.engine.services.pricing import expect_price, with_cost
 from minions.engine.services.retry import (
     AttemptsOutcome,
     checked_result,

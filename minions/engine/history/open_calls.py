@@ -7,12 +7,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.addresses import address_of
-from minions.contracts.facts import (
-    Fact,
-    ToolCallOutcome,
-    ToolCallStarted,
-    UnreadableFact,
-)
+from minions.contracts.facts import Fact, ToolCallOutcome, ToolCallStarted, UnreadableFact
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.entry_checks import fact_in

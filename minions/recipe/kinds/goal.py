@@ -16,13 +16,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.contracts.verdicts import CompletionMode
 from minions.recipe.drafts import TEXT_OUTPUT, StepDraft
-from minions.recipe.examples import (
-    EXAMPLE,
-    EXAMPLES_FROM,
-    Example,
-    ExampleOrigin,
-    ExampleSource,
-)
+from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, Example, ExampleOrigin, ExampleSource
 from minions.recipe.kinds.goal_parts import COMPLETION, HISTORY, MESSAGE, PART, read_goal_parts
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import MessageSpec, StepSpec

@@ -18,21 +18,10 @@ from minions.contracts.verdicts import CompletionMode
 from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import GoalParts, TemplateUse, read_templates
-from minions.recipe.examples import (
-    Example,
-    ExampleSource,
-    read_example_source,
-    read_examples,
-)
+from minions.recipe.examples import Example, ExampleSource, read_example_source, read_examples
 from minions.recipe.kinds.kind import KindReader
 from minions.recipe.model import ExecutionMode, MessageSpec
-from minions.recipe.text.key_types import (
-    TEXTS,
-    Key,
-    Table,
-    choice_key,
-    text_key,
-)
+from minions.recipe.text.key_types import TEXTS, Key, Table, choice_key, text_key
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from minions.recipe.text.schemas import read_output_schema
 from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
