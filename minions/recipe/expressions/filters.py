@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from minions.contracts.json_values import JsonValue
-from minions.recipe.expressions.terms import COMPARISONS, contains
+from minions.recipe.expressions.operators import COMPARISONS, contains
 from minions.recipe.expressions.values import (
     EvaluationError,
     Meter,
