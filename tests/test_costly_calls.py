@@ -105,7 +105,7 @@ CODECS: Final[dict[str, str]] = {
     "recipe/text/yaml_faults.py::_key_without_colon": "a recipe of 1 MiB",
     "recipe/text/flow_spans.py::_whole_span": "a recipe of 1 MiB, which was read before",
     "recipe/text/yaml_reader.py::document": "a recipe of 1 MiB; nodes are counted",
-    "testing/endpoint.py::body": "JSON, requests of tests",
+    "testing/exchange.py::body": "JSON, requests of tests",
 }
 """Uses of other parsers and codecs, with the bound of what they are given.
 

@@ -1,6 +1,6 @@
 """The recipe as immutable values: the single source of the loader, the editor schema and the docs.
 
-`model_config` has the settings of a model, `control_flow` how a step is repeated and goes on.
+`model_config` has the settings of a model, `control_flow` how a step is repeated and what is next.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tool calls in doubt: started, and nobody knows how they ended."""
+"""Tool calls in doubt: begun, their end not known."""
 
 from __future__ import annotations
 
