@@ -87,7 +87,7 @@ CODECS: Final[dict[str, str]] = {
     "contracts/toml_text.py::parse_toml": "200 dots of a line; the callers bound the text",
     "engine/calls/completion_instructions.py::instruction_in": "JSON, one answer",
     "engine/compile/selection.py::load": "JSON, what we wrote",
-    "engine/history/lookup.py::_step_ids": "JSON, what we wrote",
+    "engine/history/run_detail.py::_step_ids": "JSON, what we wrote",
     "engine/history/run_diff.py::_merged": "each name stands once in a list: no text is compared",
     "engine/run/recorded_run.py::load_recorded_run": "JSON, what we wrote",
     "engine/sessions/archive.py::_value": "JSON, one line of a file that the operator imports",
