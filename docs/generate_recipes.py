@@ -25,9 +25,9 @@ from minions.interfaces.setting_types import setting_types
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.recipe.expressions.filters import FILTERS, TESTS
-from minions.recipe.kinds.goal import COMPLETION
+from minions.recipe.kinds.goal_parts import COMPLETION
 from minions.recipe.kinds.registry import STEP_KINDS
-from minions.recipe.language import keys, step_keys
+from minions.recipe.language import keys, model_keys, recipe_test_keys, step_keys
 from minions.recipe.text.key_types import Key, Table
 
 PAGE: Final = Path(__file__).with_name("recipes.md")
@@ -198,9 +198,9 @@ _PARTS: Final[Mapping[str, Callable[[], str]]] = {
         f"kind_{kind.name}": functools.partial(_keys, kind.table, _DEFAULTS.get(kind.name))
         for kind in STEP_KINDS
     },
-    "test": lambda: _keys(keys.TEST),
-    "expect": lambda: _keys(keys.EXPECT),
-    "model": lambda: _keys(keys.MODEL),
+    "test": lambda: _keys(recipe_test_keys.TEST),
+    "expect": lambda: _keys(recipe_test_keys.EXPECT),
+    "model": lambda: _keys(model_keys.MODEL),
     "permissions": lambda: _keys(keys.PERMISSIONS),
     "limits": _limits,
     "retry": _retry,

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from minions.engine.compile.function_steps import FunctionStep
     from minions.engine.compile.selection import RunPart
     from minions.engine.run.questions import analyze_data, extract_params
-    from minions.recipe.model import InputSpec, ModelConfig, StepSpec
+    from minions.recipe.model import InputSpec, StepSpec
+    from minions.recipe.model_config import ModelConfig
 
 
 __all__ = [
@@ -51,9 +52,9 @@ _HOMES: Final = {
     ),
     "minions.recipe.model": (
         "InputSpec",
-        "ModelConfig",
         "StepSpec",
     ),
+    "minions.recipe.model_config": ("ModelConfig",),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

@@ -21,7 +21,8 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
 
 __all__ = ["GOOD", "OUTPUT", "UnavailableModel", "executor_of", "lab_recipe", "run"]

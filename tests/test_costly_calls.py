@@ -87,7 +87,7 @@ CODECS: Final[dict[str, str]] = {
     "contracts/toml_text.py::parse_toml": "200 dots of a line; the callers bound the text",
     "engine/calls/completion_instructions.py::instruction_in": "JSON, one answer",
     "engine/compile/selection.py::load": "JSON, what we wrote",
-    "engine/history/lookup.py::_step_ids": "JSON, what we wrote",
+    "engine/history/run_detail.py::_step_ids": "JSON, what we wrote",
     "engine/history/run_diff.py::_merged": "each name stands once in a list: no text is compared",
     "engine/run/recorded_run.py::load_recorded_run": "JSON, what we wrote",
     "engine/sessions/archive.py::_value": "JSON, one line of a file that the operator imports",
@@ -105,7 +105,7 @@ CODECS: Final[dict[str, str]] = {
     "recipe/text/yaml_faults.py::_key_without_colon": "a recipe of 1 MiB",
     "recipe/text/flow_spans.py::_whole_span": "a recipe of 1 MiB, which was read before",
     "recipe/text/yaml_reader.py::document": "a recipe of 1 MiB; nodes are counted",
-    "testing/endpoint.py::body": "JSON, requests of tests",
+    "testing/exchange.py::body": "JSON, requests of tests",
 }
 """Uses of other parsers and codecs, with the bound of what they are given.
 

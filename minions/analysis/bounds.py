@@ -19,9 +19,11 @@ from attrs import field, frozen
 from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import ToolSpec
+from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.model import MOST_ROUTING_CALLS, AgentRecipe, ModelConfig, StepSpec
+from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
 
 if TYPE_CHECKING:

@@ -31,13 +31,9 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 from minions.recipe.checks.flows import Flow, find_flows
-from minions.recipe.model import (
-    MOST_ROUTING_CALLS,
-    AgentRecipe,
-    ExecutionMode,
-    ModelConfig,
-    StepSpec,
-)
+from minions.recipe.control_flow import MOST_ROUTING_CALLS
+from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
+from minions.recipe.model_config import ModelConfig
 
 __all__ = [
     "Bound",

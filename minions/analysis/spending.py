@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from minions.contracts.context import Limits
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 
 __all__ = [
     "Asking",

@@ -52,7 +52,8 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.expressions.template import compile_condition
-from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
+from minions.recipe.model import AgentRecipe, RecipeTest
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.recipe_tests import OFFLINE
 from minions.recipe.reading.tested_examples import without_cases
 

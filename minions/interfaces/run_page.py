@@ -25,7 +25,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.secrets import SecretRef, Secrets, SecretSource
 from minions.engine.history.current_rows import current_rows
-from minions.engine.history.lookup import RunDetail, show_run
+from minions.engine.history.run_detail import RunDetail, show_run
 from minions.engine.history.run_items import usage_of
 from minions.engine.history.run_steps import StepDetail, steps_in
 from minions.engine.history.run_summary import RunSummary

@@ -10,7 +10,8 @@ from minions.contracts.calls import ChatModel, ModelOptions
 from minions.engine.compile.extensions import ModelChooser, ModelSource
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import ModelsOfRecipe, Runtime
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["with_tuned_models"]
 

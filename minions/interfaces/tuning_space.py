@@ -16,7 +16,8 @@ from minions.planning.recipe_diff import recipe_diff
 from minions.planning.step_edit import step_keys, with_step_keys
 from minions.recipe.kinds.analyze import AnalyzeSpec
 from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.model import AgentRecipe, ModelConfig, StepSpec
+from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["RecipeVersion", "SpaceOptions", "TuningSpace", "takes_cases", "tuning_space"]
 

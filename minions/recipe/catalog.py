@@ -13,7 +13,8 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Toolset, ToolSpec
 
 if TYPE_CHECKING:
-    from minions.recipe.model import AgentRecipe, ModelConfig
+    from minions.recipe.model import AgentRecipe
+    from minions.recipe.model_config import ModelConfig
 
 __all__ = ["Catalog", "CheckModel", "FindRecipe", "FoundRecipe"]
 

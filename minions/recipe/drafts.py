@@ -26,11 +26,11 @@ from minions.recipe.model import (
     ExecutionMode,
     InputSpec,
     MessageSpec,
-    ModelConfig,
     Permissions,
     RecipeTest,
     ToolsetUse,
 )
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.schedules import ScheduleSpec
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report, Section

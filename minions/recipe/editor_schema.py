@@ -8,10 +8,10 @@ from attrs import evolve
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
-from minions.recipe.kinds.goal import MESSAGE
+from minions.recipe.kinds.goal_parts import MESSAGE
 from minions.recipe.kinds.kind import StepKind
 from minions.recipe.kinds.registry import KINDS, STEP_KINDS
-from minions.recipe.language import keys, step_keys
+from minions.recipe.language import keys, model_keys, recipe_test_keys, step_keys
 from minions.recipe.text.key_types import Key, Table
 
 __all__ = ["recipe_schema"]
@@ -26,15 +26,15 @@ def recipe_schema() -> JsonSchema:
         "$defs": {
             "secret_input": _object(keys.SECRET_INPUT),
             "step": {"oneOf": [*map(_step, STEP_KINDS), _extending()]},
-            "model": _object(keys.MODEL),
+            "model": _object(model_keys.MODEL),
             "permissions": _object(keys.PERMISSIONS),
             "limits": _object(keys.LIMITS),
             "step_limits": _object(keys.STEP_LIMITS),
             "retry": _object(keys.RETRY),
             "on_error": _object(step_keys.ON_ERROR),
             "schedule": _object(keys.SCHEDULE),
-            "test": _object(keys.TEST),
-            "expect": _object(keys.EXPECT),
+            "test": _object(recipe_test_keys.TEST),
+            "expect": _object(recipe_test_keys.EXPECT),
             "decision_tool": _object(step_keys.DECISION_TOOL),
             **{name: _object(table) for each in STEP_KINDS for name, table in each.tables.items()},
             "message": _message(),

@@ -1,18 +1,17 @@
-"""The recipe as immutable values: the single source of the
-loader, the editor schema and the docs.
+"""The recipe as immutable values: the single source of the loader, the editor schema and the docs.
+
+`model_config` has the settings of a model, `control_flow` how a step is repeated and what is next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar, Final, TypeAlias, TypeVar
+from typing import ClassVar, Final, TypeAlias
 
-import attrs
 from attrs import field, frozen
 from attrs.validators import ge
 
-from minions.contracts.calls import ModelOptions, OutputMode
 from minions.contracts.executions import RunStatus
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import JsonValue
@@ -21,21 +20,16 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
+from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec, WhileSpec
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.schedules import ScheduleSpec
 
 __all__ = [
-    "LOCAL_MODEL",
     "MESSAGE_INPUT",
-    "MOST_ROUTING_CALLS",
     "AgentRecipe",
-    "DecisionToolSpec",
     "ExecutionMode",
     "InputSpec",
-    "LoopSpec",
     "MessageSpec",
-    "ModelConfig",
-    "OnError",
-    "OnErrorSpec",
     "OnFailure",
     "Permissions",
     "PersonQuestion",
@@ -43,10 +37,7 @@ __all__ = [
     "StepSpec",
     "ToolsetUse",
     "Where",
-    "WhileSpec",
 ]
-
-T = TypeVar("T")
 
 
 def _empty() -> Mapping[str, JsonValue]:
@@ -81,82 +72,6 @@ class OnFailure(StrEnum):
 
     STOP = "stop"
     CONTINUE = "continue"
-
-
-LOCAL_MODEL: Final = "local"
-"""The one name of a model that needs no slash: the model that comes with the extra `local`."""
-
-
-@frozen(kw_only=True)
-class ModelConfig:
-    """Which model answers, and its settings."""
-
-    name: str | None = None
-    base_url: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_output_tokens: int | None = None
-    context_tokens: int | None = None
-    seed: int | None = None
-    reasoning_effort: str | None = None
-    stop: tuple[str, ...] | None = None
-    extra: Mapping[str, JsonValue] | None = field(default=None, hash=False)
-    """Further fields of each request, as the server names them."""
-    timeout_s: float | None = None
-    idle_timeout_s: float | None = None
-    cache: bool | None = None
-    """Whether answers to the same request are taken from the run's cache."""
-    api_key_env: str | None = None
-    output_mode: OutputMode | None = None
-    tiers: tuple[ModelConfig, ...] | None = None
-    """Models that are asked after this one where its output does not fit or its server fails."""
-    output_ladder: tuple[str, ...] | None = None
-    """How output is asked for, in this order, and what is done with an answer that does not fit:
-    words of `OutputMode` and `OutputRung`; None: as the server's profile says.
-    """
-    fallbacks: tuple[ModelConfig, ...] | None = None
-    """Models that are asked instead while the server of this one is unavailable."""
-    cooldown_s: float | None = None
-    """Seconds for which it is not asked again after its server failed, where there is another
-    model; None: 60."""
-
-    @property
-    def others(self) -> tuple[ModelConfig, ...]:
-        """All models that may be asked besides it, in the order in which they are."""
-        found = [*(self.fallbacks or ())]
-        for tier in self.tiers or ():
-            found += [tier, *(tier.fallbacks or ())]
-        return tuple(found)
-
-    def overlaid(self, own: ModelConfig) -> ModelConfig:
-        """These settings overridden by `own`. If `own` names another model, `own` alone counts."""
-        if own.name is not None and own.name != self.name:
-            return own
-        values = {name: getattr(own, name) for name in _MODEL_SETTINGS}
-        for name, value in values.items():
-            if value is None:
-                values[name] = getattr(self, name)
-        return ModelConfig(**values)  # spelled out: `evolve` takes four times as long
-
-    def options(self) -> ModelOptions:
-        """The sampling parameters and time limits of each call."""
-        defaults = ModelOptions()
-        return ModelOptions(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            max_output_tokens=self.max_output_tokens,
-            context_tokens=self.context_tokens,
-            seed=self.seed,
-            reasoning_effort=self.reasoning_effort,
-            stop=self.stop or (),
-            extra=self.extra or {},
-            cache=bool(self.cache),
-            timeout_s=self.timeout_s or defaults.timeout_s,
-            idle_timeout_s=self.idle_timeout_s or self.timeout_s or defaults.idle_timeout_s,
-        )
-
-
-_MODEL_SETTINGS: Final = tuple(each.name for each in attrs.fields(ModelConfig))
 
 
 @frozen(kw_only=True)
@@ -220,84 +135,6 @@ class MessageSpec:
     content: str
     files: tuple[str, ...] = ()
     """Paths of images and PDF files that its model sees before the text; templates."""
-
-
-class OnItemError(StrEnum):
-    """What becomes of a loop some of whose items fail."""
-
-    FAIL = "fail"
-    """The loop fails, after all items were tried."""
-    COLLECT = "collect"
-    """The loop completes with the results that there are, and the run is partial."""
-
-
-@frozen(kw_only=True)
-class LoopSpec:
-    """A loop: the step is executed once for each item of a list."""
-
-    over: JsonValue
-    """The list, or a template of it."""
-    aggregate: bool = False
-    """Whether the output is the list of the items' outputs; else an
-    object that also has their errors.
-    """
-    max_parallel: int = 1
-    """Items that are executed at the same time."""
-    most_queued: int | None = None
-    """Items of a distributed loop that wait or run as child runs at the same time: `max_parallel`
-    as the recipe states it; None: it states none.
-    """
-    on_item_error: OnItemError = OnItemError.FAIL
-    min_successful: int = 1
-    """With `collect`: items that have to succeed, where there are any items at all."""
-
-
-@frozen(kw_only=True)
-class WhileSpec:
-    """A `while` loop: the step is repeated as long as a condition holds."""
-
-    condition: str
-    """The condition, evaluated after each attempt."""
-    max_iterations: int = 10
-    """Most attempts; the step fails if the condition still holds after the last one."""
-    allow_repeats: bool = False
-    """Whether an attempt may return the same output as an earlier
-    one; else the step fails as stuck.
-    """
-
-
-class OnError(StrEnum):
-    """What happens to the run when a step fails."""
-
-    FAIL = "fail"
-    CONTINUE = "continue"
-    """The step counts as optional; steps that only have to come after it run."""
-    GOTO = "goto"
-    """An earlier step runs again and is told the error."""
-
-
-@frozen(kw_only=True)
-class OnErrorSpec:
-    """The `on_error` of one step."""
-
-    action: OnError = OnError.FAIL
-    goto: str | None = None
-    """Target of the back edge: this step, or one that it depends on."""
-    max_times: int = 2
-    """How often the back edge is taken; after that the step has failed."""
-
-
-MOST_ROUTING_CALLS: Final = 2
-"""Model calls for one choice of the next step: the answer and one repair."""
-
-
-@frozen(kw_only=True)
-class DecisionToolSpec:
-    """A tool call whose result names the next step."""
-
-    tool: str
-    params: Mapping[str, JsonValue] = field(factory=_empty)
-    """Arguments; their templates are rendered when the step has ended."""
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,8 @@ from minions.engine.compile.extensions import Extensions
 from minions.interfaces.environment_models import EnvironmentModels
 from minions.interfaces.synchronous_run import wait_for
 from minions.interfaces.wiring.models import ModelChoice
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["CassetteModels", "cassette_path"]
 

@@ -21,7 +21,8 @@ from attrs import field, mutable
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
-from minions.testing.endpoint import ChatEndpoint, Exchange, RecordedRequest
+from minions.testing.endpoint import ChatEndpoint
+from minions.testing.exchange import Exchange, RecordedRequest
 from minions.testing.fault_behaviours import Delivery, delivery_of
 from minions.testing.fault_plans import FaultPlan, ServerFault
 from minions.testing.plausible_answers import MakeAnswer, plausible_answer

@@ -16,7 +16,8 @@ from attrs import evolve, frozen
 
 from minions.contracts.json_values import JsonValue
 from minions.testing import endpoint as served
-from minions.testing.endpoint import Behaviour, Exchange, chunks, error_body, event
+from minions.testing.chat_documents import chunk, chunks, error_body, event
+from minions.testing.exchange import Behaviour, Exchange
 from minions.testing.fault_plans import ServerFault
 
 __all__ = ["Delivery", "delivery_of"]
@@ -209,7 +210,7 @@ def _whole_without_end(request: _Request, *, ends: str) -> Delivery:
 
 async def _broken_chunks(exchange: Exchange) -> None:
     await exchange.begin_stream()
-    await exchange.send_piece(event(served.chunk({"content": "half"})))
+    await exchange.send_piece(event(chunk({"content": "half"})))
     await exchange.write(b"ZZ\r\nnot a size\r\n")
     exchange.drop()
 
@@ -289,7 +290,7 @@ def _bytes(raw: bytes, content_type: str = "application/json") -> _Make:
 def _cut_json(request: _Request) -> Delivery:
     if not request.is_stream:
         return Delivery(behave=served.body(_plain(request)[:-20]))
-    piece = event(served.chunk({"content": "half"}))[:-20] + b"\n\n"
+    piece = event(chunk({"content": "half"}))[:-20] + b"\n\n"
     return Delivery(behave=served.stream([piece, "[DONE]"]))
 
 

@@ -18,15 +18,9 @@ from attrs import frozen
 
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.model_profiles import Support
-from minions.testing.endpoint import (
-    USAGE,
-    Behaviour,
-    Exchange,
-    answer,
-    call,
-    error_body,
-    status,
-)
+from minions.testing.chat_documents import USAGE, call, error_body
+from minions.testing.endpoint import answer, status
+from minions.testing.exchange import Behaviour, Exchange
 from minions.testing.plausible_answers import plausible_value
 
 __all__ = ["ServerHabits", "model_server"]

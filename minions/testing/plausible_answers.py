@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 from minions.contracts.json_values import JsonValue, dumps
-from minions.testing.endpoint import RecordedRequest, call, completion
+from minions.testing.chat_documents import call, completion
+from minions.testing.exchange import RecordedRequest
 
 __all__ = ["MakeAnswer", "plausible_answer", "plausible_value"]
 

@@ -9,18 +9,9 @@ import json
 from collections.abc import Mapping
 
 from minions.contracts.model_profiles import Support
-from minions.testing.endpoint import (
-    Behaviour,
-    Exchange,
-    answer,
-    call,
-    chunks,
-    completion,
-    error_body,
-    event,
-    status,
-    stream,
-)
+from minions.testing.chat_documents import call, chunks, completion, error_body, event
+from minions.testing.endpoint import answer, status, stream
+from minions.testing.exchange import Behaviour, Exchange
 from minions.testing.model_servers import ServerHabits, model_server
 
 __all__ = ["server_behaviours"]

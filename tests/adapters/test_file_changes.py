@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve, field, frozen
 
-from minions.adapters.tools import confined_folder, folder_descriptors
+from minions.adapters.tools import confined_folder, folder_descriptors, recorded_changes
 from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.adapters.tools.files import files_toolset
@@ -162,7 +162,7 @@ async def test_what_cannot_be_recorded_is_not_changed(tmp_path: Path, name: str)
 async def test_a_file_that_is_too_large_to_be_recorded_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confined_folder, "MOST_RECORDED", 10)
+    monkeypatch.setattr(recorded_changes, "MOST_RECORDED", 10)
     (tmp_path / "a.txt").write_text("x" * 11)
     recorder = Recorded()
     with pytest.raises(ToolError, match="more than 10 bytes") as caught:

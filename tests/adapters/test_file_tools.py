@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.tools.confined_folder import ConfinedFolder, Place
+from minions.adapters.tools.confined_folder import ConfinedFolder
+from minions.adapters.tools.confined_paths import Place
 from minions.adapters.tools.files import files_toolset
 from minions.adapters.tools.glob_pattern import GlobPattern, _has_choice
 from minions.adapters.tools.line_matcher import LineMatcher

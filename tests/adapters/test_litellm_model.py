@@ -37,7 +37,8 @@ from minions.contracts.tools import ToolSpec
 from minions.engine.compile.extensions import Extensions
 from minions.interfaces.settings import ProviderSettings, Settings
 from minions.interfaces.wiring.models import Models, model_check
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.testing import ChatEndpoint, endpoint
 from minions.testing.endpoint import Behaviour, chunks, completion
 

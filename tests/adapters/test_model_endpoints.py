@@ -20,7 +20,7 @@ from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.model_endpoints import ModelApi
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 
 OPENAI_URL = "https://api.openai.com/v1"
 KEYS = {"OPENAI_API_KEY": "sk-openai", "ANTHROPIC_API_KEY": "sk-ant", "OTHER": "sk-other"}

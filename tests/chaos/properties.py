@@ -19,7 +19,8 @@ from minions.contracts.executions import AgentResult, RunStatus, StepExecution
 from minions.contracts.facts import UnreadableFact
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 
 __all__ = ["faults_of", "faults_of_seed"]
 

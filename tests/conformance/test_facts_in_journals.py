@@ -30,7 +30,8 @@ from minions.contracts.facts import (
     fact_of,
 )
 from minions.contracts.journal import EntryDraft, Journal
-from minions.engine.history.lookup import UNREADABLE, list_runs, show_run
+from minions.engine.history.lookup import UNREADABLE, list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services

@@ -27,7 +27,8 @@ from minions.contracts.codec import decode
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.services import SystemClock
 from minions.engine.services.worker_names import is_worker_gone

@@ -17,7 +17,8 @@ from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Effect, Tool
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services, SystemClock
 from minions.recipe.kinds.set import SetSpec

@@ -6,6 +6,7 @@ import pytest
 
 from builders import recipe_of, run_of
 from minions.contracts.json_values import JsonValue
+from minions.recipe.control_flow import LoopSpec
 from minions.recipe.expressions.template import compile_condition, compile_template
 from minions.recipe.expressions.values import (
     MAX_NODES,
@@ -16,7 +17,6 @@ from minions.recipe.expressions.values import (
     weighed,
 )
 from minions.recipe.kinds.set import SetSpec
-from minions.recipe.model import LoopSpec
 
 
 def tenfold(count: int) -> list[SetSpec]:

@@ -19,10 +19,12 @@ from minions.contracts.events import ModelReplaced, RunEvent
 from minions.contracts.executions import RunStatus
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.services.run_pause import RunPause
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal

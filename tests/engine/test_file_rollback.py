@@ -25,8 +25,9 @@ from minions.engine.context.call_changes import CallChanges
 from minions.engine.history.events import EventStream
 from minions.engine.history.file_rollback import roll_back_within
 from minions.engine.history.keys import scope_of
-from minions.engine.history.lookup import find_run, show_run
+from minions.engine.history.lookup import find_run
 from minions.engine.history.recorder import Recorder
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services

@@ -15,7 +15,8 @@ from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.run_rows import RunFilter
-from minions.engine.history.lookup import find_run, list_runs, show_run
+from minions.engine.history.lookup import find_run, list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services

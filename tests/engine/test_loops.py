@@ -14,7 +14,8 @@ from minions.contracts.errors import ToolError
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World, outline

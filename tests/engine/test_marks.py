@@ -12,8 +12,9 @@ from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.facts import MarkRecorded, StepFinished
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import find_run, show_run
+from minions.engine.history.lookup import find_run
 from minions.engine.history.marks import Mark, mark_of, marks_in
+from minions.engine.history.run_detail import show_run
 from minions.engine.history.run_steps import row_address
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services

@@ -19,9 +19,11 @@ from minions.contracts.facts import ModelCallFact
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
 from minions.engine.history.output_rungs import rungs_of_model
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.engine.history.run_detail import show_run
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.testing.clock import FakeClock
 from mortal import KilledError, MortalJournal
 

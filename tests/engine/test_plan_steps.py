@@ -24,7 +24,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.plan_diffs import PlanDiff
 from minions.contracts.plans import Plan
 from minions.engine.compile.plan_report import plan_report
-from minions.engine.history.lookup import find_run, show_run
+from minions.engine.history.lookup import find_run
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.interfaces.wiring.extensions import built_in_extensions

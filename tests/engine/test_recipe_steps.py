@@ -17,7 +17,8 @@ from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool
 from minions.engine.compile.extensions import Extensions
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

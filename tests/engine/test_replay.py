@@ -11,7 +11,8 @@ from minions.contracts.executions import RunWarning
 from minions.contracts.facts import Fact
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.replay import Replay, visible
+from minions.engine.history.current_rows import visible
+from minions.engine.history.replay import Replay
 from minions.engine.history.step_rows import EXHAUSTED, STUCK, StepRows
 
 Row = tuple[str, str, str, dict[str, JsonValue]]
@@ -382,6 +383,25 @@ def test_calls_that_steps_began_are_told_once_the_steps_begin_anew() -> None:
         ("a/1/0/tool/1/0", "write"),
         ("a/1/0/tool/1/1", "write"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "was_made"),
+    [
+        ("unknown-tool", False),
+        ("permission-denied", False),
+        ("bad-arguments", False),
+        ("tool-failed", True),
+    ],
+)
+def test_a_call_that_was_refused_before_its_tool_was_called_is_no_begun_call(
+    code: str, *, was_made: bool
+) -> None:
+    kind, key, state, body = call("a/1/0/tool/1/0", "failed")
+    failed = (kind, key, state, {**body, "error": {"code": code}})
+    replay = replay_of(step("a/1/0", "started"), call(key, "started"), failed)
+    replay.forget("a/1/0")
+    assert list(replay.begun_calls(["a"])) == ([(key, "write")] if was_made else [])
 
 
 def test_a_begun_call_is_found_by_its_key_until_its_end_or_the_execution_is_forgotten() -> None:

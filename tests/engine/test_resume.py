@@ -28,7 +28,8 @@ from minions.contracts.messages import MessageBundle, MessageRole
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.steps import DefaultStep, StepScope
 from minions.contracts.tools import Effect
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.reading.load import recipe_from_document

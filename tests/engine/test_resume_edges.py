@@ -28,7 +28,8 @@ from minions.contracts.messages import MessageRole
 from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Effect
 from minions.engine.compile.function_steps import step
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal import GoalSpec

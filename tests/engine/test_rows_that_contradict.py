@@ -8,7 +8,8 @@ from builders import draft_of, recipe_of
 from minions.contracts.errors import JournalError
 from minions.contracts.json_values import JsonValue
 from minions.engine.compile.selection import RunPart
-from minions.engine.history.lookup import find_run, list_runs, show_run
+from minions.engine.history.lookup import find_run, list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.pins import find_pins
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services

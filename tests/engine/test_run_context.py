@@ -21,11 +21,13 @@ from minions.engine.context.iterations import Feedback
 from minions.engine.context.run_progress import RunProgress
 from minions.engine.context.scope import RunScope
 from minions.engine.history.memory import ConversationMemory
-from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.history.open_calls import OpenCall
+from minions.engine.history.replay import Replay
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.step.step_manager import StepManager
-from minions.recipe.model import AgentRecipe, ModelConfig, Permissions
+from minions.recipe.model import AgentRecipe, Permissions
+from minions.recipe.model_config import ModelConfig
 from minions.testing.clock import FakeClock
 from patience import leap
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import RunDetail, StepSummary
+from minions.engine.history.run_detail import RunDetail, StepSummary
 from minions.engine.history.run_diff import StepDiff, ValueDiff, compare_runs
 from minions.engine.history.run_summary import RunSummary
 

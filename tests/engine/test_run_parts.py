@@ -16,7 +16,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.selection import RunPart
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.recipe.catalog import Catalog

@@ -36,7 +36,8 @@ from minions.engine.compile.selection import NOT_ASKED_FOR, RunPart
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from mortal import World

@@ -41,7 +41,8 @@ from minions.engine.compile.build import build_recipe
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.graph import DefaultStepGraph
-from minions.engine.history.lookup import list_runs, show_run
+from minions.engine.history.lookup import list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.recipe_changes import steps_from
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.kinds.set import SetSpec

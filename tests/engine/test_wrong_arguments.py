@@ -12,7 +12,8 @@ from minions.contracts.errors import FailureInfo, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
-from minions.engine.run.agent_executor import AgentExecutor, RecipeSource
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.run_factory import RecipeSource
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository

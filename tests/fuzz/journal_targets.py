@@ -15,7 +15,8 @@ from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import EntryDraft, JournalEntry
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import REJECTED, list_runs, show_run
+from minions.engine.history.lookup import REJECTED, list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services

@@ -11,7 +11,7 @@ from minions.contracts.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.interfaces.wiring.chosen_models import ChosenModels
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document
 
 TUNED = ModelConfig(

@@ -17,7 +17,8 @@ from minions.engine.compile.extensions import Extensions
 from minions.interfaces.recipe_tests import run_test
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.kinds.goal import GoalSpec
-from minions.recipe.model import AgentRecipe, ModelConfig, RecipeTest
+from minions.recipe.model import AgentRecipe, RecipeTest
+from minions.recipe.model_config import ModelConfig
 
 Told: TypeAlias = dict[str, dict[str, list[dict[str, JsonValue]]]]
 

@@ -24,7 +24,7 @@ from minions.interfaces.wiring.local_models import LocalModels, is_local
 from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.interfaces.wiring.prices import make_prices
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
 from minions.services import SystemClock
 

@@ -11,7 +11,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import Models
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import RunDetail, StepSummary
+from minions.engine.history.run_detail import RunDetail, StepSummary
 from minions.engine.history.run_steps import StepDetail
 from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.masking import masked

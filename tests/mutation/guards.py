@@ -111,6 +111,12 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/history/replay.py": Guard(
         tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops", "tool_batch"))
     ),
+    "engine/history/open_calls.py": Guard(
+        tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops", "tool_batch"))
+    ),
+    "engine/history/current_rows.py": Guard(
+        tests=(*_engine("replay"), *_RESUMED), places=frozenset({"visible"})
+    ),
     "engine/history/step_rows.py": Guard(
         tests=(*_engine("replay"), *_RESUMED, *_engine("while", "loops"))
     ),
@@ -433,5 +439,12 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "if (consent_digest(shown.tool, shown.arguments) == consent_digest(call.name, "
         "call.request.arguments)):",
         "Only what was begun can be decided; the type allows for none.",
+    ),
+    Equivalent(
+        "engine/history/current_rows.py",
+        "visible",
+        'if entry.kind == "step" and entry.state != "skipped":',
+        "if (entry.state != 'skipped'):",
+        "Keys of calls and decisions are longer than those of executions: none is looked up.",
     ),
 )

@@ -12,8 +12,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.contracts.schema import SchemaValidator
 from minions.recipe.editor_schema import recipe_schema
-from minions.recipe.language import keys
-from minions.recipe.model import ModelConfig
+from minions.recipe.language import keys, model_keys
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
@@ -99,7 +99,7 @@ def test_a_bad_recipe_is_bad_for_both(text: str) -> None:
     assert errors(text)
 
 
-@pytest.mark.parametrize("name", [key.name for key in keys.MODEL.keys if not key.is_served])
+@pytest.mark.parametrize("name", [key.name for key in model_keys.MODEL.keys if not key.is_served])
 def test_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
     text = f"model: {{name: demo, {name}: [x]}}\n{STEP}"
     assert [fault.code for fault in check(text).faults] == ["not-supported-yet"]
@@ -115,7 +115,7 @@ ONLY_IN_CODE: Final = frozenset({"retryable_exceptions", "tiers"})
     [
         (keys.LIMITS, Limits),
         (keys.RETRY, RetryConfig),
-        (keys.MODEL, ModelConfig),
+        (model_keys.MODEL, ModelConfig),
     ],
 )
 def test_the_tables_have_every_field_of_their_classes(

@@ -24,13 +24,13 @@ from minions.recipe.model import (
     ExecutionMode,
     InputSpec,
     MessageSpec,
-    ModelConfig,
     OnFailure,
     Permissions,
     StepSpec,
     ToolsetUse,
     Where,
 )
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import (
     check_recipe_text,
     find_faults,

@@ -19,7 +19,8 @@ from minions.contracts.facts import RunBeginning
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.run_rows import RunFilter, Spender
-from minions.engine.history.lookup import find_run, show_run
+from minions.engine.history.lookup import find_run
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.sessions.cancellation import cancel_run
 from patience import HANG_S

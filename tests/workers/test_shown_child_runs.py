@@ -9,7 +9,8 @@ from pathlib import Path
 from minions.contracts.errors import ToolError
 from minions.contracts.executions import RunState
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import RunDetail, find_run, show_run
+from minions.engine.history.lookup import find_run
+from minions.engine.history.run_detail import RunDetail, show_run
 from minions.engine.sessions.cancellation import cancel_run
 from minions.interfaces.cli.console.child_run_lines import child_run_lines
 from patience import HANG_S

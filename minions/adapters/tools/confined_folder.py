@@ -12,10 +12,11 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final
 
 from attrs import frozen
 
+from minions.adapters.tools.confined_paths import Place, is_encodable, refuse_long, shown_name
 from minions.adapters.tools.folder_descriptors import (
     deepest_folder,
     folder_below,
@@ -24,41 +25,16 @@ from minions.adapters.tools.folder_descriptors import (
     recorded_temporary,
     write_and_rename,
 )
+from minions.adapters.tools.recorded_changes import RecordChange, change_of, recordable
 from minions.contracts.errors import ToolError, UsageError, near_hint, near_names
-from minions.contracts.file_changes import FileChange, digest_of
+from minions.contracts.file_changes import digest_of
 from minions.contracts.protected_files import matches_any
 
-__all__ = ["MOST_RECORDED", "ConfinedFolder", "FolderEntry", "Place", "RecordChange"]
-
-RecordChange: TypeAlias = Callable[[FileChange], None]
-"""Stores what is needed to undo a change, before it is made. An error of it prevents the change."""
-
-MOST_RECORDED: Final = 8 * 1024 * 1024
-"""Bytes of the largest file whose content is recorded before a change."""
+__all__ = ["ConfinedFolder", "FolderEntry"]
 
 
 # Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-@frozen
-class Place:
-    """A resolved path, without links."""
-
-    root: str
-    """The root, absolute and resolved."""
-    parts: tuple[str, ...]
-    """Names below the root; empty: the root itself."""
-
-    @property
-    def relative(self) -> str:
-        """The path below the root with `/`; `.` for the root."""
-        return _shown("/".join(self.parts) or ".")
-
-    @property
-    def path(self) -> Path:
-        """The absolute path. Only for looking: it may have become a link since."""
-        return Path(self.root, *self.parts)
 
 
 @frozen(kw_only=True)
@@ -70,11 +46,6 @@ class FolderEntry:
     """`file`, `directory`, `link` or `other`."""
     size_bytes: int | None
     """Size of a file; None for anything else."""
-
-
-def _shown(name: str) -> str:
-    """A file name as text: bytes that are not UTF-8 become `�`."""
-    return os.fsencode(name).decode("utf-8", "replace")
 
 
 @frozen(kw_only=True)
@@ -98,9 +69,9 @@ class ConfinedFolder:
             ToolError: It leads out of the root, or is excluded.
             UsageError: The root does not exist.
         """
-        _refuse_long(path)
+        refuse_long(path)
         root = self._resolved_root()
-        if "\0" in path or not _is_encodable(path):
+        if "\0" in path or not is_encodable(path):
             raise ToolError(
                 f"The path {path!r} holds characters that no file name has. Give the name of a "
                 f"file below '{self.root}'.",
@@ -247,7 +218,7 @@ class ConfinedFolder:
                     return
                 if _exists(above, missing[0]):  # made before the lock was held
                     continue
-                record(_change(place, None, None, data, folders=len(missing)))
+                record(change_of(place, None, None, data, folders=len(missing)))
                 with folder_below(above, missing, create=True) as folder, locked(folder):
                     yield folder, True
                 return
@@ -257,12 +228,12 @@ class ConfinedFolder:
     ) -> None:
         before = None if mode is None else self._content(place, folder)
         if before != data:
-            record(_change(place, before, mode, data))
+            record(change_of(place, before, mode, data))
 
     def _content(self, place: Place, folder: int) -> bytes:
         descriptor = os.open(place.parts[-1], _FILE_FLAGS, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
-            return _recordable(place, file)
+            return recordable(place, file)
 
     @contextlib.contextmanager
     def changing(
@@ -383,23 +354,6 @@ _MENDABLE: Final = frozenset(
 )
 
 
-_LONGEST_PATH: Final = 4_096
-"""Bytes of a path: Linux opens none that is longer."""
-_MOST_PARTS: Final = 256
-"""Names in a path: each is looked up for links, and compared with the patterns of `exclude`."""
-
-
-def _refuse_long(path: str) -> None:
-    parts = path.count("/") + 1
-    if len(path) <= _LONGEST_PATH and parts <= _MOST_PARTS:
-        return
-    raise ToolError(
-        f"The path '{path[:60]}…' has {len(path):,} characters and {parts:,} parts; at most "
-        f"{_LONGEST_PATH:,} and {_MOST_PARTS} are allowed.",
-        code="bad-path",
-    )
-
-
 _PIECE: Final = 64 * 1024
 
 
@@ -423,46 +377,6 @@ def _exists(folder: int, name: str) -> bool:
     return True
 
 
-def _recordable(place: Place, file: BinaryIO) -> bytes:
-    data = file.read(MOST_RECORDED + 1)
-    if len(data) > MOST_RECORDED:
-        raise ToolError(
-            f"'{place.relative}' has more than {MOST_RECORDED} bytes, the most that is recorded "
-            "for a rollback (`undo: true`). Nothing was changed.",
-            code="file-too-large",
-        )
-    return data
-
-
-def _change(
-    place: Place, before: bytes | None, mode: int | None, data: bytes, *, folders: int = 0
-) -> FileChange:
-    """What is recorded of a change that makes the last `folders` folders above the file.
-
-    Raises:
-        ToolError: The path is not UTF-8, so that no record can hold it.
-    """
-    path = "/".join(place.parts)
-    try:
-        f"{place.root}/{path}".encode()
-    except UnicodeEncodeError as error:
-        raise ToolError(
-            f"The name of '{place.relative}' is not UTF-8, so its change cannot be recorded for a "
-            "rollback. Rename it. Nothing was changed.",
-            code="bad-path",
-        ) from error
-    parents = place.parts[:-1]
-    made = range(len(parents) - folders + 1, len(parents) + 1)
-    return FileChange(
-        root=place.root,
-        path=path,
-        content=before,
-        mode=mode,
-        after=digest_of(data) or "",
-        folders=tuple("/".join(parents[:end]) for end in made),
-    )
-
-
 def _version(found: os.stat_result) -> tuple[int, int, int, int]:
     """A version of the file, which changes with its identity or content."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
@@ -475,16 +389,8 @@ def _is_regular(path: Path) -> bool:
         return False  # deleted, or not readable
 
 
-def _is_encodable(path: str) -> bool:
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _entry(entry: os.DirEntry[str]) -> FolderEntry:
-    name = _shown(entry.name)
+    name = shown_name(entry.name)
     if entry.is_symlink():
         return FolderEntry(name=name, type="link", size_bytes=None)
     if entry.is_dir(follow_symlinks=False):

@@ -15,7 +15,8 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.tools.confined_folder import ConfinedFolder, Place
+from minions.adapters.tools.confined_folder import ConfinedFolder
+from minions.adapters.tools.confined_paths import Place
 from minions.adapters.tools.document_passages import Passage, passages_of
 from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.contracts.errors import EnvironmentRefusedError, ToolError

@@ -10,7 +10,8 @@ from typing import Annotated, BinaryIO, Final, cast
 import attrs
 from attrs import frozen
 
-from minions.adapters.tools.confined_folder import ConfinedFolder, FolderEntry, Place
+from minions.adapters.tools.confined_folder import ConfinedFolder, FolderEntry
+from minions.adapters.tools.confined_paths import Place
 from minions.adapters.tools.folder_overview import named_files, overview_lines
 from minions.adapters.tools.function_tool import tool
 from minions.adapters.tools.glob_pattern import GlobPattern

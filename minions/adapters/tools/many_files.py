@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from attrs import field, frozen
 
-from minions.adapters.tools.confined_folder import Place
+from minions.adapters.tools.confined_paths import Place
 from minions.adapters.tools.file_outline import outline_of
 from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.adapters.tools.text_files import TextFiles, as_text, no_unique_match

@@ -6,7 +6,9 @@ from typing import BinaryIO, Final
 
 from attrs import Factory, field, frozen
 
-from minions.adapters.tools.confined_folder import ConfinedFolder, Place, RecordChange
+from minions.adapters.tools.confined_folder import ConfinedFolder
+from minions.adapters.tools.confined_paths import Place
+from minions.adapters.tools.recorded_changes import RecordChange
 from minions.contracts.errors import EnvironmentRefusedError, ToolError
 from minions.contracts.protected_files import PROTECTED_FILES
 from minions.contracts.tools import ToolScope

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve, frozen
 
 from minions.contracts.json_values import JsonValue, dumps
-from minions.recipe.model import AgentRecipe, OnError, StepSpec
+from minions.recipe.control_flow import OnError
+from minions.recipe.model import AgentRecipe, StepSpec
 
 if TYPE_CHECKING:
     from minions.contracts.steps import Step

@@ -32,7 +32,8 @@ from minions.engine.calls.pending_decisions import (
     shortened,
 )
 from minions.engine.compile.completion import FINAL_ANSWER
-from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.history.open_calls import OpenCall
+from minions.engine.history.replay import Replay
 from minions.engine.history.shown_results import READ_RESULT
 
 __all__ = [

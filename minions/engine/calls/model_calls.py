@@ -1,4 +1,7 @@
-"""Logical model calls of one step: attempts under its budget, recorded and remembered."""
+"""Logical model calls of one step: attempts under its budget, recorded and remembered.
+
+`call_usage` estimates what a call uses, `call_records` makes it known.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.attachments import CHARACTERS_PER_IMAGE, attachments_of
 from minions.contracts.call_executors import ModelCallExecutor, ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
@@ -20,7 +22,6 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelFailure,
     Prompt,
-    context_exceeded,
 )
 from minions.contracts.errors import (
     NEEDS_DECISION,
@@ -30,7 +31,6 @@ from minions.contracts.errors import (
     StepFailedError,
     words_of,
 )
-from minions.contracts.events import AttemptFailed
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
@@ -40,20 +40,16 @@ from minions.contracts.runtime import Clock
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.attached_blobs import with_attachments
 from minions.engine.calls.attempts import CallAttempts
-from minions.engine.calls.model_call_facts import CUT_OFF, answered, lost
+from minions.engine.calls.call_records import count_tokens, publish_retry, record_call
+from minions.engine.calls.call_usage import call_estimate, estimated_usage, prompt_too_long
+from minions.engine.calls.model_call_facts import CUT_OFF
 from minions.engine.calls.model_executors import model_of, recall
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
 from minions.engine.services.budget import CallReservation
-from minions.engine.services.pricing import (
-    context_tokens_of,
-    expect_price,
-    own_context_tokens,
-    with_cost,
-)
+from minions.engine.services.pricing import expect_price, with_cost
 from minions.engine.services.retry import (
     AttemptsOutcome,
     checked_result,
@@ -61,13 +57,8 @@ from minions.engine.services.retry import (
     with_retries,
 )
 from minions.engine.services.run_pause import RunPause
-from minions.engine.services.spending import CallEstimate
 
 __all__ = ["ModelCalls"]
-
-
-_SHORTEST_CONTEXT = 4000
-"""Tokens of a prompt that every listed model takes: it is not looked up."""
 
 
 def _with(
@@ -142,10 +133,10 @@ class ModelCalls:
             done = self._fed_back(call, recorded, remember=remember)
             await self._tell_overrun()
             return done
-        if (failure := self._too_long(call)) is not None:
+        if (failure := prompt_too_long(call, model_of(self.factory), self.view)) is not None:
             now = context.scope.services.clock.now()
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
-            await self._record(done, 0.0, remember=False)
+            await record_call(self.view, done, 0.0, remember=False)
             return done
         return await self._made(call, remember=remember, is_last=is_last)
 
@@ -154,7 +145,7 @@ class ModelCalls:
         context.progress.check_time()
         budget, model = context.progress.budget, model_of(self.factory)
         if (cached := await self._cached(call, model)) is not None:
-            await self._record(cached, 0.0, remember=remember)
+            await record_call(self.view, cached, 0.0, remember=remember)
             if remember:
                 self._remember(cached)
             return cached
@@ -165,7 +156,9 @@ class ModelCalls:
             await self._tell_overrun()
             return done
         try:
-            reserved = budget.reserve(lambda: self._estimate(call, model), refuses=self.refuses)
+            reserved = budget.reserve(
+                lambda: call_estimate(call, model, context.scope.services), refuses=self.refuses
+            )
             async with reserved as reservation:
                 done = await self._answered_call(call, model, reservation, remember=remember)
         except StepFailedError:
@@ -194,16 +187,6 @@ class ModelCalls:
             call, CallStatus.COMPLETED, response=response, started_at=now, completed_at=now
         )
 
-    def _estimate(self, call: ModelCall, model: ChatModel | None) -> CallEstimate:
-        """What the call may use at most."""
-        services = self.view.context.scope.services
-        return CallEstimate(
-            characters=prompt_characters(call.prompt)
-            + CHARACTERS_PER_IMAGE * len(attachments_of(call.prompt.messages)),
-            max_output_tokens=call.prompt.options.max_output_tokens,
-            cost_usd=lambda usage: with_cost(usage, model, services).cost_usd,
-        )
-
     async def _answered_call(
         self,
         call: ModelCall,
@@ -230,7 +213,7 @@ class ModelCalls:
             usage = with_cost(failure.usage, model, context.scope.services)
             wasted.append(usage)
             reservation.spend(usage)
-            self._tell_retry(attempt, delay_s, failure)
+            publish_retry(self.view, attempt, delay_s, failure)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             if wasted:
@@ -259,8 +242,10 @@ class ModelCalls:
         if pause is not None and self._has_to_pause(pause, done):
             await self._paused(pause, done, duration_ms, has_sent=attempts.has_sent)
         remember = remember and done.response is not None
-        await self._record(done, duration_ms, remember=remember, waited_s=attempts.waited_s)
-        self._count(model, done.usage)
+        await record_call(
+            self.view, done, duration_ms, remember=remember, waited_s=attempts.waited_s
+        )
+        count_tokens(self.view, model, done.usage)
         if remember:
             self._remember(done)
         return done
@@ -283,7 +268,7 @@ class ModelCalls:
         assert failure is not None  # noqa: S101  # as `_has_to_pause` says
         if has_sent:
             self.trace.add_model_call(done)
-            await self._record(done, duration_ms, remember=False, is_cut_off=True)
+            await record_call(self.view, done, duration_ms, remember=False, is_cut_off=True)
         until = pause.add(clock.now(), failure.retry_after_s or 0.0)
         info = FailureInfo(
             code=NEEDS_DECISION,
@@ -324,7 +309,7 @@ class ModelCalls:
             completed_at=self.view.context.scope.services.clock.now(),
         )
         self.trace.add_model_call(cut)
-        await self._record(cut, duration_ms, remember=False, is_cut_off=True)
+        await record_call(self.view, cut, duration_ms, remember=False, is_cut_off=True)
 
     async def _ended(
         self,
@@ -342,7 +327,7 @@ class ModelCalls:
             response = outcome.unwrap()
             usage = response.usage
             if not usage.total_tokens:
-                estimate = await self._usage(running.prompt, response)
+                estimate = await estimated_usage(running.prompt, response, context)
                 usage = evolve(estimate, cost_usd=usage.cost_usd)
             usage = with_cost(usage, model, context.scope.services)
             if usage is not response.usage:
@@ -370,25 +355,6 @@ class ModelCalls:
             budget.refuse()
         info = budget.failure()
         return ModelFailure(code=info.code, message=info.message)
-
-    def _too_long(self, call: ModelCall) -> ModelFailure | None:
-        """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
-        prompt, services = call.prompt, self.view.context.scope.services
-        model = model_of(self.factory)
-        own = own_context_tokens(model, services)
-        characters = sum(len(message.content or "") for message in prompt.messages)
-        is_short = characters < _SHORTEST_CONTEXT * CHARACTERS_PER_TOKEN
-        if is_short and prompt.options.context_tokens is None and own is None:
-            return None
-        most = context_tokens_of(model, prompt.options, services)
-        tokens = -(-prompt_characters(prompt) // CHARACTERS_PER_TOKEN)
-        if most is None or tokens <= most:
-            return None
-        name = model.name if model is not None else "the model"
-        return context_exceeded(
-            f"The prompt of step '{self.view.address}' has about {tokens} tokens, and '{name}' "
-            f"takes {most}. It was not sent."
-        )
 
     def _kept_text(
         self, prompt: Prompt, outcome: Result[ModelCallResponse, ModelFailure]
@@ -422,78 +388,6 @@ class ModelCalls:
         if remember:
             self._remember(done)
         return done
-
-    async def _usage(self, prompt: Prompt, response: ModelCallResponse) -> TokenUsage:
-        """The usage that the server counted, else an estimate with one warning per run."""
-        context = self.view.context
-        if not any(warned.code == "usage-unknown" for warned in context.progress.warnings):
-            await context.warn(
-                "usage-unknown",
-                f"The model '{response.model_name}' reports no token usage: the run's tokens are "
-                "estimated from characters.",
-            )
-        asked = sum(len(message.content or "") for message in prompt.messages)
-        said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
-        return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)
-
-    def _count(self, model: ChatModel | None, usage: TokenUsage) -> None:
-        name = model.name if model is not None else "own"
-        self.view.context.scope.services.metrics.model_tokens(
-            name, usage.input_tokens, usage.output_tokens, usage.cost_usd
-        )
-
-    async def _record(
-        self,
-        call: ModelCall,
-        duration_ms: float,
-        *,
-        remember: bool,
-        waited_s: float = 0.0,
-        is_cut_off: bool = False,
-    ) -> None:
-        fact: ModelCallFact
-        if call.failure is not None:
-            fact = lost(self.view, call, call.failure, is_cut_off=is_cut_off)
-        else:
-            assert call.response is not None  # noqa: S101  # a call without failure has a response
-            fact = answered(
-                self.view,
-                call,
-                call.response,
-                duration_ms=duration_ms,
-                waited_s=waited_s,
-                is_remembered=remember,
-                sequence=self._next_sequence() if remember else None,
-            )
-        await self.view.context.scope.recorder.record(call.key, fact)
-
-    def _next_sequence(self) -> int | None:
-        """The number of the next message of the session; None: the step has no part in one."""
-        live_conversation = self.view.live_conversation
-        if live_conversation is None:
-            return None
-        live_conversation.count += 1
-        return live_conversation.count
-
-    def _tell_retry(self, attempt: int, delay_s: float, failure: ModelFailure) -> None:
-        context = self.view.context
-        context.scope.services.metrics.retried("model")
-        self.view.log.warning("model_call_retried", attempt=attempt, code=failure.code)
-        if not context.scope.events.is_watched:
-            return
-        context.scope.events.publish(
-            AttemptFailed(
-                run_id=context.run_id,
-                session_id=context.session_id,
-                timestamp=context.scope.services.clock.now(),
-                step_id=self.view.step_id,
-                address=self.view.address,
-                what="model",
-                attempt=attempt,
-                delay_s=delay_s,
-                error=dict(failure.info().to_json()),
-            )
-        )
 
 
 def _raised(error: Exception, retry: RetryConfig) -> ModelFailure:

@@ -21,6 +21,7 @@ from minions.engine.compile.kinds.compiler import BuildParts
 from minions.engine.compile.kinds.registry import compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.recipe.checks.untrusted_text import UntrustedText
+from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
 from minions.recipe.expressions.template import (
     Condition,
     Reference,
@@ -28,16 +29,8 @@ from minions.recipe.expressions.template import (
     compile_condition,
     compile_template,
 )
-from minions.recipe.model import (
-    AgentRecipe,
-    LoopSpec,
-    ModelConfig,
-    OnError,
-    OnErrorSpec,
-    OnItemError,
-    StepSpec,
-    WhileSpec,
-)
+from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["BuiltRecipe", "StepControl", "asking_within", "build_recipe", "child_of", "part_of"]
 

@@ -37,8 +37,10 @@ from minions.engine.compile.prompt_sections import (
 from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.compile.static_values import KnownValues
+from minions.recipe.control_flow import OnError
 from minions.recipe.inputs import resolve_inputs
-from minions.recipe.model import AgentRecipe, ModelConfig, OnError, StepSpec
+from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
 
 __all__ = ["PlannedStep", "planned_prompts", "planned_steps"]

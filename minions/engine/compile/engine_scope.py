@@ -14,7 +14,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import StepScope
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["Default", "EngineScope", "NestedOutcome"]
 

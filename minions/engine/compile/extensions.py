@@ -18,7 +18,8 @@ from minions.engine.compile.function_steps import step_classes
 from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, RecipeAgents
 from minions.engine.compile.registered_steps import parameters_of
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.planner import RecipePlanner
 
 __all__ = ["Extensions", "ModelChooser", "ModelSource"]

@@ -13,15 +13,13 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, ToolCallRequest, user
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import Step
+from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import (
     Reference,
     Template,
     compile_template,
 )
-from minions.recipe.model import (
-    OnError,
-    StepSpec,
-)
+from minions.recipe.model import StepSpec
 
 __all__ = ["WrittenStep", "as_text", "bounded", "feedback_messages", "feedback_of", "step_named"]
 

@@ -10,7 +10,7 @@ from minions.contracts.context import Limits
 from minions.contracts.executions import RunWarning
 from minions.contracts.messages import Message
 from minions.engine.history.conversation import ConversationSummary, LiveConversation
-from minions.engine.history.replay import OpenCall
+from minions.engine.history.open_calls import OpenCall
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.spending import EarlierUsage
 

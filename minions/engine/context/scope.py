@@ -17,7 +17,8 @@ from minions.engine.history.replay import Replay
 from minions.engine.services.run_log import RunLog
 from minions.engine.services.secrets import declared_secrets
 from minions.engine.services.services import NullLog, Services
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
 
 __all__ = ["RunScope"]

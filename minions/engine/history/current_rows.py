@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from minions.contracts.facts import RunResumed
 from minions.contracts.journal import JournalEntry
 from minions.engine.history.keys import base_key, execution_key
-from minions.engine.history.replay import Replay, visible
+from minions.engine.history.replay import Replay
 
-__all__ = ["current_rows"]
+__all__ = ["current_rows", "visible"]
 
 
 def current_rows(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
@@ -24,6 +24,20 @@ def current_rows(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
         replace(row, position=places[row.position])
         for row in visible(rows)
         if row.state == "skipped" or base_key(execution_key(row.key)) not in discarded
+    ]
+
+
+def visible(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
+    """The rows that still count: without executions that were begun again."""
+    newest: dict[str, str] = {}
+    for entry in entries:
+        if entry.kind == "step" and entry.state != "skipped":
+            newest[base_key(entry.key)] = entry.key
+    return [
+        entry
+        for entry in entries
+        if entry.state == "skipped"
+        or (key := execution_key(entry.key)) == newest.get(base_key(key), key)
     ]
 
 

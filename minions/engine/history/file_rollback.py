@@ -34,8 +34,8 @@ from minions.contracts.file_changes import (
 )
 from minions.contracts.journal import JournalEntry
 from minions.engine.history.keys import execution_key
+from minions.engine.history.open_calls import was_refused
 from minions.engine.history.recorder import Recorder
-from minions.engine.history.replay import was_refused
 from minions.engine.services.services import Services
 
 __all__ = [

@@ -6,14 +6,12 @@ work that was cut off is done again. `recorded` restores calls and executions fr
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, assert_never
 
 from attrs import frozen
 
 from minions.contracts.addresses import address_of, around
-from minions.contracts.context import RunContext
 from minions.contracts.decision_words import Decision
 from minions.contracts.executions import RunWarning
 from minions.contracts.facts import (
@@ -49,7 +47,6 @@ from minions.contracts.facts import (
     StepSkipped,
     StepStarted,
     ToolCallFact,
-    ToolCallOutcome,
     ToolCallStarted,
     UnreadableFact,
     WarningRecorded,
@@ -58,7 +55,6 @@ from minions.contracts.facts import (
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.stored_sessions import unreadable_entry
-from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.keys import (
     base_key,
     enclosing,
@@ -68,19 +64,11 @@ from minions.engine.history.keys import (
     path_of,
     step_of,
 )
+from minions.engine.history.open_calls import OpenCall, open_call, was_refused
 from minions.engine.history.step_rows import StepRows
 
-__all__ = [
-    "OpenCall",
-    "RecordedInParts",
-    "Replay",
-    "Replayable",
-    "visible",
-    "was_refused",
-]
+__all__ = ["Replay"]
 
-_REFUSALS: Final = frozenset({"unknown-tool", "permission-denied", "bad-arguments"})
-"""Failure codes of calls whose tool was not called."""
 
 _FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded", "withdrawn"})
 """States after which no work is left. `interrupted`, `in_doubt` and `waiting` are not final."""
@@ -109,49 +97,6 @@ class RecordedBackEdge:
     position: int
     """The position of its row."""
     attempt: int
-
-
-class Replayable(ABC):
-    """A Python step that can say whether it would repeat its recorded work, without doing it."""
-
-    @abstractmethod
-    def would_repeat(self, view: RunContext, recorded: StepRows) -> bool:
-        """Whether the step would do now what `recorded` says it did."""
-
-
-def was_refused(fact: Fact | UnreadableFact) -> bool:
-    """Whether the fact is the end of a call whose tool was not called."""
-    error = fact.error if isinstance(fact, ToolCallOutcome) else None
-    return error is not None and error.get("code") in _REFUSALS
-
-
-class RecordedInParts:
-    """A Python step whose calls are recorded one by one: if it is run again, they are replayed."""
-
-
-@frozen(kw_only=True)
-class OpenCall:
-    """A tool call that was started and whose end is unknown."""
-
-    key: str
-    step_id: str
-    tool: str
-    arguments: str
-
-    @property
-    def address(self) -> str:
-        """The address of the execution that made the call: `outer[1]/step[2]`."""
-        return address_of(self.key)
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """What events say of it: which call is in doubt, without its arguments."""
-        return {
-            "key": self.key,
-            "step_id": self.step_id,
-            "address": self.address,
-            "what": "doubt",
-            "tool": self.tool,
-        }
 
 
 class Replay:
@@ -441,7 +386,7 @@ class Replay:
         for rows in self._current.values():
             for entry in rows.unsettled if rows is not None else ():
                 if entry.kind == "tool_call" and entry is self._open_start(entry.key):
-                    yield _open_call(entry)
+                    yield open_call(entry)
 
     def waits_below(self, key: str) -> bool:
         """Whether the newest decision below that key was not made when its execution ended."""
@@ -458,7 +403,7 @@ class Replay:
         if execution_key(key) not in self._executions:
             return None
         start = self._open_start(key)
-        return _open_call(start) if start is not None else None
+        return open_call(start) if start is not None else None
 
     def _open_start(self, key: str) -> JournalEntry | None:
         """The newest start of a call that has no end; None: it has one."""
@@ -467,11 +412,6 @@ class Replay:
         rows = self._executions[execution_key(key)].rows
         starts = (row for row in reversed(rows) if row.key == key and row.state == "started")
         return next(starts, None)
-
-
-def _open_call(entry: JournalEntry) -> OpenCall:
-    fact = fact_in(entry, ToolCallStarted)
-    return OpenCall(key=entry.key, step_id=fact.step_id, tool=fact.tool, arguments=fact.arguments)
 
 
 def _reason_and_output(fact: Fact | UnreadableFact) -> tuple[str | None, JsonValue]:
@@ -485,17 +425,3 @@ def _reason_and_output(fact: Fact | UnreadableFact) -> tuple[str | None, JsonVal
             return reason, output
         case _:
             return None, None
-
-
-def visible(entries: Sequence[JournalEntry]) -> list[JournalEntry]:
-    """The rows that still count: without executions that were begun again."""
-    newest: dict[str, str] = {}
-    for entry in entries:
-        if entry.kind == "step" and entry.state != "skipped":
-            newest[base_key(entry.key)] = entry.key
-    return [
-        entry
-        for entry in entries
-        if entry.state == "skipped"
-        or (key := execution_key(entry.key)) == newest.get(base_key(key), key)
-    ]

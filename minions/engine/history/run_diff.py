@@ -10,7 +10,7 @@ from typing import TypeAlias, cast
 from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import RunDetail, StepSummary
+from minions.engine.history.run_detail import RunDetail, StepSummary
 from minions.engine.history.run_summary import RunSummary
 
 __all__ = ["RunDiff", "StepDiff", "StepSide", "ValueDiff", "compare_runs"]

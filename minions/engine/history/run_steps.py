@@ -12,7 +12,7 @@ from minions.contracts.facts import StepEnd, StepFact, StepOmission, StepOutcome
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
-from minions.engine.history.lookup import (
+from minions.engine.history.run_detail import (
     SentPrompt,
     StepSummary,
     messages_in,

@@ -1,105 +1,34 @@
-"""Runs an agent's recipe from its first step to its result. Orchestration only."""
+"""Runs an agent's recipe from its first step to its result. Orchestration only.
+
+`run_factory` prepares the runs: what can be refused is refused there.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from attrs import evolve
-
-from minions.contracts.budgets import checked_user
-from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel
-from minions.contracts.errors import NotFoundError, UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
-from minions.contracts.secrets import InputValue, Secrets
-from minions.engine.calls.tool_calls import tool_call_executors
-from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.engine.compile.named_agents import NamedAgents
-from minions.engine.compile.planned_step import PlannedStep
-from minions.engine.compile.preparation import Preparation
-from minions.engine.compile.selection import (
-    ChosenSteps,
-    RunPart,
-    choose_steps,
-    with_pins,
-)
-from minions.engine.history.conversation import ConversationStart
-from minions.engine.run.agent_run import AgentRun
-from minions.engine.run.assembly import RunWiring
-from minions.engine.run.nested_runs import NestedRuns
-from minions.engine.run.run_start import RunStart, own_recipe, resume_start, retry_start
-from minions.engine.services.output_parsing import TextOutputParser
-from minions.engine.services.services import Services
-from minions.recipe.catalog import Catalog
-from minions.recipe.inputs import resolve_inputs
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.contracts.secrets import InputValue
+from minions.engine.compile.selection import RunPart
+from minions.engine.run.run_factory import RunFactory
+from minions.engine.run.run_start import own_recipe
+from minions.recipe.model import AgentRecipe
 
 if TYPE_CHECKING:
-    from minions.engine.compile.planned_step import PlannedStep
     from minions.engine.run.pins import Pins
     from minions.engine.run.recorded_run import RecordedRun
 
-__all__ = ["AgentExecutor", "RecipeSource"]
+__all__ = ["AgentExecutor"]
 
 T = TypeVar("T")
 
-RecipeSource = Callable[[str], AgentRecipe]
-"""An id to its recipe; raises NotFoundError."""
 
-
-def _with_parser(services: Services, models: ModelSource | ChatModel) -> Services:
-    """The services with the parser of the one model, where nobody chose another one."""
-    is_chosen = type(services.parser) is not TextOutputParser
-    own = models.output_parser if isinstance(models, ChatModel) and not is_chosen else None
-    return services if own is None else evolve(services, parser=own)
-
-
-class AgentExecutor:
+class AgentExecutor(RunFactory):
     """Runs recipes. Holds configuration and compiled recipes: two runs share nothing else."""
-
-    def __init__(
-        self,
-        models: ModelSource | ChatModel,
-        *,
-        extensions: Extensions | None = None,
-        services: Services | None = None,
-        recipes: RecipeSource | None = None,
-        model_call_executor_factory: ModelCallExecutorFactory | None = None,
-        tool_call_executor_factory: ToolCallExecutorFactory | None = None,
-        preparation: Preparation | None = None,
-        agents: NamedAgents | None = None,
-    ) -> None:
-        """Configure.
-
-        Args:
-            models: Gives the model of each step that needs one; or the one model for all, whose
-                `output_parser` is taken where `services` name none.
-            recipes: Finds recipes that are named by id.
-            model_call_executor_factory: Your own way to carry out model calls; None: `models`.
-            tool_call_executor_factory: Your own way to carry out tool calls; None: the
-                run's toolbox.
-            preparation: Compiled recipes of the same extensions, shared with other executors.
-            agents: What the toolset `agents` runs by name; None: what the extensions register.
-        """
-        self._models = _as_source(models)
-        self._extensions = extensions or Extensions()
-        self._services = _with_parser(services or Services(), models)
-        self._recipes = recipes
-        self._preparation = preparation or Preparation(self._extensions)
-        self._wiring = RunWiring(
-            preparation=self._preparation,
-            models=self._models,
-            loaded={},
-            model_call_executor_factory=model_call_executor_factory,
-            tool_call_executor_factory=tool_call_executor_factory or tool_call_executors(),
-        )
-        agents = agents or self._extensions.named_agents()
-        self._nested_runs = NestedRuns(self._wiring, self._find, agents)
 
     @overload
     async def execute(
@@ -165,14 +94,14 @@ class AgentExecutor:
         """
         from minions.engine.run.pins import find_pins
 
-        found = self._find(recipe)
+        found = self.find(recipe)
         return await find_pins(
-            self._services.journal,
+            self.services.journal,
             found,
             part,
             run=run,
             asked_as=asked_as or found.id,
-            own_recipe=lambda recorded: own_recipe(recorded, self._extensions.catalog()),
+            own_recipe=lambda recorded: own_recipe(recorded, self.catalog),
         )
 
     async def stream(
@@ -195,100 +124,6 @@ class AgentExecutor:
             if not task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-
-    @overload
-    def prepare(
-        self,
-        recipe: AgentRecipe | str,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        output_class: type[T],
-        run_id: str | None = None,
-        session_id: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        part: RunPart | None = None,
-        user: str | None = None,
-        live_conversation: ConversationStart | None = None,
-    ) -> AgentRun[T]: ...
-
-    @overload
-    def prepare(
-        self,
-        recipe: AgentRecipe | str,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        output_class: None = None,
-        run_id: str | None = None,
-        session_id: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        part: RunPart | None = None,
-        user: str | None = None,
-        live_conversation: ConversationStart | None = None,
-    ) -> AgentRun[JsonValue]: ...
-
-    def prepare(
-        self,
-        recipe: AgentRecipe | str,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        run_id: str | None = None,
-        session_id: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        part: RunPart | None = None,
-        user: str | None = None,
-        live_conversation: ConversationStart | None = None,
-    ) -> AgentRun[Any]:
-        """Check everything that can be refused before a run; nothing has begun, nothing is stored.
-
-        Args:
-            run_id: A new id of the caller's; None: one of the services' ids.
-            note: Stored with the run's start, for the caller to find when it is resumed.
-            part: With the outputs that it needs: nothing is looked up here.
-            user: The label of the user for whom it runs, whose daily budget it spends from.
-            live_conversation: Where it continues the session's conversation; None: at its end.
-        Raises:
-            As `execute`.
-        """
-        found = self._find(recipe)
-        checked: Mapping[str, JsonValue] = {}
-        if inputs or found.inputs:
-            checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())
-        ids = self._services.ids
-        start = RunStart(
-            recipe=found,
-            inputs=checked,
-            run_id=run_id or ids("run"),
-            session_id=session_id or ids("ses"),
-            note=note or {},
-            user=checked_user(user) if user is not None else None,
-            chosen=_chosen(found, part),
-            live_conversation=live_conversation or ConversationStart(),
-        )
-        return self._wiring.run(start, self._services, self._nested_runs, output_class)
-
-    def plan(
-        self,
-        recipe: AgentRecipe | str,
-        inputs: Mapping[str, InputValue] | None = None,
-        *,
-        part: RunPart | None = None,
-    ) -> tuple[PlannedStep, ...]:
-        """The steps that a run would do, in order. Calls no tool and no model, writes nothing.
-
-        Args:
-            part: As in `prepare`.
-        Raises:
-            As `execute`.
-        """
-        from minions.engine.compile.dry_run import planned_steps
-
-        found = self._find(recipe)
-        checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())
-        known: dict[str, JsonValue] = {"inputs": checked, "run": {"id": "", "session_id": ""}}
-        tools = self._preparation.open_tools(found, known, Secrets(), are_called=False)
-        chosen = _chosen(found, part)
-        return planned_steps(found, checked, tools, self._extensions, self._models, chosen)
 
     # --- a recorded run -----------------------------------------------------------------------
 
@@ -379,163 +214,4 @@ class AgentExecutor:
     async def _load(self, run_id: str) -> RecordedRun:
         from minions.engine.run.recorded_run import load_recorded_run
 
-        return await load_recorded_run(self._services.journal, run_id)
-
-    @overload
-    def prepare_resume(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: type[T],
-        recipe: AgentRecipe | None = None,
-        decisions: Mapping[str, str] | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        decided_by: str | None = None,
-    ) -> AgentRun[T]: ...
-
-    @overload
-    def prepare_resume(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: None = None,
-        recipe: AgentRecipe | None = None,
-        decisions: Mapping[str, str] | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        decided_by: str | None = None,
-    ) -> AgentRun[JsonValue]: ...
-
-    def prepare_resume(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        recipe: AgentRecipe | None = None,
-        decisions: Mapping[str, str] | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        decided_by: str | None = None,
-    ) -> AgentRun[Any]:
-        """Prepare to resume a run; it has not begun.
-
-        Args:
-            recipe: The run's own, perhaps with other limits.
-            note: What stands there from now on; None: what stood there before.
-            decided_by: Who made the decisions, as they say themselves; None: it is not known.
-        """
-        catalog = self._extensions.catalog()
-        start = resume_start(
-            recorded,
-            catalog,
-            recipe=recipe,
-            decisions=decisions,
-            note=note,
-            decided_by=decided_by,
-        )
-        return self._wiring.run(start, self._services, self._nested_runs, output_class)
-
-    @overload
-    def prepare_retry(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: type[T],
-        recipe: AgentRecipe | None = None,
-        is_edited: bool = True,
-        from_step: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        inputs: Mapping[str, InputValue] | None = None,
-    ) -> AgentRun[T]: ...
-
-    @overload
-    def prepare_retry(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: None = None,
-        recipe: AgentRecipe | None = None,
-        is_edited: bool = True,
-        from_step: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        inputs: Mapping[str, InputValue] | None = None,
-    ) -> AgentRun[JsonValue]: ...
-
-    def prepare_retry(
-        self,
-        recorded: RecordedRun,
-        *,
-        output_class: type[Any] | None = None,  # Any: the overloads above carry the type
-        recipe: AgentRecipe | None = None,
-        is_edited: bool = True,
-        from_step: str | None = None,
-        note: Mapping[str, JsonValue] | None = None,
-        inputs: Mapping[str, InputValue] | None = None,
-    ) -> AgentRun[Any]:
-        """Prepare to retry a run; it has not begun.
-
-        Args:
-            is_edited: Whether `recipe`, where one is given, is another than the run's own.
-            note: As in `prepare_resume`.
-            inputs: Inputs that replace those of the run: steps that read them run again.
-        """
-        start = retry_start(
-            recorded,
-            self._extensions.catalog(),
-            recipe=recipe,
-            is_edited=is_edited,
-            from_step=from_step,
-            note=note,
-            inputs=inputs,
-        )
-        return self._wiring.run(start, self._services, self._nested_runs, output_class)
-
-    @property
-    def services(self) -> Services:
-        """The services of all its runs: journal, clock, prices, decider and others."""
-        return self._services
-
-    @property
-    def catalog(self) -> Catalog:
-        """Everything that its recipes may name."""
-        return self._extensions.catalog()
-
-    def find(self, recipe: AgentRecipe | str) -> AgentRecipe:
-        """The recipe of that id; a recipe is itself.
-
-        Raises:
-            NotFoundError: There is none.
-        """
-        return self._find(recipe)
-
-    def _find(self, recipe: AgentRecipe | str) -> AgentRecipe:
-        if isinstance(recipe, AgentRecipe):
-            return recipe
-        if (registered := self._extensions.recipes.get(recipe)) is not None:
-            return registered
-        if self._recipes is None:
-            raise NotFoundError(
-                f"No recipe '{recipe}': this executor was given no recipes to look among.",
-                code="recipe-not-found",
-            )
-        found = self._recipes(recipe)
-        if isinstance(found, AgentRecipe):
-            return found
-        raise UsageError(
-            f"`recipes` gave {type(found).__name__} for '{recipe}'. It has to return an "
-            "AgentRecipe, such as load_recipe(path), or to raise NotFoundError.",
-            code="bad-recipe-source",
-        )
-
-
-def _chosen(recipe: AgentRecipe, part: RunPart | None) -> ChosenSteps | None:
-    return None if part is None else with_pins(recipe, choose_steps(recipe, part), part)
-
-
-def _as_source(models: ModelSource | ChatModel) -> ModelSource:
-    if not isinstance(models, ChatModel):
-        return models
-    model = models
-
-    def only(_config: ModelConfig) -> ChatModel:
-        return model
-
-    return only
+        return await load_recorded_run(self.services.journal, run_id)

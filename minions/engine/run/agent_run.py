@@ -36,7 +36,7 @@ from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import open_conversation
 from minions.engine.history.events import Listener
-from minions.engine.history.replay import OpenCall
+from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.run_output import RunOutput
 from minions.engine.run.run_preview import preview_lines

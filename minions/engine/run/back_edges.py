@@ -13,7 +13,7 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Feedback
 from minions.engine.run.scheduler import BackEdges
 from minions.engine.step.outcome import CUT_OFF
-from minions.recipe.model import OnError
+from minions.recipe.control_flow import OnError
 
 __all__ = ["WITHDRAWN", "RecipeBackEdges"]
 

@@ -15,10 +15,10 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.stored_sessions import refuse_damaged
 from minions.engine.compile.selection import RunPart, choose_steps, missing_pins, needed_steps
+from minions.engine.history.current_rows import visible
 from minions.engine.history.entry_checks import unreadable_among
 from minions.engine.history.keys import base_key, enclosing, step_of
 from minions.engine.history.lookup import find_run, list_runs
-from minions.engine.history.replay import visible
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.run.recorded_run import RecordedRun, given_inputs, load_recorded_run
 from minions.engine.run.run_steps import WHEN_IS_FALSE

@@ -15,7 +15,8 @@ from minions.contracts.steps import PythonStep, Step
 from minions.engine.history.replay import Replay
 from minions.recipe.bundles import bundle_of
 from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.model import AgentRecipe, ModelConfig, StepSpec
+from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model_config import ModelConfig
 
 __all__ = [
     "changed_documents",

@@ -34,8 +34,8 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.run.run_models import RunModels
 from minions.engine.step.code_scope import JournalledScope
+from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.expressions.template import Template
-from minions.recipe.model import MOST_ROUTING_CALLS
 
 __all__ = ["Routes"]
 

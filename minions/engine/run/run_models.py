@@ -16,7 +16,7 @@ from minions.engine.compile.extensions import ModelChooser, ModelSource
 from minions.engine.compile.kinds.recipe import RecipeStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.services.pricing import check_price
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["RunModels"]
 

@@ -17,8 +17,9 @@ from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.file_rollback import is_rolled_back, rolled_back_within
+from minions.engine.history.open_calls import OpenCall
 from minions.engine.history.recorded import earlier_usage
-from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.history.replay import Replay
 from minions.engine.run.recipe_changes import check_outputs, steps_from
 from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog

@@ -21,7 +21,7 @@ from minions.engine.compile.registered_steps import UsedStep
 from minions.engine.compile.selection import NOT_ASKED_FOR, ChosenSteps
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Iteration, LoopItem
-from minions.engine.history.replay import Replayable
+from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.engine.run.back_edges import WITHDRAWN, RecipeBackEdges
 from minions.engine.run.child_runs import ChildRuns
@@ -34,8 +34,8 @@ from minions.engine.step.executor import StepExecutor
 from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
 from minions.engine.step.iteration.while_loop import StepWhile
 from minions.engine.step.outcome import record_unexecuted
+from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Meter
-from minions.recipe.model import OnError
 
 __all__ = ["WHEN_IS_FALSE", "RunSteps"]
 

@@ -19,7 +19,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.stored_sessions import digests_in
 from minions.engine.history.entry_checks import origin_of, too_deep
 from minions.engine.history.imported_entries import imported_entry
-from minions.engine.history.lookup import REJECTED, list_runs, show_run
+from minions.engine.history.lookup import REJECTED, list_runs
+from minions.engine.history.run_detail import show_run
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository

@@ -42,7 +42,8 @@ from minions.engine.history.file_rollback import roll_back_within
 from minions.engine.history.keys import scope_of
 from minions.engine.step.model_loop import ModelLoop
 from minions.engine.step.opening import open_conversation, opening_messages
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["JournalledScope"]
 

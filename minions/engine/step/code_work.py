@@ -15,7 +15,7 @@ from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.conversation import LiveConversation
-from minions.engine.history.replay import Replayable
+from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.engine.step.code_scope import JournalledScope
 from minions.engine.step.ending import Ending

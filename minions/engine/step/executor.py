@@ -33,7 +33,7 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt, Iteration
 from minions.engine.context.step_view import StepView
 from minions.engine.history.recorded import recorded_execution
-from minions.engine.history.replay import RecordedInParts
+from minions.engine.history.replayable_steps import RecordedInParts
 from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.cache import StepCaching

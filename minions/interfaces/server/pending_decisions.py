@@ -40,7 +40,8 @@ from minions.engine.calls.pending_decisions import (
 )
 from minions.engine.history.entry_checks import too_deep
 from minions.engine.history.lookup import list_runs
-from minions.engine.history.replay import OpenCall, Replay
+from minions.engine.history.open_calls import OpenCall
+from minions.engine.history.replay import Replay
 from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.server.documents.runs import (
     ApprovalView,

@@ -13,7 +13,7 @@ from minions.contracts.errors import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Ids
-from minions.engine.history.replay import OpenCall
+from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.server.http.caller_inputs import CallerInputs

@@ -13,7 +13,7 @@ from minions.interfaces.settings import Settings
 if TYPE_CHECKING:
     from minions.adapters.models.recorded import Cassette, CassetteRecorder
     from minions.contracts.model_profiles import ProfileBook
-    from minions.recipe.model import ModelConfig
+    from minions.recipe.model_config import ModelConfig
 
 __all__ = ["REPLAY", "Cassettes", "replayed_file"]
 

@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 
 from minions.contracts.calls import ChatModel, ModelOptions
 from minions.engine.compile.extensions import ModelChooser
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["ChosenModels"]
 

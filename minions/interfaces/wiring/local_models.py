@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.settings import Settings
 from minions.interfaces.user_folders import user_cache_folder
-from minions.recipe.model import LOCAL_MODEL
+from minions.recipe.model_config import LOCAL_MODEL
 
 if TYPE_CHECKING:
     from minions.adapters.models.local.engines import LocalEngines, Server

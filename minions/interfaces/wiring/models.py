@@ -16,7 +16,8 @@ from minions.contracts.model_endpoints import ModelApi
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.cassettes import REPLAY, Cassettes, replayed_file
 from minions.interfaces.wiring.local_models import LocalModels, check_local_name, is_local
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.project_folders import NamedFiles
 
 if TYPE_CHECKING:  # `explain` needs prices of models, and no engine

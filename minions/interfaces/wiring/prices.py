@@ -12,7 +12,7 @@ from minions.contracts.runtime import PriceBook
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.local_models import is_local, most_context
 from minions.interfaces.wiring.models import operator_models
-from minions.recipe.model import ModelConfig
+from minions.recipe.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from minions.analysis.spending import KnowModel, KnownModel

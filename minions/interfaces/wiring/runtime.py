@@ -42,7 +42,8 @@ from minions.interfaces.wiring.prices import make_prices
 from minions.interfaces.wiring.profiles import user_profiles
 from minions.interfaces.wiring.telemetry import Telemetry, make_telemetry
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["Closer", "ModelsOfRecipe", "Runtime", "ServiceChanges", "make_runtime", "make_services"]
 

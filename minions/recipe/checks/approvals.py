@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from minions.contracts.json_values import JsonValue
 from minions.recipe.checks.carried_text import carried_references
+from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Reference, compile_condition, compile_template
 from minions.recipe.expressions.values import TemplateError
 from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.model import AgentRecipe, ExecutionMode, OnError, OnFailure, StepSpec
+from minions.recipe.model import AgentRecipe, ExecutionMode, OnFailure, StepSpec
 
 __all__ = ["Approvals"]
 

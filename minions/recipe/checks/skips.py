@@ -15,10 +15,10 @@ from attrs import define, field, frozen
 from minions.recipe.checks.conditions import NO_FACTS, Facts, facts_of, merged
 from minions.recipe.checks.references import AllReadings, Readings, RequiredOutput
 from minions.recipe.checks.sources import Sources
+from minions.recipe.control_flow import OnError
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import EvaluationError, Meter, MissingValueError
-from minions.recipe.model import OnError
 from minions.recipe.text.nodes import ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report
 

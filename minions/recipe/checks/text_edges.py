@@ -19,10 +19,11 @@ from minions.contracts.tools import ToolSpec
 from minions.recipe.checks.approvals import Approvals
 from minions.recipe.checks.carried_text import carried_references, may_hold_text
 from minions.recipe.checks.shapes import ANYTHING, Shape
+from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Reference, compile_condition, compile_template
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import TemplateError
-from minions.recipe.model import AgentRecipe, ExecutionMode, OnError, StepSpec
+from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
 
 __all__ = ["DECISION", "WORK", "Edge", "Names", "Source", "StepReads", "text_edges"]
 

@@ -1,98 +1,57 @@
-"""Filters and tests of expressions: functions of JSON values, with a bounded cost."""
+"""Filters and tests of expressions: functions of JSON values, with a bounded cost.
+
+The tables of all of them. Those of lists are in `list_filters`, what they share in `operands`.
+"""
 
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from minions.contracts.json_values import JsonValue
-from minions.recipe.expressions.terms import COMPARISONS, contains
+from minions.recipe.expressions.list_filters import (
+    first,
+    flatten,
+    highest,
+    join,
+    last,
+    lowest,
+    members_of,
+    reverse,
+    sort,
+    total,
+    unique,
+)
+from minions.recipe.expressions.operands import (
+    OF_ITEM,
+    OF_LIST,
+    Function,
+    charged,
+    expect_mapping,
+    expect_number,
+    expect_text,
+    expect_whole,
+    items_of,
+    quick,
+)
+from minions.recipe.expressions.operators import COMPARISONS, contains
 from minions.recipe.expressions.values import (
     EvaluationError,
     Meter,
-    MissingValueError,
     as_text,
     capped,
     check_size,
     is_container,
     is_list,
     is_number,
-    resolve,
     size_of,
     type_name,
     weighed,
 )
 
-__all__ = ["FILTERS", "TESTS", "TYPES_GIVEN", "Function"]
-
-Function: TypeAlias = Callable[..., JsonValue]
-
-_OF_ITEM: Final = 2
-"""Operations that an item takes for which Python does something."""
-_OF_LIST: Final = 16
-"""Operations that a new list takes."""
-_OF_ENCODER: Final = 40
-"""Operations that writing any value as JSON takes."""
-
-
-def _list(value: JsonValue, meter: Meter) -> list[JsonValue]:
-    """The items, each charged as one that Python looks at."""
-    if isinstance(value, str | list | tuple | Mapping):
-        meter.charge(_OF_LIST + _OF_ITEM * len(value))
-    if is_list(value):
-        return list(value)
-    if isinstance(value, Mapping):
-        return list(value)
-    if isinstance(value, str):
-        return list(value)
-    raise EvaluationError(f"A list was expected, not a {type_name(value)}.")
-
-
-def _text(value: JsonValue) -> str:
-    if isinstance(value, str):
-        return value
-    raise EvaluationError(f"Text was expected, not a {type_name(value)}.")
-
-
-def _mapping(value: JsonValue) -> Mapping[str, JsonValue]:
-    if isinstance(value, Mapping):
-        return value
-    raise EvaluationError(f"A mapping was expected, not a {type_name(value)}.")
-
-
-def _number(value: JsonValue) -> int | float:
-    if is_number(value):
-        return value
-    raise EvaluationError(f"A number was expected, not a {type_name(value)}.")
-
-
-def _whole(value: JsonValue, *, most: int) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
-        return value
-    raise EvaluationError(f"A whole number from 0 to {most} was expected, not {as_text(value)}.")
-
-
-def _charged(function: Function) -> Function:
-    """A function of values alone, for which its values are charged."""
-
-    @functools.wraps(function)
-    def metered(meter: Meter, *values: JsonValue, **named: JsonValue) -> JsonValue:
-        for value in values:
-            meter.charge(size_of(value))
-        return function(*values, **named)
-
-    parameters = inspect.signature(function).parameters.values()
-    meter = inspect.Parameter("meter", inspect.Parameter.POSITIONAL_ONLY)
-    metered.__signature__ = inspect.Signature([meter, *parameters])  # type: ignore[attr-defined]  # read by `inspect`
-    return metered
-
-
-def _quick(function: Callable[[JsonValue], JsonValue]) -> Function:
-    """A function that does not look into its value: nothing is charged."""
-    return lambda _, value: function(value)
+__all__ = ["FILTERS", "TESTS", "TYPES_GIVEN"]
 
 
 # --- of any value -----------------------------------------------------------------------------
@@ -124,8 +83,10 @@ def to_json(meter: Meter, value: JsonValue, indent: JsonValue = None) -> JsonVal
         return as_text(value, meter)
     weight = weighed(value, meter)
     check_size(weight.nodes + weight.characters)
-    meter.charge(_OF_ITEM * weight.nodes)
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=_whole(indent, most=8))
+    meter.charge(OF_ITEM * weight.nodes)
+    text = json.dumps(
+        value, ensure_ascii=False, allow_nan=False, indent=expect_whole(indent, most=8)
+    )
     return capped(text)
 
 
@@ -150,7 +111,7 @@ def to_float(value: JsonValue) -> JsonValue:
 
 def rounded(value: JsonValue, precision: JsonValue = 0) -> JsonValue:
     """A number with so many digits after the point."""
-    return round(_number(value), _whole(precision, most=20))
+    return round(expect_number(value), expect_whole(precision, most=20))
 
 
 # --- of text ----------------------------------------------------------------------------------
@@ -158,18 +119,18 @@ def rounded(value: JsonValue, precision: JsonValue = 0) -> JsonValue:
 
 def lines(meter: Meter, value: JsonValue) -> JsonValue:
     """The lines, without their ends."""
-    meter.charge(_OF_LIST + len(_text(value)) // 4)
-    return [*_text(value).splitlines()]
+    meter.charge(OF_LIST + len(expect_text(value)) // 4)
+    return [*expect_text(value).splitlines()]
 
 
 def title(value: JsonValue) -> JsonValue:
     """Each word with a capital."""
-    return _text(value).title()
+    return expect_text(value).title()
 
 
 def replace(meter: Meter, value: JsonValue, old: JsonValue, new: JsonValue) -> JsonValue:
     """Every `old` as `new`."""
-    text, old, new = _text(value), _text(old), _text(new)
+    text, old, new = expect_text(value), expect_text(old), expect_text(new)
     meter.charge(1 + len(text) // 16)
     size = len(text) + text.count(old) * (len(new) - len(old))
     check_size(size)
@@ -179,13 +140,13 @@ def replace(meter: Meter, value: JsonValue, old: JsonValue, new: JsonValue) -> J
 
 def split(meter: Meter, value: JsonValue, separator: JsonValue = None) -> JsonValue:
     """The parts between `separator`; between blanks where none is given."""
-    meter.charge(_OF_LIST + len(_text(value)) // 4)
-    return [*_text(value).split(None if separator is None else _text(separator))]
+    meter.charge(OF_LIST + len(expect_text(value)) // 4)
+    return [*expect_text(value).split(None if separator is None else expect_text(separator))]
 
 
 def truncate(value: JsonValue, length: JsonValue = 255, end: JsonValue = "…") -> JsonValue:
     """At most `length` characters, `end` included where something was cut."""
-    text, most, end = _text(value), _whole(length, most=1_048_576), _text(end)
+    text, most, end = expect_text(value), expect_whole(length, most=1_048_576), expect_text(end)
     return text if len(text) <= most else text[: max(0, most - len(end))] + end[:most]
 
 
@@ -193,111 +154,17 @@ def indent(
     meter: Meter, value: JsonValue, width: JsonValue = 4, first: JsonValue = False
 ) -> JsonValue:
     """Lines after the first moved right, empty ones not; the first too where `first` is true."""
-    blanks = " " * _whole(width, most=80)
-    lines = _text(value).split("\n")
-    meter.charge(_OF_ITEM * len(lines) + len(_text(value)) // 64)
-    check_size(len(_text(value)) + len(lines) * len(blanks))
+    blanks = " " * expect_whole(width, most=80)
+    lines = expect_text(value).split("\n")
+    meter.charge(OF_ITEM * len(lines) + len(expect_text(value)) // 64)
+    check_size(len(expect_text(value)) + len(lines) * len(blanks))
     moved = [
         blanks + line if line and (first or index) else line for index, line in enumerate(lines)
     ]
     return "\n".join(moved)
 
 
-# --- of lists ---------------------------------------------------------------------------------
-
-
-def join(
-    meter: Meter, value: JsonValue, separator: JsonValue = "", attribute: JsonValue = None
-) -> JsonValue:
-    """The items as one text."""
-    between = _text(separator)
-    items = _members(value, attribute, meter)
-    texts = []
-    size = 0
-    for item in items:
-        texts.append(as_text(item, meter))
-        size += len(texts[-1]) + len(between)
-        check_size(size - len(between))
-    return between.join(texts)
-
-
-def first(meter: Meter, value: JsonValue) -> JsonValue:
-    """The first item or character."""
-    items = _list(value if isinstance(value, Mapping) else _part(value, slice(0, 1)), meter)
-    if not items:
-        raise MissingValueError(("list", "first"), depth=1, names=())
-    return items[0]
-
-
-def last(meter: Meter, value: JsonValue) -> JsonValue:
-    """The last item or character."""
-    items = _list(value if isinstance(value, Mapping) else _part(value, slice(-1, None)), meter)
-    if not items:
-        raise MissingValueError(("list", "last"), depth=1, names=())
-    return items[-1]
-
-
-def _part(value: JsonValue, part: slice) -> JsonValue:
-    return value[part] if isinstance(value, str | list | tuple) else value
-
-
-def reverse(meter: Meter, value: JsonValue) -> JsonValue:
-    """The other way round."""
-    meter.charge(size_of(value))
-    return value[::-1] if isinstance(value, str) else _list(value, meter)[::-1]
-
-
-def sort(
-    meter: Meter, value: JsonValue, reverse: JsonValue = False, attribute: JsonValue = None
-) -> JsonValue:
-    """Numbers or texts in order, or mappings by one of their keys."""
-    items, keys = _list(value, meter), _keys(value, attribute, meter)
-    meter.charge(_weight_of(keys, meter) * len(keys).bit_length() // 4)
-    order = sorted(range(len(keys)), key=keys.__getitem__, reverse=bool(reverse))
-    return [items[at] for at in order]
-
-
-def lowest(meter: Meter, value: JsonValue, attribute: JsonValue = None) -> JsonValue:
-    """The smallest item."""
-    items, keys = _list(value, meter), _keys(value, attribute, meter)
-    meter.charge(_weight_of(keys, meter))
-    return items[min(range(len(keys)), key=keys.__getitem__)]
-
-
-def highest(meter: Meter, value: JsonValue, attribute: JsonValue = None) -> JsonValue:
-    """The largest item."""
-    items, keys = _list(value, meter), _keys(value, attribute, meter)
-    meter.charge(_weight_of(keys, meter))
-    return items[max(range(len(keys)), key=keys.__getitem__)]
-
-
-def total(meter: Meter, value: JsonValue, attribute: JsonValue = None) -> JsonValue:
-    """All numbers added up."""
-    return sum(map(_number, _members(value, attribute, meter)))
-
-
-def flatten(meter: Meter, value: JsonValue) -> JsonValue:
-    """The items of the lists in a list; one level, in order."""
-    items: list[JsonValue] = []
-    for item in _list(value, meter):
-        meter.charge(size_of(item) if is_list(item) else 0)
-        items.extend(item if is_list(item) else [item])
-        check_size(len(items))
-    return items
-
-
-def unique(meter: Meter, value: JsonValue) -> JsonValue:
-    """Each item once, where it stood first."""
-    items = _list(value, meter)
-    meter.charge(2 * weighed(items, meter).nodes)
-    seen: dict[object, JsonValue] = {}
-    for item in items:
-        if is_container(item):
-            meter.charge(_OF_ENCODER)
-            seen.setdefault((json.dumps(item, sort_keys=True),), item)
-        else:
-            seen.setdefault((type(item), item), item)
-    return list(seen.values())
+# --- of lists, by the name of a filter or a test ----------------------------------------------
 
 
 def mapped(
@@ -308,10 +175,10 @@ def mapped(
 ) -> JsonValue:
     """`map('upper')`, or `map(attribute='name')` of a list of mappings."""
     if attribute is not None:
-        return _members(value, attribute, meter)
+        return members_of(value, attribute, meter)
     function = _named(FILTERS, filter, "filter")
-    items = _list(value, meter)
-    meter.charge(_OF_ITEM * len(items))
+    items = items_of(value, meter)
+    meter.charge(OF_ITEM * len(items))
     return [function(meter, item) for item in items]
 
 
@@ -325,7 +192,7 @@ def selected(
 ) -> JsonValue:
     """The items that pass a test; without one, those that are not empty."""
     check = _check(test, argument, meter)
-    return [item for item in _list(value, meter) if check(item) is wanted]
+    return [item for item in items_of(value, meter) if check(item) is wanted]
 
 
 def selected_by(
@@ -339,7 +206,7 @@ def selected_by(
 ) -> JsonValue:
     """The mappings whose `attribute` passes a test."""
     check = _check(test, argument, meter)
-    items, members = _list(value, meter), _members(value, attribute, meter)
+    items, members = items_of(value, meter), members_of(value, attribute, meter)
     found = zip(items, members, strict=True)
     return [item for item, member in found if check(member) is wanted]
 
@@ -359,14 +226,14 @@ class _Members:
     """The items of a list, for many questions: a set holds those that can be hashed."""
 
     def __init__(self, items: Sequence[JsonValue], meter: Meter) -> None:
-        meter.charge(4 * _OF_ITEM * len(items))
+        meter.charge(4 * OF_ITEM * len(items))
         self._meter = meter
         self._scalars = {_scalar(each) for each in items if not is_container(each)}
         self._containers = [each for each in items if is_container(each)]
 
     def has(self, item: JsonValue) -> bool:
         """Whether one of the items is the same."""
-        self._meter.charge(2 * _OF_ITEM)
+        self._meter.charge(2 * OF_ITEM)
         if is_container(item):
             return contains(item, self._containers, self._meter)
         return _scalar(item) in self._scalars
@@ -383,44 +250,13 @@ def _named(functions: Mapping[str, Function], name: JsonValue, kind: str) -> Fun
     return functions[name]
 
 
-def _member(item: JsonValue, path: tuple[str, ...]) -> JsonValue:
-    if len(path) == 1 and type(item) is dict and path[0] in item:  # most have it
-        found: JsonValue = item[path[0]]
-        return found
-    return resolve(("item", *path), {"item": item})
-
-
-def _members(value: JsonValue, attribute: JsonValue, meter: Meter) -> list[JsonValue]:
-    """The items, or what each of them holds under `attribute`."""
-    items = _list(value, meter)
-    if attribute is None:
-        return items
-    meter.charge(4 * _OF_ITEM * len(items))
-    path = tuple(as_text(attribute).split("."))
-    return [_member(item, path) for item in items]
-
-
-def _keys(
-    value: JsonValue, attribute: JsonValue, meter: Meter
-) -> list[Any]:  # Any: numbers or texts, as `sorted` checks
-    return _members(value, attribute, meter)
-
-
-def _weight_of(keys: list[JsonValue], meter: Meter) -> int:
-    """Operations that comparing each of the keys once may take."""
-    return len(keys) if _SCALARS.issuperset(map(type, keys)) else weighed(keys, meter).nodes
-
-
-_SCALARS: Final = frozenset({int, float, str, bool})
-
-
 # --- of mappings ------------------------------------------------------------------------------
 
 
 def items(meter: Meter, value: JsonValue) -> JsonValue:
     """Pairs of key and value."""
-    meter.charge(_OF_LIST * len(_mapping(value)))
-    return [[key, item] for key, item in _mapping(value).items()]
+    meter.charge(OF_LIST * len(expect_mapping(value)))
+    return [[key, item] for key, item in expect_mapping(value).items()]
 
 
 class Filter(NamedTuple):
@@ -434,23 +270,23 @@ class Filter(NamedTuple):
 
 
 _FILTERS: Final = (
-    Filter("abs", _charged(lambda value: abs(_number(value)))),
-    Filter("bool", _quick(truth), gives="boolean"),
-    Filter("capitalize", _charged(lambda value: _text(value).capitalize()), gives="string"),
-    Filter("count", _quick(length), gives="integer"),
+    Filter("abs", charged(lambda value: abs(expect_number(value)))),
+    Filter("bool", quick(truth), gives="boolean"),
+    Filter("capitalize", charged(lambda value: expect_text(value).capitalize()), gives="string"),
+    Filter("count", quick(length), gives="integer"),
     Filter("first", first),
     Filter("flatten", flatten, gives="array"),
-    Filter("float", _charged(to_float), gives="number"),
+    Filter("float", charged(to_float), gives="number"),
     Filter("indent", indent, gives="string"),
-    Filter("int", _charged(to_integer), gives="integer"),
+    Filter("int", charged(to_integer), gives="integer"),
     Filter("items", items, gives="array"),
     Filter("join", join, gives="string"),
-    Filter("keys", _charged(lambda value: list(_mapping(value))), gives="array"),
+    Filter("keys", charged(lambda value: list(expect_mapping(value))), gives="array"),
     Filter("last", last),
-    Filter("length", _quick(length), gives="integer"),
+    Filter("length", quick(length), gives="integer"),
     Filter("lines", lines, gives="array"),
-    Filter("list", lambda meter, value: _list(value, meter), gives="array"),
-    Filter("lower", _charged(lambda value: _text(value).lower()), gives="string"),
+    Filter("list", lambda meter, value: items_of(value, meter), gives="array"),
+    Filter("lower", charged(lambda value: expect_text(value).lower()), gives="string"),
     Filter("map", mapped, gives="array"),
     Filter("max", highest),
     Filter("min", lowest),
@@ -458,20 +294,20 @@ _FILTERS: Final = (
     Filter("rejectattr", functools.partial(selected_by, wanted=False), gives="array"),
     Filter("replace", replace, gives="string"),
     Filter("reverse", reverse),
-    Filter("round", _charged(rounded)),
+    Filter("round", charged(rounded)),
     Filter("select", selected, gives="array"),
     Filter("selectattr", selected_by, gives="array"),
     Filter("sort", sort, gives="array"),
     Filter("split", split, gives="array"),
     Filter("string", to_text, gives="string"),
     Filter("sum", total),
-    Filter("title", _charged(title), gives="string"),
+    Filter("title", charged(title), gives="string"),
     Filter("tojson", to_json, gives="string"),
-    Filter("trim", _charged(lambda value: _text(value).strip()), gives="string"),
-    Filter("truncate", _charged(truncate), gives="string"),
+    Filter("trim", charged(lambda value: expect_text(value).strip()), gives="string"),
+    Filter("truncate", charged(truncate), gives="string"),
     Filter("unique", unique, gives="array"),
-    Filter("upper", _charged(lambda value: _text(value).upper()), gives="string"),
-    Filter("values", _charged(lambda value: list(_mapping(value).values())), gives="array"),
+    Filter("upper", charged(lambda value: expect_text(value).upper()), gives="string"),
+    Filter("values", charged(lambda value: list(expect_mapping(value).values())), gives="array"),
 )
 """A new filter is one line here. `default` is missing on purpose: it has to see missing values."""
 
@@ -491,29 +327,29 @@ def _compares(name: str) -> Function:
 _is_in: Final = _compares("in")
 
 TESTS: Final[Mapping[str, Function]] = {
-    "boolean": _quick(lambda value: isinstance(value, bool)),
-    "divisibleby": _charged(lambda value, number: _number(value) % _number(number) == 0),
-    "endingwith": _charged(lambda value, end: _text(value).endswith(_text(end))),
+    "boolean": quick(lambda value: isinstance(value, bool)),
+    "divisibleby": charged(lambda value, number: expect_number(value) % expect_number(number) == 0),
+    "endingwith": charged(lambda value, end: expect_text(value).endswith(expect_text(end))),
     "eq": _compares("=="),
     "equalto": _compares("=="),
-    "even": _charged(lambda value: _number(value) % 2 == 0),
-    "false": _quick(lambda value: value is False),
-    "float": _quick(lambda value: isinstance(value, float)),
+    "even": charged(lambda value: expect_number(value) % 2 == 0),
+    "false": quick(lambda value: value is False),
+    "float": quick(lambda value: isinstance(value, float)),
     "ge": _compares(">="),
     "gt": _compares(">"),
     "in": _is_in,
-    "integer": _quick(lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "integer": quick(lambda value: isinstance(value, int) and not isinstance(value, bool)),
     "le": _compares("<="),
     "lt": _compares("<"),
-    "mapping": _quick(lambda value: isinstance(value, Mapping)),
+    "mapping": quick(lambda value: isinstance(value, Mapping)),
     "ne": _compares("!="),
-    "none": _quick(lambda value: value is None),
-    "null": _quick(lambda value: value is None),
-    "number": _quick(is_number),
-    "odd": _charged(lambda value: _number(value) % 2 == 1),
-    "sequence": _quick(is_list),
-    "startingwith": _charged(lambda value, start: _text(value).startswith(_text(start))),
-    "string": _quick(lambda value: isinstance(value, str)),
-    "true": _quick(lambda value: value is True),
+    "none": quick(lambda value: value is None),
+    "null": quick(lambda value: value is None),
+    "number": quick(is_number),
+    "odd": charged(lambda value: expect_number(value) % 2 == 1),
+    "sequence": quick(is_list),
+    "startingwith": charged(lambda value, start: expect_text(value).startswith(expect_text(start))),
+    "string": quick(lambda value: isinstance(value, str)),
+    "true": quick(lambda value: value is True),
 }
 """The tests by name."""

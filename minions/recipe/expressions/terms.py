@@ -1,17 +1,17 @@
 """The nodes of an expression: each evaluates itself in a scope and lists what it reads.
 
-They are parsed in `syntax`; filters and tests are functions in `filters`.
+They are parsed in `syntax`; operators are functions in `operators`, filters and tests in `filters`.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Final
 
 from msgspec import Struct, structs
 
 from minions.contracts.json_values import JsonValue
+from minions.recipe.expressions.operators import COMPARISONS, combined
 from minions.recipe.expressions.values import (
     MISSING,
     EvaluationError,
@@ -21,14 +21,11 @@ from minions.recipe.expressions.values import (
     Reference,
     Scope,
     as_text,
-    check_size,
     is_list,
     is_number,
-    is_same,
     look_up,
     names_in,
     resolve,
-    same,
     size_of,
     type_name,
 )
@@ -279,54 +276,6 @@ class Comparison(Term, frozen=True):
         yield from (term for _, term in self.others)
 
 
-Comparing: TypeAlias = Callable[[JsonValue, JsonValue, Meter], bool]
-
-
-def _ordered(name: str, compare: Callable[..., bool]) -> Comparing:
-    def check(left: JsonValue, right: JsonValue, meter: Meter) -> bool:
-        numbers = is_number(left) and is_number(right)
-        if not numbers and not (isinstance(left, str) and isinstance(right, str)):
-            raise EvaluationError(
-                f"'{name}' compares two numbers or two texts, "
-                f"not a {type_name(left)} and a {type_name(right)}."
-            )
-        meter.charge(1)
-        return compare(left, right)
-
-    return check
-
-
-def contains(item: JsonValue, container: JsonValue, meter: Meter) -> bool:
-    """`item in container`: an item of a list, a key of a mapping, or a part of a text.
-
-    Raises:
-        EvaluationError: The container is none of these.
-    """
-    meter.charge(size_of(container))
-    if is_list(container):
-        if not isinstance(item, list | tuple | Mapping):
-            # The first look is C; 1 equals true there.
-            return item in container and any(is_same(item, other) for other in container)
-        return any(same(item, other, meter) for other in container)
-    if isinstance(container, Mapping):
-        return isinstance(item, str) and item in container
-    if isinstance(container, str) and isinstance(item, str):
-        return item in container
-    raise EvaluationError(f"A {type_name(item)} cannot be 'in' a {type_name(container)}.")
-
-
-COMPARISONS: Final[Mapping[str, Comparing]] = {
-    "==": same,
-    "!=": lambda left, right, meter: not same(left, right, meter),
-    "<": _ordered("<", operator.lt),
-    "<=": _ordered("<=", operator.le),
-    ">": _ordered(">", operator.gt),
-    ">=": _ordered(">=", operator.ge),
-    "in": contains,
-    "not in": lambda item, container, meter: not contains(item, container, meter),
-}
-
-
 class Binary(Term, frozen=True):
     """`a + b - c`: operators of one precedence, evaluated from left to right."""
 
@@ -337,59 +286,12 @@ class Binary(Term, frozen=True):
         """A number; or a text or list for `+` of these."""
         value = self.first.value(scope, meter)
         for name, term in self.others:
-            value = _combined(name, value, term.value(scope, meter), meter)
+            value = combined(name, value, term.value(scope, meter), meter)
         return value
 
     def parts(self) -> Iterator[Term]:
         yield self.first
         yield from (term for _, term in self.others)
-
-
-_ARITHMETIC: Final[Mapping[str, Callable[[int | float, int | float], int | float]]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-_MOST_BITS: Final = 1_024
-"""Bits of an integer that an operator computes: the range of a float."""
-
-
-def _combined(name: str, left: JsonValue, right: JsonValue, meter: Meter) -> JsonValue:
-    meter.charge(1)
-    if name == "~":
-        return _joined(as_text(left, meter), as_text(right, meter), meter)
-    if is_number(left) and is_number(right):
-        return _calculated(name, left, right)
-    if name == "+" and isinstance(left, str) and isinstance(right, str):
-        return _joined(left, right, meter)
-    if name == "+" and is_list(left) and is_list(right):
-        check_size(len(left) + len(right))
-        meter.charge((len(left) + len(right)) // 8)
-        return [*left, *right]
-    hint = " ('~' joins anything as text)" if name == "+" else ""
-    raise EvaluationError(
-        f"'{name}' takes numbers, not a {type_name(left)} and a {type_name(right)}{hint}."
-    )
-
-
-def _joined(left: str, right: str, meter: Meter) -> str:
-    check_size(len(left) + len(right))
-    meter.charge((len(left) + len(right)) // 64)
-    return left + right
-
-
-def _calculated(name: str, left: int | float, right: int | float) -> int | float:
-    try:
-        result = _ARITHMETIC[name](left, right)
-    except (ZeroDivisionError, OverflowError) as error:
-        raise EvaluationError(f"'{name}' cannot be carried out: {error}.") from error
-    too_large = isinstance(result, int) and result.bit_length() > _MOST_BITS
-    if too_large or result in (float("inf"), float("-inf")):
-        raise EvaluationError(f"The result of '{name}' is too large for a number.")
-    return result
 
 
 class FilterTerm(Term, frozen=True):

@@ -11,7 +11,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
-from minions.recipe.model import ModelConfig, StepSpec
+from minions.recipe.model import StepSpec
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
     CACHE_KEY,
     MODEL_KEY,

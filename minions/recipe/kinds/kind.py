@@ -11,17 +11,10 @@ from msgspec import Struct
 from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
 from minions.recipe.catalog import Catalog
+from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec, WhileSpec
 from minions.recipe.drafts import StepDraft, TemplateUse
-from minions.recipe.model import (
-    DecisionToolSpec,
-    ExecutionMode,
-    LoopSpec,
-    ModelConfig,
-    OnErrorSpec,
-    StepSpec,
-    Where,
-    WhileSpec,
-)
+from minions.recipe.model import ExecutionMode, StepSpec, Where
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import Node
 from minions.recipe.text.sections import Report, Section

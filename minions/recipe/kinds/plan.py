@@ -10,7 +10,8 @@ from attrs import frozen
 from minions.contracts.json_values import JsonValue
 from minions.recipe.drafts import GoalParts, StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
-from minions.recipe.model import ModelConfig, PersonQuestion, StepSpec
+from minions.recipe.model import PersonQuestion, StepSpec
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
     MODEL_KEY,
     TEXTS,

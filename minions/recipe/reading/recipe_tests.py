@@ -11,7 +11,7 @@ from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.decisions import check_decisions
 from minions.recipe.drafts import RecipeDraft, read_condition
-from minions.recipe.language import keys
+from minions.recipe.language import recipe_test_keys
 from minions.recipe.model import RecipeTest, Where
 from minions.recipe.reading.permissions import tools_within
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
@@ -37,9 +37,9 @@ def read_tests(draft: RecipeDraft, catalog: Catalog, report: Report) -> tuple[Re
 def _test(
     draft: RecipeDraft, node: Node, number: int, catalog: Catalog, report: Report
 ) -> RecipeTest:
-    section = read_section(node, keys.TEST, report)
+    section = read_section(node, recipe_test_keys.TEST, report)
     expect = section.node("expect")
-    wanted = read_section(expect, keys.EXPECT, report) if expect is not None else None
+    wanted = read_section(expect, recipe_test_keys.EXPECT, report) if expect is not None else None
     if section.node("answers") is not None and section.node("model") is not None:
         message = "the model is stated twice, by 'answers' and by 'model'"
         report(section.place_of("model").fault("kind-conflict", message))

@@ -19,8 +19,9 @@ from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import SecretRef
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, read_templates
-from minions.recipe.language import keys
-from minions.recipe.model import LOCAL_MODEL, ExecutionMode, InputSpec, ModelConfig
+from minions.recipe.language import keys, model_keys
+from minions.recipe.model import ExecutionMode, InputSpec
+from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.reading.toolsets import read_tools
 from minions.recipe.text.foreign_words import TYPE_WORDS
 from minions.recipe.text.key_types import STEP_PATTERN, Key
@@ -233,7 +234,7 @@ def read_model(node: Node, catalog: Catalog, report: Report) -> ModelConfig:
         config = ModelConfig(name=_model_name(node, catalog, report))
         _check_server(config, {"name": node}, catalog, report)
         return config
-    section = read_section(node, keys.MODEL, report)
+    section = read_section(node, model_keys.MODEL, report)
     if (name_node := section.scalar("name")) is not None:
         _model_name(name_node, catalog, report)
     if (url := section.scalar("base_url")) is not None:
@@ -350,7 +351,7 @@ def _check_extra(extra: MappingNode, report: Report) -> None:
             report(entry.place.fault("bad-value", message, help=help_text))
 
 
-_KEYED: Final = frozenset(key.name for key in keys.MODEL.keys) & _OWN_FIELDS
+_KEYED: Final = frozenset(key.name for key in model_keys.MODEL.keys) & _OWN_FIELDS
 
 
 def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from minions.recipe.drafts import (
-    StepDraft,
-)
-from minions.recipe.kinds.kind import CommonKeys, given_mapping
-from minions.recipe.kinds.registry import KINDS
-from minions.recipe.model import (
+from minions.recipe.control_flow import (
     DecisionToolSpec,
     LoopSpec,
     OnError,
     OnErrorSpec,
     OnItemError,
-    StepSpec,
-    Where,
     WhileSpec,
 )
+from minions.recipe.drafts import (
+    StepDraft,
+)
+from minions.recipe.kinds.kind import CommonKeys, given_mapping
+from minions.recipe.kinds.registry import KINDS
+from minions.recipe.model import StepSpec, Where
 from minions.recipe.text.sections import Section
 
 __all__ = ["build_step"]

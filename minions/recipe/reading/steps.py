@@ -9,6 +9,7 @@ from attrs import evolve
 
 from minions.contracts.schema import JsonSchema
 from minions.recipe.catalog import Catalog
+from minions.recipe.control_flow import OnError, OnItemError
 from minions.recipe.drafts import (
     RecipeDraft,
     StepDraft,
@@ -19,10 +20,6 @@ from minions.recipe.drafts import (
 from minions.recipe.kinds.kind import KindReader, StepKind
 from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 from minions.recipe.language import step_keys
-from minions.recipe.model import (
-    OnError,
-    OnItemError,
-)
 from minions.recipe.reading.settings import read_limits, read_model, read_retry
 from minions.recipe.text.key_types import CACHE_KEY, Table
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode

@@ -16,7 +16,7 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
 )
-from minions.engine.history.replay import RecordedInParts
+from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.expressions.template import (
     Template,
     compile_template,

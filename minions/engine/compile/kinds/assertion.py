@@ -20,7 +20,7 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
 )
-from minions.engine.history.replay import Replayable
+from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.engine.services.breathing import breathe
 from minions.recipe.expressions.template import (

@@ -24,7 +24,7 @@ from minions.engine.compile.plan_report import (
 )
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import WrittenStep, as_text, bounded
-from minions.engine.history.replay import RecordedInParts
+from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.kinds.plan import QUESTION, PlanSpec
 from minions.recipe.planner import RecipePlanner

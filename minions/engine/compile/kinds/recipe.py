@@ -20,7 +20,7 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
     WrittenStep,
 )
-from minions.engine.history.replay import RecordedInParts
+from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.bundles import bundle_of
 from minions.recipe.expressions.template import (
     Template,

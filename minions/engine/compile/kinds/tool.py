@@ -27,7 +27,7 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     step_named,
 )
-from minions.engine.history.replay import Replayable
+from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.recipe.expressions.template import (
     MissingValueError,

@@ -53,7 +53,8 @@ from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.interfaces.wiring.runtime import Runtime
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["command"]

@@ -70,7 +70,8 @@ def _statuses(context: CommandContext, recipe: AgentRecipe, name: str) -> dict[s
     """
     import asyncio
 
-    from minions.engine.history.lookup import RunDetail, find_run, show_run
+    from minions.engine.history.lookup import find_run
+    from minions.engine.history.run_detail import RunDetail, show_run
 
     async def look() -> RunDetail:
         journal = context.known_journal()

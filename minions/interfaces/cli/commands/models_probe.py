@@ -27,7 +27,8 @@ from minions.interfaces.wiring.databases import has_database
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.prices import make_prices
 from minions.interfaces.wiring.profiles import probe_server, user_profiles
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["probe"]
 

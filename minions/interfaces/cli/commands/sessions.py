@@ -15,14 +15,9 @@ from minions.contracts.codec import encode
 from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue
 from minions.engine.compile.prompt_sections import section_words
-from minions.engine.history.lookup import (
-    RunDetail,
-    SentPrompt,
-    StepSummary,
-    find_run,
-    show_run,
-)
+from minions.engine.history.lookup import find_run
 from minions.engine.history.output_rungs import RungCount
+from minions.engine.history.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.history.run_notes import RunNote
 from minions.engine.history.run_steps import StepDetail, require_step
 from minions.interfaces.cli.commands.sessions_archive import export, import_

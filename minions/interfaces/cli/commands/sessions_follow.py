@@ -13,7 +13,8 @@ import click
 from minions.contracts.codec import encode
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
 from minions.contracts.journal import Journal
-from minions.engine.history.lookup import REJECTED, RunDetail, find_run, show_run
+from minions.engine.history.lookup import REJECTED, find_run
+from minions.engine.history.run_detail import RunDetail, show_run
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.history.stored_events import StoredEvents
 from minions.engine.services.secrets import environment_and_files

@@ -42,7 +42,8 @@ from minions.interfaces.tuning_space import RecipeVersion, SpaceOptions
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.interfaces.wiring.runtime import Runtime
-from minions.recipe.model import AgentRecipe, ModelConfig
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
 
 __all__ = ["command"]

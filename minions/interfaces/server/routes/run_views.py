@@ -6,14 +6,8 @@ from typing import Final
 
 from minions.contracts.errors import NotFoundError
 from minions.contracts.journal import Journal
-from minions.engine.history.lookup import (
-    RunDetail,
-    SentPrompt,
-    StepSummary,
-    list_runs,
-    readable,
-    show_run,
-)
+from minions.engine.history.lookup import list_runs, readable
+from minions.engine.history.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.server.documents.runs import (
     ApprovalView,

@@ -1,0 +1,128 @@
+"""The operators of expressions as functions of two values: comparisons, arithmetic, joining."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from minions.contracts.json_values import JsonValue
+from minions.recipe.expressions.values import (
+    EvaluationError,
+    Meter,
+    as_text,
+    check_size,
+    is_list,
+    is_number,
+    is_same,
+    same,
+    size_of,
+    type_name,
+)
+
+__all__ = ["COMPARISONS", "Compare", "combined", "contains"]
+
+
+Compare: TypeAlias = Callable[[JsonValue, JsonValue, Meter], bool]
+
+
+def _ordered(name: str, compare: Callable[..., bool]) -> Compare:
+    def check(left: JsonValue, right: JsonValue, meter: Meter) -> bool:
+        numbers = is_number(left) and is_number(right)
+        if not numbers and not (isinstance(left, str) and isinstance(right, str)):
+            raise EvaluationError(
+                f"'{name}' compares two numbers or two texts, "
+                f"not a {type_name(left)} and a {type_name(right)}."
+            )
+        meter.charge(1)
+        return compare(left, right)
+
+    return check
+
+
+def contains(item: JsonValue, container: JsonValue, meter: Meter) -> bool:
+    """`item in container`: an item of a list, a key of a mapping, or a part of a text.
+
+    Raises:
+        EvaluationError: The container is none of these.
+    """
+    meter.charge(size_of(container))
+    if is_list(container):
+        if not isinstance(item, list | tuple | Mapping):
+            # The first look is C; 1 equals true there.
+            return item in container and any(is_same(item, other) for other in container)
+        return any(same(item, other, meter) for other in container)
+    if isinstance(container, Mapping):
+        return isinstance(item, str) and item in container
+    if isinstance(container, str) and isinstance(item, str):
+        return item in container
+    raise EvaluationError(f"A {type_name(item)} cannot be 'in' a {type_name(container)}.")
+
+
+COMPARISONS: Final[Mapping[str, Compare]] = {
+    "==": same,
+    "!=": lambda left, right, meter: not same(left, right, meter),
+    "<": _ordered("<", operator.lt),
+    "<=": _ordered("<=", operator.le),
+    ">": _ordered(">", operator.gt),
+    ">=": _ordered(">=", operator.ge),
+    "in": contains,
+    "not in": lambda item, container, meter: not contains(item, container, meter),
+}
+"""The comparisons by operator."""
+
+
+_ARITHMETIC: Final[Mapping[str, Callable[[int | float, int | float], int | float]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+_MOST_BITS: Final = 1_024
+"""Bits of an integer that an operator computes: the range of a float."""
+
+
+def combined(name: str, left: JsonValue, right: JsonValue, meter: Meter) -> JsonValue:
+    """The value of `left + right`, or of `-`, `*`, `/`, `//`, `%` and `~`.
+
+    Args:
+        name: The operator.
+    Raises:
+        EvaluationError: It takes no such values, or the result is too large.
+    """
+    meter.charge(1)
+    if name == "~":
+        return _joined(as_text(left, meter), as_text(right, meter), meter)
+    if is_number(left) and is_number(right):
+        return _calculated(name, left, right)
+    if name == "+" and isinstance(left, str) and isinstance(right, str):
+        return _joined(left, right, meter)
+    if name == "+" and is_list(left) and is_list(right):
+        check_size(len(left) + len(right))
+        meter.charge((len(left) + len(right)) // 8)
+        return [*left, *right]
+    hint = " ('~' joins anything as text)" if name == "+" else ""
+    raise EvaluationError(
+        f"'{name}' takes numbers, not a {type_name(left)} and a {type_name(right)}{hint}."
+    )
+
+
+def _joined(left: str, right: str, meter: Meter) -> str:
+    check_size(len(left) + len(right))
+    meter.charge((len(left) + len(right)) // 64)
+    return left + right
+
+
+def _calculated(name: str, left: int | float, right: int | float) -> int | float:
+    try:
+        result = _ARITHMETIC[name](left, right)
+    except (ZeroDivisionError, OverflowError) as error:
+        raise EvaluationError(f"'{name}' cannot be carried out: {error}.") from error
+    too_large = isinstance(result, int) and result.bit_length() > _MOST_BITS
+    if too_large or result in (float("inf"), float("-inf")):
+        raise EvaluationError(f"The result of '{name}' is too large for a number.")
+    return result
