@@ -68,7 +68,8 @@ def test_what_cannot_be_is_refused_in_words(cli: Cli, command: str, failed: str)
     assert (unstored.code, "Without a journal there is no run" in unstored.err) == (2, True)
     elsewhere = cli(command, failed, "--db", "other.sqlite")
     assert elsewhere.code == 2
-    assert f"The journal is {Path('other.sqlite').resolve()}." in elsewhere.err
+    place = Path("other.sqlite").resolve()
+    assert f"The journal is {place}, which does not exist." in elsewhere.err
 
 
 def test_two_decisions_about_one_call_are_refused(cli: Cli, failed: str) -> None:
