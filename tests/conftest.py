@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,10 @@ from postgres import PostgresServer, postgres_server, reason_without_postgres
 # What a slow or busy machine takes says nothing about the code: figures are for the benchmarks.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+# Hundreds of tests start programs: without stored bytecode each would compile all of its modules.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(autouse=True, scope="session")
