@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,17 @@ settings.load_profile("suite")
 # Hundreds of tests start programs: without stored bytecode each would compile all of its modules.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Keep neighbours with one worker, which starts their browser or server once; share the rest
+    out at the end.
+    """
+    if config.getoption("dist") != "load":
+        return None
+    scheduler: object = import_module("xdist.scheduler").WorkStealingScheduling(config, log)
+    return scheduler
 
 
 def pytest_collection_finish() -> None:
