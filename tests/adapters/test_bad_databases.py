@@ -144,9 +144,7 @@ async def test_all_calls_together_wait_for_a_lock_once(tmp_path: Path) -> None:
     """A-124: what a failed call leads to (a failure is stored, a lease given back) fails soon."""
     clock = FakeClock()
     path = tmp_path / "journal.db"
-    journal = SqliteJournal(
-        path, clock, busy_timeout_s=5, sleep=clock.sleep, migrations=MIGRATIONS
-    )
+    journal = SqliteJournal(path, clock, busy_timeout_s=5, sleep=clock.sleep, migrations=MIGRATIONS)
     lease = await lease_of(journal)
     with locked_by_a_process(path):
         await refused("database-busy", journal.append(lease, draft("a")))
@@ -166,9 +164,7 @@ async def test_all_calls_together_wait_for_a_lock_once(tmp_path: Path) -> None:
 async def test_a_lock_long_after_another_one_is_waited_for_anew(tmp_path: Path) -> None:
     clock = FakeClock()
     path = tmp_path / "journal.db"
-    journal = SqliteJournal(
-        path, clock, busy_timeout_s=5, sleep=clock.sleep, migrations=MIGRATIONS
-    )
+    journal = SqliteJournal(path, clock, busy_timeout_s=5, sleep=clock.sleep, migrations=MIGRATIONS)
     lease = await lease_of(journal)
     with locked_by_a_process(path):
         await refused("database-busy", journal.append(lease, draft("a")))
