@@ -116,7 +116,9 @@ async def _side_by_side(effort: Effort, endpoint: Endpoint) -> list[Row]:
 
 async def _in_flight(effort: Effort, endpoint: Endpoint) -> Row:
     many = effort.count(1_000)
-    async with model_at(endpoint.base_url("delay-5000"), max_requests=many) as model:
+    async with model_at(
+        endpoint.base_url(f"delay-{effort.count(5_000)}"), max_requests=many
+    ) as model:
         endpoint.peak()
         services = evolve(Services(), metrics=PrometheusMetrics())
         result = await AgentExecutor(model, services=services).execute(_wide(many))

@@ -22,7 +22,7 @@ async def _model_calls(effort: Effort, endpoint: Endpoint) -> list[Row]:
     width, many = effort.count(200), effort.count(1_000)
     least_s, peak = await _side_by_side(endpoint, width, delay_ms=50, rounds=effort.rounds + 1)
     # Long enough that the last is asked before the first is answered.
-    _, most = await _side_by_side(endpoint, many, delay_ms=5_000, rounds=1)
+    _, most = await _side_by_side(endpoint, many, delay_ms=effort.count(5_000), rounds=1)
     return [
         absolute_row(
             "parallel", f"{width} parallel steps of 50 ms", value=least_s, most=0.15, unit="s"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,27 @@ from postgres import PostgresServer, postgres_server, reason_without_postgres
 # What a slow or busy machine takes says nothing about the code: figures are for the benchmarks.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
+
+# Hundreds of tests start programs: without stored bytecode each would compile all of its modules.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
+    """Keep neighbours with one worker, which starts their browser or server once; share the rest
+    out at the end.
+    """
+    if config.getoption("dist") != "load":
+        return None
+    scheduler: object = import_module("xdist.scheduler").WorkStealingScheduling(config, log)
+    return scheduler
+
+
+def pytest_collection_finish() -> None:
+    """Search for garbage in what tests make only: ten thousand collected tests live to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,7 +16,7 @@ __all__ = ["is_plain_schema"]
 
 _DEEPEST: Final = 64
 """Levels of a schema."""
-_REFERENCE: Final = re.compile(r"#[/\w.~-]*", re.ASCII)
+_REFERENCE: Final = re.compile(r"#[/$\w.~-]*", re.ASCII)
 _TYPES: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 
 

@@ -144,38 +144,34 @@ async def test_all_calls_together_wait_for_a_lock_once(tmp_path: Path) -> None:
     """A-124: what a failed call leads to (a failure is stored, a lease given back) fails soon."""
     clock = FakeClock()
     path = tmp_path / "journal.db"
-    journal = SqliteJournal(
-        path, clock, busy_timeout_s=30, sleep=clock.sleep, migrations=MIGRATIONS
-    )
+    journal = SqliteJournal(path, clock, busy_timeout_s=5, sleep=clock.sleep, migrations=MIGRATIONS)
     lease = await lease_of(journal)
     with locked_by_a_process(path):
         await refused("database-busy", journal.append(lease, draft("a")))
-        assert 29 < clock.monotonic() <= 30
+        assert 4 < clock.monotonic() <= 5
         await journal.entries()  # a reader is not in the way, and ends no lock
         await refused("database-busy", journal.append(lease, draft("b")))
         await refused("database-busy", journal.release(lease))
-        assert clock.monotonic() <= 30.5
+        assert clock.monotonic() <= 5.5
     await journal.append(lease, draft("a"))
     begin = clock.monotonic()
     with locked_by_a_process(path):  # another lock: it is waited for anew
         await refused("database-busy", journal.append(lease, draft("b")))
-        assert clock.monotonic() - begin > 29
+        assert clock.monotonic() - begin > 4
     await journal.aclose()
 
 
 async def test_a_lock_long_after_another_one_is_waited_for_anew(tmp_path: Path) -> None:
     clock = FakeClock()
     path = tmp_path / "journal.db"
-    journal = SqliteJournal(
-        path, clock, busy_timeout_s=30, sleep=clock.sleep, migrations=MIGRATIONS
-    )
+    journal = SqliteJournal(path, clock, busy_timeout_s=5, sleep=clock.sleep, migrations=MIGRATIONS)
     lease = await lease_of(journal)
     with locked_by_a_process(path):
         await refused("database-busy", journal.append(lease, draft("a")))
-        clock.advance(31)
+        clock.advance(6)
         begin = clock.monotonic()
         await refused("database-busy", journal.append(lease, draft("a")))
-        assert clock.monotonic() - begin > 29
+        assert clock.monotonic() - begin > 4
     await journal.aclose()
 
 

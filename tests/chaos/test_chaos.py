@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,12 +17,10 @@ _EACH = 25
 
 
 @pytest.fixture(autouse=True)
-def few_objects() -> Iterator[None]:
+def few_objects() -> None:
     """Each run collects its garbage: what earlier tests left is not looked at each time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("first", range(_FIRST, _FIRST + _SEEDS, _EACH))

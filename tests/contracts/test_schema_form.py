@@ -96,6 +96,14 @@ def test_the_schema_of_a_class_is_plain() -> None:
     assert is_plain_schema(schema_of(ToolSpec))
 
 
+def test_a_schema_that_refers_to_its_definitions_is_plain() -> None:
+    """As that of any tool whose parameters hold values of a class."""
+    schema: dict[str, Any] = {"items": {"$ref": "#/$defs/File"}}  # Any: of a schema
+    schema["$defs"] = {"File": {"type": "string"}}
+    Draft202012Validator.check_schema(schema)
+    assert is_plain_schema(schema)
+
+
 def test_a_schema_that_is_nested_too_deep_is_left_to_the_metaschema() -> None:
     schema: dict[str, Any] = {}  # Any: of a schema
     for _ in range(100):

@@ -7,10 +7,12 @@ carried out by a child; this process has one thread and no event loop, so that f
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +67,7 @@ class Order:
 
 def main() -> None:
     """Until there are no more orders."""
+    _warm_up()
     for line in sys.stdin:
         order = decode(json.loads(line), Order)
         child = os.fork()
@@ -77,10 +80,24 @@ def main() -> None:
         sys.stdout.flush()
 
 
+def _warm_up() -> None:
+    """Do each kind of work once, so that no child has to import or build anything."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "root")
+        root.mkdir()
+        for what in ("run", "resume", "rollback"):
+            order = Order(what=what, root=str(root), database=f"{folder}/j.db")
+            asyncio.run(_work(order, _Steps(None)))
+    gc.collect()
+    gc.freeze()
+
+
 def _carry_out(order: Order) -> None:
     """Do the work and end the process."""
     try:
-        asyncio.run(_work(order, _Steps(order.dies_at)))
+        steps = _Steps(order.dies_at)
+        steps.watch()
+        asyncio.run(_work(order, steps))
         os._exit(0)
     except BaseException as error:  # noqa: BLE001  # a forked child must not go on as its parent
         sys.stderr.write(f"{error!r}\n")
@@ -93,6 +110,9 @@ class _Steps:
 
     def __init__(self, dies_at: int | None) -> None:
         self._left = dies_at
+
+    def watch(self) -> None:
+        """Count also what is done to files, until the process ends."""
         for name in ("open", "rename", "unlink", "mkdir", "rmdir"):
             setattr(os, name, self._counted(getattr(os, name)))
 

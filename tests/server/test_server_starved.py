@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import resource
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from patience import HANG_S
+from builders import executor_of, fake_tool
+from minions.adapters.models.scripted import ScriptedModel
+from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.tools import Effect
+from minions.engine.services.services import Services, SystemClock
+from minions.testing.clock import FakeClock
 from served import RECIPES
 from serving import EXTENSIONS, Serving
 
@@ -100,7 +103,7 @@ def test_a_server_that_stood_still_writes_nothing_to_the_run_that_another_took_o
                 db.execute("UPDATE leases SET deadline = 1")
                 db.commit()
             (folder / "open").touch()
-            assert resumed(folder, run_id)["output"] == "through"
+            assert resumed(folder, run_id) == "through"
             after = rows(folder)
             still.process.send_signal(signal.SIGCONT)
             last = list(events)[-1]
@@ -119,18 +122,20 @@ def sum_of(server: Serving) -> object:
     return server.ask("GET", f"/runs/{begun['run_id']}")["output"]
 
 
-def resumed(folder: Path, run_id: str) -> dict[str, object]:
-    """What another process makes of it."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "minions", "resume", run_id, "--json"),
-            *("--db", "j.sqlite", "--extensions", "own.py"),
-        ],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=True,
-    )
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+def resumed(folder: Path, run_id: str) -> object:
+    """The output that another worker comes to, who sees by a played clock that nobody renews."""
+
+    async def resume() -> object:
+        clock = FakeClock()
+        journal = SqliteJournal(folder / "j.sqlite", SystemClock())
+        services = Services(journal=journal, sleep=clock.sleep)
+        gate = fake_tool("gate", lambda _: "through", effect=Effect.PURE)
+        executor = executor_of(ScriptedModel([]), tools=[gate], services=services)
+        try:
+            output = (await executor.resume(run_id)).output
+        finally:
+            await journal.aclose()
+        assert clock.monotonic() > services.lease_ttl_s / 3
+        return output
+
+    return asyncio.run(resume())
