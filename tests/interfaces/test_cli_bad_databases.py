@@ -201,6 +201,13 @@ def test_a_command_about_what_is_stored_makes_no_database(
     assert [each.name for each in here.iterdir()] == [".git"]
 
 
+def test_a_place_that_nobody_can_look_at_is_not_said_to_be_missing(cli: Cli, here: Path) -> None:
+    ended = cli("sessions", "list", "--db", f"{'a' * 300}.sqlite")
+    assert ended.code == 4, ended.err
+    assert "does not exist" not in ended.err
+    assert "Traceback" not in ended.err
+
+
 def test_a_list_of_runs_names_the_database_that_is_missing(cli: Cli, here: Path) -> None:
     ended = cli("sessions", "list", "--db", "mistyped.sqlite")
     assert (ended.code, list(here.glob("*sqlite*"))) == (0, [])
