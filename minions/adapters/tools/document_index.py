@@ -23,7 +23,7 @@ from minions.contracts.errors import EnvironmentRefusedError, ToolError
 
 __all__ = ["DocumentIndex", "FoundPassage", "IndexBounds", "SearchOutcome"]
 
-_FORM: Final = 1
+_FORM: Final = 2
 """The version of the tables; an index of another version is made again."""
 _SCHEMA: Final = """
 CREATE TABLE files (

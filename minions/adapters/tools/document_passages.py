@@ -16,8 +16,6 @@ _SHORT: Final = 120
 """Characters below which a heading does not end a passage: a title, or comments in code."""
 _MOST: Final = 1_200
 """Characters at which a passage ends."""
-_LONGEST_LINE: Final = 400
-"""Characters of a line that are shown."""
 _MOST_WORDS: Final = 32
 _WORD: Final = re.compile(r"\w+")
 _PHRASE: Final = re.compile(r'"[^"]*"')
@@ -44,11 +42,17 @@ class Passage:
 
 def passages_of(text: str) -> Iterator[Passage]:
     """The passages of a document, in order. A heading begins one, and blank lines end one that is
-    long enough; no line is in two, and lines around a passage that are blank are in none.
+    long enough; lines around a passage that are blank are in none. A line that is longer than a
+    passage is several, each with the number of the line; any other line is in one.
     """
     begin, size = 0, 0
     lines = text.split("\n")
     for at, line in enumerate(lines):
+        if len(line) > _MOST and line.strip():
+            yield from _trimmed(lines[begin:at], begin)
+            yield from (Passage(first=at + 1, lines=(part,)) for part in _parts(line))
+            begin, size = at + 1, 0
+            continue
         is_heading = line.startswith("#") and size >= _SHORT
         is_break = not line.strip() and size >= _ENOUGH
         if is_heading or is_break or (size and size + len(line) > _MOST):
@@ -67,12 +71,19 @@ def _trimmed(lines: Sequence[str], begin: int) -> Iterator[Passage]:
 
 
 def numbered(first: int, lines: Sequence[str]) -> str:
-    """The lines with their numbers, to cite them by; long ones are cut."""
-    return "\n".join(f"{first + at}: {_shown(line)}" for at, line in enumerate(lines))
+    """The lines with their numbers, to cite them by."""
+    return "\n".join(f"{first + at}: {line}" for at, line in enumerate(lines))
 
 
-def _shown(line: str) -> str:
-    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
+def _parts(line: str) -> Iterator[str]:
+    """A long line, split at blanks where it has some."""
+    begin = 0
+    while len(line) - begin > _MOST:
+        blank = line.rfind(" ", begin + _MOST // 2, begin + _MOST)
+        end = blank + 1 if blank >= 0 else begin + _MOST
+        yield line[begin:end]
+        begin = end
+    yield line[begin:]
 
 
 def fts_query(text: str) -> str | None:
