@@ -7,6 +7,7 @@ import base64
 import os
 import pickle
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
 from minions.contracts.dispatch import Job, JobState
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.engine.services.services import NullLog
-from minions.testing.dispatch_suite import job, opened, plan, serve, serving, until
+from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
 
 pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
 
@@ -147,6 +148,41 @@ async def test_what_a_worker_claimed_in_its_last_moment_is_put_back(
     )
     await serve(engine, worked)
     assert worked.runs == ["run_2", "run_1"]
+
+
+async def test_what_a_living_worker_claimed_and_never_began_is_put_back(
+    engine: DbosDispatch, postgres_url: str
+) -> None:
+    """As when the database went away between the two. It was not begun, which is no failed try."""
+    await engine.submit(job("run_1"))
+    await engine.submit(job("run_2", delay_s=3600))
+    worked = Worked()
+    async with serving(engine, worked):
+        await until(lambda: worked.runs == ["run_1"])
+        taken_by(postgres_url, plan().name, "run_2@1")
+        await until(lambda: worked.runs == ["run_1", "run_2"])
+        worked.opened.set()
+    assert [(each.number, each.tries) for each in worked.jobs] == [(0, 0), (1, 0)]
+
+
+@pytest.mark.parametrize("wrong_s", [-3_600.0, 3_600.0])
+async def test_a_delay_ends_by_the_clock_of_the_server(
+    engine: DbosDispatch, monkeypatch: pytest.MonkeyPatch, wrong_s: float
+) -> None:
+    """Whoever's clock is wrong: that of the one who submits it, or that of a worker."""
+    right = time.time
+    worked = opened()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(time, "time", lambda: right() + wrong_s)
+        await engine.submit(job("run_1", delay_s=0.1))
+    await engine.submit(job("run_2", delay_s=1_800))
+    async with serving(engine, worked):
+        await until(lambda: worked.runs == ["run_1"])
+    monkeypatch.setattr(time, "time", lambda: right() + wrong_s)
+    await engine.submit(job("run_3", delay_s=0.1))
+    async with serving(engine, worked):
+        await until(lambda: worked.runs == ["run_1", "run_3"])
+        assert [each.state for each in await engine.jobs(["run_2"])] == [JobState.DELAYED]
 
 
 async def test_a_row_that_is_no_job_is_logged_and_ended(postgres_url: str) -> None:

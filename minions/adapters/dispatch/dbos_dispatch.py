@@ -8,16 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from attrs import asdict
-
+from minions.adapters.dispatch.dbos_rows import (
+    STATES,
+    client_at,
+    delete_ended,
+    enqueue,
+    job_of,
+    job_views,
+    queue_limits,
+    taken_jobs,
+    unended_jobs,
+)
 from minions.adapters.dispatch.dbos_server import (
     APPLICATION,
-    VERSION,
     WORKFLOW,
     DbosServer,
     refuse_pickles,
@@ -32,7 +41,6 @@ from minions.contracts.dispatch import (
     JobView,
     QueueLimits,
     QueueView,
-    RateLimit,
     WorkerPlan,
     WorkerView,
 )
@@ -40,34 +48,26 @@ from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.runtime import Log
 
 if TYPE_CHECKING:
-    from dbos import DBOSClient, EnqueueOptions, WorkflowStatus
-    from dbos import Queue as DbosQueue
+    from dbos import DBOSClient, WorkflowStatus
 
 __all__ = ["DbosDispatch"]
 
 T = TypeVar("T")
 
-_STATES: Final = {
-    "DELAYED": JobState.DELAYED,
-    "ENQUEUED": JobState.WAITING,
-    "PENDING": JobState.TAKEN,
-}
 _POLL_S: Final = 0.25
 """How often a worker looks for jobs."""
+_POLLS_PER_LOOK: Final = 4
+"""How many times a worker looks for jobs until it looks which delays are over."""
 _KEPT_S: Final = 7 * 86_400.0
 """A week: a run that is submitted twice within it has one job."""
 _CLEAN_EVERY_S: Final = 600.0
-_CLEANED: Final = 1_000
-"""Jobs that are removed at once."""
-_PAGE: Final = 100
-"""Runs whose jobs are looked up in one query."""
 
 
 class DbosDispatch(DispatchEngine):
     """Jobs in the schema `minions_dispatch` of the journal's database.
 
-    Delays are by the clocks of the processes; limits on rate and the death of workers by the
-    server's. A process serves once at a time: the engine is one object for the process.
+    Delays, limits on rate and the death of workers are by the server's clock. A process serves once
+    at a time: the engine is one object for the process.
     """
 
     is_shared = True
@@ -104,7 +104,18 @@ class DbosDispatch(DispatchEngine):
 
     async def submit(self, job: Job) -> bool:
         client = await self._opened()
-        return await self._called(lambda: _enqueue(client, job))
+        delay_s = await self._delay_s(job)
+        return await self._called(lambda: enqueue(client, job, delay_s))
+
+    async def _delay_s(self, job: Job) -> float | None:
+        """The job's delay for DBOS, which adds it to the clock of this process; None: it has none.
+
+        It is negative where that clock is far ahead of the server's.
+        """
+        if not job.delay_s:
+            return None
+        server_s = await self._asked(self._workers.server_s())
+        return server_s + job.delay_s - time.time()
 
     async def cancel(self, run_id: str) -> int:
         client = await self._opened()
@@ -112,7 +123,7 @@ class DbosDispatch(DispatchEngine):
         def cancel() -> int:
             found = [
                 each.workflow_id
-                for each in _unended(client, [run_id])
+                for each in unended_jobs(client, [run_id])
                 if each.status in ("ENQUEUED", "DELAYED")
             ]
             if found:
@@ -125,25 +136,25 @@ class DbosDispatch(DispatchEngine):
         client = await self._opened()
 
         def wake() -> int:
-            found = [each for each in _unended(client, [run_id]) if each.status == "DELAYED"]
+            found = [each for each in unended_jobs(client, [run_id]) if each.status == "DELAYED"]
             for each in found:
-                client.set_workflow_delay(each.workflow_id, delay_seconds=0)
+                client.set_workflow_delay(each.workflow_id, delay_until_epoch_ms=0)
             return len(found)
 
         return await self._called(wake)
 
     async def jobs(self, run_ids: Collection[str]) -> Sequence[JobView]:
         client = await self._opened()
-        return await self._called(lambda: _views(_unended(client, list(run_ids))))
+        return await self._called(lambda: job_views(unended_jobs(client, list(run_ids))))
 
     async def queues(self) -> Sequence[QueueView]:
         client = await self._opened()
-        known = await self._called(lambda: [_limits(each) for each in client.list_queues()])
+        known = await self._called(lambda: [queue_limits(each) for each in client.list_queues()])
         counts: dict[str, dict[JobState, int]] = defaultdict(dict)
         for (queue, status), count in (
             await self._asked(self._workers.job_counts(WORKFLOW))
         ).items():
-            counts[queue][_STATES[status]] = count
+            counts[queue][STATES[status]] = count
         limits = {name: QueueLimits(name=name) for name in counts}
         limits |= {each.name: each for each in known}
         return [
@@ -183,17 +194,20 @@ class DbosDispatch(DispatchEngine):
             claimed=lambda: self._claimed_by(plan.name),
             log=self._log,
         )
-        beating: asyncio.Task[None] | None = None
+        watching: list[asyncio.Task[None]] = []
         try:
             await self._beat(server)
             self._server = server
             await server.launch()
-            beating = asyncio.ensure_future(self._beats(server))
+            watching += (
+                asyncio.ensure_future(self._beats(server)),
+                asyncio.ensure_future(self._begins_due()),
+            )
             await self._served(server, stop)
         finally:
             await server.drain()
-            if beating is not None:
-                beating.cancel()
+            for task in watching:
+                task.cancel()
             with contextlib.suppress(EnvironmentRefusedError):  # others see that it is silent
                 left = await self._claimed_by(plan.name)
                 await self._put_back(client, left, is_failed_try=False)
@@ -243,10 +257,17 @@ class DbosDispatch(DispatchEngine):
                 steady_since = loop.time() + self._dead_after_s
                 self._log.warning("heartbeat_failed", reason=error.message)
 
+    async def _begins_due(self) -> None:
+        """End the delays of jobs whose time has come; each worker does it for all."""
+        while True:
+            await asyncio.sleep(self._poll_s * _POLLS_PER_LOOK)
+            with contextlib.suppress(EnvironmentRefusedError):  # heartbeats fail then, and say so
+                await self._asked(self._workers.begin_due(WORKFLOW))
+
     async def _forget_ended(self, client: DBOSClient) -> None:
         """Remove jobs that ended long ago, some at a time; the journal has their runs."""
         before = datetime.now(UTC) - timedelta(seconds=self._kept_s)
-        await self._called(lambda: _delete_ended(client, before))
+        await self._called(lambda: delete_ended(client, before))
 
     async def _beat(self, server: DbosServer, *, is_steady: bool = True) -> None:
         """Say that the worker is alive, and put back the jobs of dead ones."""
@@ -255,7 +276,12 @@ class DbosDispatch(DispatchEngine):
             return
         server.dead = heard.dead
         client = await self._opened()
-        abandoned = await self._called(lambda: _abandoned(client, heard.living))
+        taken = await self._called(lambda: taken_jobs(client))
+        own = [each.workflow_id for each in taken if each.executor_id == server.plan.name]
+        lost = server.not_begun(own)
+        left = [each for each in taken if each.workflow_id in lost]
+        abandoned = [each for each in taken if each.executor_id not in heard.living]
+        await self._put_back(client, left, is_failed_try=False)
         await self._put_back(client, abandoned, is_failed_try=True)
 
     async def _put_back(
@@ -263,7 +289,7 @@ class DbosDispatch(DispatchEngine):
     ) -> None:
         for each in taken:
             # The old jobs are ended last: a process that dies in between does the same again.
-            if (job := _job(each)) is None:
+            if (job := job_of(each)) is None:
                 self._log.warning("job_not_read", workflow=each.workflow_id)
                 continue
             await self.submit(job.put_back(is_failed_try=is_failed_try))
@@ -292,7 +318,7 @@ class DbosDispatch(DispatchEngine):
             if self._client is None:
                 _require_dbos()
                 await self._asked(self._workers.make_table())
-                self._client = await self._called(lambda: _client_at(self._url))
+                self._client = await self._called(lambda: client_at(self._url))
             return self._client
 
     def _register_all(self, client: DBOSClient, plan: WorkerPlan) -> None:
@@ -366,106 +392,6 @@ def _require_dbos() -> None:
             code="missing-extra",
         ) from error
     refuse_pickles()
-
-
-def _client_at(url: str) -> DBOSClient:
-    from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
-
-    DBOS.migrate(url, schema=SCHEMA)
-    return DBOSClient(
-        system_database_url=url,
-        dbos_system_schema=SCHEMA,
-        serializer=DBOSPortableJSONSerializer(),
-        application_name=APPLICATION,
-        retry_connection_errors=False,
-    )
-
-
-def _enqueue(client: DBOSClient, job: Job) -> bool:
-    from dbos import error
-
-    options: EnqueueOptions = {
-        "workflow_name": WORKFLOW,
-        "queue_name": job.queue,
-        "workflow_id": job.key,
-        "workflow_id_reuse_policy": "reject",
-        "app_version": VERSION,
-        # What was put back was begun, or was there before; the least that DBOS takes is 1.
-        "priority": 2 * job.priority + (1 if job.number else 2),
-        "queue_partition_key": job.session_id,
-        "application_name": APPLICATION,
-    }
-    if job.delay_s:
-        options["delay_seconds"] = job.delay_s
-    try:
-        client.enqueue(options, asdict(job))
-    except error.DBOSWorkflowIDInUseError:
-        return False
-    return True
-
-
-def _unended(client: DBOSClient, run_ids: list[str]) -> list[WorkflowStatus]:
-    found: list[WorkflowStatus] = []
-    for at in range(0, len(run_ids), _PAGE):
-        part = run_ids[at : at + _PAGE]
-        found += client.list_workflows(
-            workflow_id_prefix=[f"{run_id}@" for run_id in part],
-            status=list(_STATES),
-            name=WORKFLOW,
-            load_output=False,
-        )
-    return found
-
-
-def _abandoned(client: DBOSClient, living: frozenset[str]) -> list[WorkflowStatus]:
-    """The jobs that workers have which are not alive."""
-    taken = client.list_workflows(status="PENDING", name=WORKFLOW, load_output=False)
-    return [each for each in taken if each.executor_id not in living]
-
-
-def _delete_ended(client: DBOSClient, before: datetime) -> None:
-    ended = client.list_workflows(
-        status=["SUCCESS", "CANCELLED", "ERROR"],
-        name=WORKFLOW,
-        completed_before=before.isoformat(),
-        limit=_CLEANED,
-        load_input=False,
-        load_output=False,
-    )
-    if ended:
-        client.delete_workflows([each.workflow_id for each in ended])
-
-
-def _views(found: Iterable[WorkflowStatus]) -> list[JobView]:
-    """Those that can be read: anybody with the database's password can write rows."""
-    return [
-        JobView(job=job, state=state, worker=each.executor_id if state is JobState.TAKEN else None)
-        for each in found
-        if (job := _job(each)) is not None
-        for state in (_STATES[each.status],)
-    ]
-
-
-def _job(status: WorkflowStatus) -> Job | None:
-    """The job of a row; None: it is none."""
-    stored: object = status.input
-    try:
-        (fields,) = cast("Mapping[str, Sequence[Mapping[str, Any]]]", stored)[
-            "args"
-        ]  # Any: checked by attrs
-        return Job(**fields)
-    except (TypeError, ValueError, LookupError):
-        return None
-
-
-def _limits(queue: DbosQueue) -> QueueLimits:
-    rate = queue.limiter
-    return QueueLimits(
-        name=queue.name,
-        concurrency=queue.global_concurrency,
-        per_worker=queue.worker_concurrency or 1,
-        rate=RateLimit(starts=rate["limit"], period_s=rate["period"]) if rate else None,
-    )
 
 
 def _hidden(url: str, words: str) -> str:

@@ -28,8 +28,9 @@ _HAND_OVER_S: Final = 10
 """Seconds for handing over what has not ended within the time for it."""
 _CONNECTIONS: Final = 4
 _AGAIN_S: Final = 1.0
-_LOOKERS: Final = "queue-worker-"
-"""How DBOS names its threads that look for jobs, each of one queue."""
+_LOOKING: Final = "(queue_thread)"
+"""The function of DBOS's thread that starts one for each queue, which looks for jobs, and ends when
+all of these have ended."""
 
 
 class DbosServer:
@@ -62,6 +63,7 @@ class DbosServer:
         self._loop = asyncio.get_running_loop()
         self._slots = asyncio.Semaphore(plan.slots)
         self._tasks: set[asyncio.Task[str]] = set()
+        self._missing: frozenset[str] = frozenset()
         self._is_stopping = False
         self._stop_events: Sequence[threading.Event] = ()
         """What ends the threads that look for jobs."""
@@ -70,6 +72,17 @@ class DbosServer:
     def taken(self) -> int:
         """How many jobs the worker has, those that wait for a slot included."""
         return len(self._tasks)
+
+    def not_begun(self, claimed: Collection[str]) -> frozenset[str]:
+        """Of the jobs that the database says the worker has, those that it did not have at two
+        looks in a row: they were claimed, and what was to begin them failed.
+
+        Args:
+            claimed: Their names.
+        """
+        missing = frozenset(claimed) - {task.get_name() for task in self._tasks}
+        found, self._missing = self._missing & missing, missing
+        return found
 
     async def launch(self) -> None:
         """Take jobs from now on."""
@@ -94,6 +107,7 @@ class DbosServer:
                 "use_listen_notify": True,
             }
         )
+        _keep_delays()
         DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(self._workflow())
         DBOS.listen_queues(list(self.plan.queues))
         DBOS.launch()
@@ -109,7 +123,7 @@ class DbosServer:
 
     async def _taken(self, document: Mapping[str, JsonValue]) -> str:
         job = Job(**document)  # type: ignore[arg-type]  # attrs checks what another process stored
-        task = asyncio.ensure_future(self._executed(job))
+        task = asyncio.create_task(self._executed(job), name=job.key)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await task
@@ -161,7 +175,7 @@ class DbosServer:
         for event in self._stop_events:
             event.set()
         for thread in threading.enumerate():
-            if thread.name.startswith(_LOOKERS):
+            if thread.name.endswith(_LOOKING):
                 thread.join(_HAND_OVER_S)
 
     async def _has_claimed(self) -> bool:
@@ -175,6 +189,18 @@ def _destroy(wait_s: int) -> None:
     from dbos import DBOS
 
     DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=wait_s)
+
+
+def _keep_delays() -> None:
+    """Keep DBOS from ending delays: it goes by the clock of one process, which may be wrong, and
+    while that process hangs no other one does it. The dispatch ends them by the server's clock.
+    """
+    from dbos._sys_db import SystemDatabase
+
+    def nothing(database: SystemDatabase) -> None:
+        """The delays stay."""
+
+    SystemDatabase.transition_delayed_workflows = nothing  # type: ignore[method-assign,assignment]  # see above
 
 
 def _unused(job: Job) -> JobEnd:

@@ -76,6 +76,12 @@ SELECT EXISTS (
     )
 )
 """  # noqa: S608
+_SERVER_S: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
+_BEGIN_DUE: Final = f"""
+UPDATE {SCHEMA}.workflow_status SET status = 'ENQUEUED'
+WHERE status = 'DELAYED' AND name = %s
+    AND delay_until_epoch_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+"""  # noqa: S608
 _CONNECT_S: Final = 4
 _STATEMENT_MS: Final = 10_000
 
@@ -159,6 +165,27 @@ class PostgresWorkers:
             db = await self._connected()
             row = await (await db.execute(_TO_DO, asked)).fetchone()
         return row is not None and bool(row[0])
+
+    async def server_s(self) -> float:
+        """The clock of the server, in seconds since 1970.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connected()
+            row = await (await db.execute(_SERVER_S)).fetchone()
+        return 0.0 if row is None else float(row[0])
+
+    async def begin_due(self, workflow: str) -> None:
+        """Let delayed jobs wait for a worker whose time has come by the clock of the server.
+
+        Raises:
+            psycopg.Error: The server cannot be reached.
+        """
+        async with self._lock:
+            db = await self._connected()
+            await db.execute(_BEGIN_DUE, [workflow])
 
     async def forget(self, name: str) -> None:
         """Remove a worker that has ended.
