@@ -20,7 +20,7 @@ from minions.contracts.instructions import (
     OutputRung,
 )
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, as_messages
+from minions.contracts.messages import NO_USAGE, Message, TokenUsage, ToolCallRequest, as_messages
 from minions.contracts.model_endpoints import ModelEndpoint, RateLimits
 from minions.contracts.tools import ToolSpec
 
@@ -169,7 +169,7 @@ class ModelCallResponse:
     """One answer of a model."""
 
     message: Message
-    usage: TokenUsage = field(factory=TokenUsage)
+    usage: TokenUsage = NO_USAGE
     finish_reason: str | None = None
     model_name: str | None = None
     """The model's name as the server reported it; None: not reported."""
@@ -215,7 +215,7 @@ class ModelFailure:
     message: str
     is_retryable: bool = False
     retry_after_s: float | None = None
-    usage: TokenUsage = field(factory=TokenUsage)
+    usage: TokenUsage = NO_USAGE
     """Tokens that the failed call used nevertheless, as far as the server reported them."""
     suggestions: tuple[str, ...] = ()
     text: str | None = None
@@ -344,7 +344,7 @@ class ModelCall:
     status: CallStatus = CallStatus.PENDING
     response: ModelCallResponse | None = None
     failure: ModelFailure | None = None
-    retried_usage: TokenUsage = field(factory=TokenUsage)
+    retried_usage: TokenUsage = NO_USAGE
     """Tokens of failed attempts that were retried, as far as the server reported them."""
     attempts: int = 0
     started_at: datetime | None = None
@@ -353,8 +353,10 @@ class ModelCall:
     @property
     def usage(self) -> TokenUsage:
         """Tokens of all attempts; of failed ones as far as the server reported them."""
-        last = self.response.usage if self.response is not None else TokenUsage()
-        failed = self.failure.usage if self.failure is not None else TokenUsage()
+        last = self.response.usage if self.response is not None else NO_USAGE
+        if self.failure is None and self.retried_usage is NO_USAGE:  # as usual
+            return last
+        failed = self.failure.usage if self.failure is not None else NO_USAGE
         return self.retried_usage + last + failed
 
 

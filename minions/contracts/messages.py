@@ -13,6 +13,7 @@ from minions.contracts.json_values import JsonValue
 __all__ = [
     "CUT_AT_LIMIT",
     "EXAMPLE",
+    "NO_USAGE",
     "Attachment",
     "Message",
     "MessageBundle",
@@ -328,6 +329,10 @@ class TokenUsage:
             "total_tokens": self.total_tokens,
             "cost_usd": self.cost_usd,
         }
+
+
+NO_USAGE: Final = TokenUsage()
+"""The usage of a call that was never made."""
 
 
 def usage_document(usage: TokenUsage, discarded: TokenUsage) -> dict[str, JsonValue]:

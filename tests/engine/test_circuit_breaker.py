@@ -98,4 +98,4 @@ def test_there_is_never_more_than_one_probe_and_never_a_call_while_it_is_open(
             else:
                 circuit.abandoned(is_probe=is_probe)
         assert sum(in_flight) <= 1
-        assert circuit.open_for_s(now) <= CONFIG.longest_s
+        assert circuit.open_for_s(now) <= CONFIG.longest_s + 1e-9  # sums of seconds are rounded

@@ -34,7 +34,7 @@ from minions.contracts.errors import (
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
-from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
+from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Clock
 from minions.engine.calls.answer_cache import AnswerCache
@@ -85,7 +85,7 @@ def _with(
         status=status,
         response=response,
         failure=failure,
-        retried_usage=sum(wasted, TokenUsage()),
+        retried_usage=sum(wasted, NO_USAGE),
         attempts=attempts,
         started_at=started_at or call.started_at,
         completed_at=completed_at,
