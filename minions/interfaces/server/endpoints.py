@@ -28,6 +28,7 @@ from minions.interfaces.server.live.run_starter import LONGEST_KEY
 from minions.interfaces.server.tokens import TokenScope
 
 __all__ = [
+    "APP_STATE",
     "HEADER_SCHEMAS",
     "AnyRequest",
     "ApiRequest",
@@ -40,6 +41,7 @@ __all__ = [
     "LastEventId",
     "Nothing",
     "answer",
+    "app_state_of",
     "check_request",
     "check_scope",
     "read_asked",
@@ -83,6 +85,8 @@ HEADER_SCHEMAS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
 }
 """What the values of headers may be."""
 
+APP_STATE: Final = "minions.app_state"
+"""The key of the app's `AppState` in the scope of a request."""
 AnyRequest: TypeAlias = Request[Any, Any, Any]  # Any: no users, and no state in requests
 
 
@@ -98,13 +102,18 @@ class EventStream(Protocol):
         """Send the whole stream."""
 
 
+def app_state_of(request: AnyRequest) -> AppState:
+    """The objects that all endpoints of an app share."""
+    return cast("AppState", request.scope[APP_STATE])  # type: ignore[typeddict-item]  # of this app
+
+
 class ApiRequest(Request[None, None, State]):
     """A request whose body is parsed as the type that the endpoint declares."""
 
     @property
     def app_state(self) -> AppState:
         """The objects that all endpoints share."""
-        return cast("AppState", self.app.state["app_state"])
+        return app_state_of(self)
 
     @property
     def caller(self) -> Caller:

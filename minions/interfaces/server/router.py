@@ -6,6 +6,7 @@ Importing this loads Litestar.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, TypeAlias, cast
 
@@ -19,11 +20,17 @@ from minions.adapters.telemetry.series import CONTENT_TYPE
 from minions.contracts.errors import MinionsError
 from minions.contracts.metrics import JointMetrics
 from minions.interfaces.server.app_state import AppState
-from minions.interfaces.server.endpoints import AnyRequest, ApiResponse, check_scope
+from minions.interfaces.server.endpoints import (
+    APP_STATE,
+    AnyRequest,
+    ApiResponse,
+    app_state_of,
+    check_scope,
+)
 from minions.interfaces.server.http.access import ROOT
 from minions.interfaces.server.http.allowed_methods import AllowedMethods
 from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import Answer, AsgiApp, refusal
+from minions.interfaces.server.http.responses import Answer, AsgiApp, Receive, Scope, Send, refusal
 from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.routes.api import API
 from minions.interfaces.server.tokens import TokenScope
@@ -32,6 +39,8 @@ __all__ = ["litestar_app"]
 
 Report: TypeAlias = Callable[[BaseException], MinionsError]
 
+_REPORT: Final = "minions.report"
+"""The key of the function that logs unexpected errors, in the scope of a request."""
 _CODES: Final[Mapping[int, str]] = {
     404: "no-such-path",
     405: "method-not-allowed",
@@ -40,29 +49,40 @@ _CODES: Final[Mapping[int, str]] = {
 
 
 def litestar_app(app_state: AppState, report: Report) -> AsgiApp:
-    """The app behind the access middleware.
+    """The app behind the access middleware. All apps of a process share its endpoints.
 
     Args:
         report: Logs an unexpected error, and returns the error for the caller.
     """
+    app = _endpoints(app_state.options.max_body_bytes)
 
-    def answer_to(request: AnyRequest, error: Exception) -> ApiResponse[object]:
-        known = _refusal_of(error) if isinstance(error, HTTPException) else report(error)
-        shown = refusal(known, request.scope["path"])
-        return ApiResponse(
-            shown.body, status_code=shown.status, media_type=shown.media_type, headers=shown.headers
-        )
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, APP_STATE: app_state, _REPORT: report}, receive, send)
 
+    return serve
+
+
+@lru_cache
+def _endpoints(max_body_bytes: int) -> AsgiApp:
+    """What is the same for all apps; making it takes tens of milliseconds."""
     app = Litestar(
         [API, document, metrics],
-        exception_handlers={Exception: answer_to, HTTPException: answer_to},
-        request_max_body_size=app_state.options.max_body_bytes,
+        exception_handlers={Exception: _answer_to, HTTPException: _answer_to},
+        request_max_body_size=max_body_bytes,
         openapi_config=None,
         logging_config=None,
         debug=False,
     )
-    app.state["app_state"] = app_state
     return AllowedMethods(cast("AsgiApp", app), _methods(app))
+
+
+def _answer_to(request: AnyRequest, error: Exception) -> ApiResponse[object]:
+    report = cast("Report", request.scope[_REPORT])  # type: ignore[typeddict-item]  # of this app
+    known = _refusal_of(error) if isinstance(error, HTTPException) else report(error)
+    shown = refusal(known, request.scope["path"])
+    return ApiResponse(
+        shown.body, status_code=shown.status, media_type=shown.media_type, headers=shown.headers
+    )
 
 
 def _methods(app: Litestar) -> Mapping[str, Sequence[str]]:
@@ -82,7 +102,7 @@ async def document(request: AnyRequest) -> ASGIApp:
 @route("/metrics", http_method=["GET", "HEAD"], needs=TokenScope.READ, before_request=check_scope)
 async def metrics(request: AnyRequest) -> ASGIApp:
     """What was counted since the process began, for Prometheus."""
-    services = cast("AppState", request.app.state["app_state"]).runtime.services
+    services = app_state_of(request).runtime.services
     told = services.metrics
     parts = told.all if isinstance(told, JointMetrics) else (told,)
     counted = next((each for each in parts if isinstance(each, PrometheusMetrics)), None)

@@ -58,4 +58,4 @@ API: Final = Router(
     before_request=check_request,
     dependencies={"asked": Provide(read_asked, sync_to_thread=False)},
 )
-"""The app that uses this router needs an `app.state.app_state`."""
+"""The scopes of requests need an `AppState`; see `litestar_app`."""
