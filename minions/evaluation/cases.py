@@ -12,18 +12,18 @@ from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, SecretRef
 
-__all__ = ["NOT_GIVEN", "Case", "CaseRow", "cases_of"]
+__all__ = ["NOT_GIVEN", "Case", "CaseRow", "NotGiven", "cases_of"]
 
 
-class _NotGiven:
-    """No value; null is one."""
+class NotGiven:
+    """The type of `NOT_GIVEN`: there is no value; null is one."""
 
     def __repr__(self) -> str:
         return "NOT_GIVEN"
 
 
-NOT_GIVEN: Final = _NotGiven()
-"""The expected output of a case that says none."""
+NOT_GIVEN: Final = NotGiven()
+"""There is no value: a case says nothing of it, or an output lacks it."""
 _OWN: Final = frozenset(("name", "inputs", "expected"))
 _EXPECTED: Final = "expected"
 _PART: Final = "expected."
@@ -49,7 +49,7 @@ class Case:
     """Its number, from 0."""
     name: str
     inputs: Mapping[str, InputValue]
-    expected: JsonValue | _NotGiven = field(default=NOT_GIVEN)
+    expected: JsonValue | NotGiven = field(default=NOT_GIVEN)
     is_text: bool = False
     """Whether texts in `expected` may stand for numbers, true or false, as in CSV."""
     place: str = ""
@@ -57,12 +57,17 @@ class Case:
     @property
     def has_expected(self) -> bool:
         """Whether it says what the output should be."""
-        return not isinstance(self.expected, _NotGiven)
+        return not isinstance(self.expected, NotGiven)
 
     @property
     def wanted(self) -> JsonValue:
         """What is expected; null where nothing is."""
-        return None if isinstance(self.expected, _NotGiven) else self.expected
+        return None if isinstance(self.expected, NotGiven) else self.expected
+
+    @property
+    def expected_fields(self) -> tuple[str, ...]:
+        """The fields that are expected; empty: the whole is, or nothing."""
+        return tuple(self.wanted) if isinstance(self.wanted, Mapping) else ()
 
     @property
     def plain_inputs(self) -> Mapping[str, JsonValue]:
@@ -136,7 +141,7 @@ def _is_own(key: str, inputs: frozenset[str]) -> bool:
     return key in ("name", _EXPECTED) or key.startswith(_PART)
 
 
-def _expected(row: CaseRow) -> JsonValue | _NotGiven:
+def _expected(row: CaseRow) -> JsonValue | NotGiven:
     parts = {
         key.removeprefix(_PART): value
         for key, value in row.values.items()
@@ -153,9 +158,9 @@ def _expected(row: CaseRow) -> JsonValue | _NotGiven:
     return {key: value for key, value in parts.items() if isinstance(value, str)}
 
 
-def _plain(values: Mapping[str, InputValue], key: str, place: str) -> JsonValue | _NotGiven:
+def _plain(values: Mapping[str, InputValue], key: str, place: str) -> JsonValue | NotGiven:
     value: object = values.get(key, NOT_GIVEN)
-    if isinstance(value, _NotGiven):
+    if isinstance(value, NotGiven):
         return value
     try:
         return encode(value)

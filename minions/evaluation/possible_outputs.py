@@ -1,62 +1,119 @@
-"""Whether what a case expects can be an output at all: a misspelt field would fail every answer."""
+"""Whether an output can have what a scorer reads and a case expects: a misspelt field would fail
+every answer, or pass it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from minions.contracts.errors import did_you_mean
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.schema import JsonSchema
-from minions.evaluation.cases import Case
-from minions.evaluation.scorers import Exact, Fields, Scorer, is_same, value_at
+from minions.evaluation.cases import Case, NotGiven
+from minions.evaluation.scorers import (
+    Exact,
+    Fields,
+    Near,
+    Parts,
+    Scorer,
+    is_same,
+    parts_of_path,
+    value_at,
+)
+from minions.recipe.checks.shapes import Shape, find_dead_end
 
-__all__ = ["why_never"]
+__all__ = ["why_never", "why_unreadable"]
 
 _SHOWN: Final = 200
 """Characters of a value in a message."""
+_NUMBERS: Final = frozenset(("number", "integer", "string"))
+"""The types that a number can be read of."""
+
+
+def why_unreadable(schema: JsonSchema, scorer: Scorer) -> str | None:
+    """Why no output of that schema has what the scorer reads; None: one may have.
+
+    Args:
+        schema: What is known of the output; {}: nothing.
+    """
+    for path in scorer.output_paths:
+        if (why := _dead_end(Shape.of(schema), path)) is not None:
+            return f"the scorer '{scorer.name}' reads '{_text(path)}', and {why}"
+    return None
 
 
 def why_never(schema: JsonSchema, case: Case, scorer: Scorer) -> str | None:
     """Why no output of that schema has what the case expects; None: one may have.
 
-    Only what is certain counts: null stands for a member that is missing, and of a schema that
-    allows other members nothing is known.
+    Only what is certain counts: of a schema that allows other members nothing is known.
 
     Args:
         schema: What is known of the output; {}: nothing.
     """
     if not case.has_expected:
         return None
-    wrong = (_why(schema, path, case) for path in _paths(case, scorer))
+    wrong = (_why(Shape.of(schema), path, case, scorer) for path in _paths(case, scorer))
     return next((each for each in wrong if each is not None), None)
 
 
-def _paths(case: Case, scorer: Scorer) -> Sequence[str]:
-    """The paths whose values are compared as a whole."""
-    if isinstance(scorer, Exact):
-        return (scorer.of,)
-    if not isinstance(scorer, Fields):
-        return ()
-    return scorer.names or (tuple(case.wanted) if isinstance(case.wanted, Mapping) else ("",))
+def _paths(case: Case, scorer: Scorer) -> Iterator[str]:
+    """The paths whose values are compared."""
+    if isinstance(scorer, Exact | Near):
+        yield scorer.of
+    elif isinstance(scorer, Fields):
+        yield from scorer.compared(case)
 
 
-def _why(schema: JsonSchema, path: str, case: Case) -> str | None:
+def _why(shape: Shape, path: str, case: Case, scorer: Scorer) -> str | None:
     wanted = value_at(case.wanted, path)
-    if wanted is None and path:
+    if isinstance(wanted, NotGiven):
         return None
-    node: JsonValue = schema
-    for part in path.split(".") if path else ():
-        members = node.get("properties") if isinstance(node, Mapping) else None
-        if not isinstance(node, Mapping) or not isinstance(members, Mapping):
-            return None
-        if part not in members:
-            if node.get("additionalProperties") is not False:
-                return None
-            near = did_you_mean(part, members)
-            return f"it expects '{path}', and the output has only {_listed(members)}.{near}"
-        node = members[part]
-    return _why_value(node, wanted, path, case)
+    parts = (path,) if path in shape.names() else parts_of_path(path)
+    if (why := _dead_end(shape, parts)) is not None:
+        return f"it expects '{path}', and {why}"
+    if wanted is None and path:  # a null may also be missing
+        return None
+    found = shape.at(parts)
+    if isinstance(scorer, Near):
+        return _why_no_number(found, wanted, path, case)
+    return _why_value(found.node, wanted, path, case)
+
+
+def _dead_end(shape: Shape, path: Parts) -> str | None:
+    """Why a value of that shape never has the path; None: it may."""
+    end = find_dead_end(shape, path)
+    if end is None:
+        return None
+    holder = f"'{_text(path[: end.depth])}'" if end.depth else "the output"
+    if not end.names:
+        return f"{holder} never has '{path[end.depth]}': {end.reason}."
+    near = did_you_mean(str(path[end.depth]), end.names)
+    known = ", ".join(f"'{name}'" for name in end.names)
+    return f"{holder} has only {known}.{near}"
+
+
+def _text(path: Parts) -> str:
+    return ".".join(map(str, path))
+
+
+def _why_no_number(shape: Shape, wanted: JsonValue, path: str, case: Case) -> str | None:
+    of = f" of '{path}'" if path else ""
+    if not _is_number(wanted, is_text=case.is_text):
+        return f"it expects {_short(wanted)}{of}, which is no number."
+    kinds = shape.kinds()
+    if kinds is None or kinds & _NUMBERS:
+        return None
+    return f"it expects a number{of}, which can only be {' or '.join(sorted(kinds))}."
+
+
+def _is_number(value: JsonValue, *, is_text: bool) -> bool:
+    if is_text and isinstance(value, str):
+        try:
+            return _is_number(parse_json(value.strip()), is_text=False)
+        except ValueError:
+            return False
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _why_value(node: JsonValue, wanted: JsonValue, path: str, case: Case) -> str | None:
@@ -96,10 +153,6 @@ def _text_fits(wanted: str, names: Sequence[JsonValue]) -> bool:
         return "boolean" in names and any(
             is_same(each, wanted, is_text=True) for each in (True, False)
         )
-
-
-def _listed(members: Mapping[str, JsonValue]) -> str:
-    return ", ".join(f"'{name}'" for name in members) or "no field"
 
 
 def _short(value: JsonValue) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -13,22 +13,30 @@ from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.patterns import search
 from minions.contracts.schema import JsonSchema, SchemaValidator
-from minions.evaluation.cases import Case
+from minions.evaluation.cases import NOT_GIVEN, Case, NotGiven
 from minions.recipe.expressions.template import Condition
+from minions.recipe.expressions.values import PathPart
 
 __all__ = [
+    "ROOTS",
     "Exact",
     "Fields",
     "Holds",
     "Matches",
     "Near",
+    "Parts",
     "Schema",
     "Score",
     "Scorer",
     "is_same",
+    "parts_of_path",
     "value_at",
 ]
 
+Parts: TypeAlias = tuple[PathPart, ...]
+"""A path as its keys and indexes; () is the whole."""
+ROOTS: Final = ("output", "expected", "inputs")
+"""The names that a condition may read."""
 _SHOWN: Final = 160
 
 
@@ -60,6 +68,16 @@ class Scorer(ABC):
     def needs_expected(self) -> bool:
         """Whether it can only score cases that say what is expected."""
         return False
+
+    @property
+    def output_paths(self) -> Sequence[Parts]:
+        """Paths of the output that it reads; an output that cannot have them is never passed."""
+        return ()
+
+    @property
+    def expected_paths(self) -> Sequence[Parts]:
+        """Paths of what is expected that every case must have."""
+        return ()
 
     @abstractmethod
     def score(self, case: Case, output: JsonValue) -> Score:
@@ -101,17 +119,50 @@ def _stands_for(text: str, actual: JsonValue) -> bool:
         return isinstance(actual, bool) and words.get(text.strip().casefold()) is actual
 
 
-def value_at(output: JsonValue, path: str) -> JsonValue:
-    """The value under a path of keys and indexes: `items.0.name`; null where there is none."""
-    found = output
-    for part in path.split(".") if path else ():
+def parts_of_path(path: str) -> Parts:
+    """The keys and indexes of a path: `items.0.name`."""
+    return tuple(path.split(".")) if path else ()
+
+
+def value_at(value: JsonValue, path: str) -> JsonValue | NotGiven:
+    """The value under a path of keys and indexes: `items.0.name`; NOT_GIVEN where there is none.
+
+    A key that has the dots itself counts first.
+    """
+    found = value
+    parts = path.split(".") if path else []
+    for at, part in enumerate(parts):
         if isinstance(found, Mapping):
-            found = found.get(part)
+            rest = ".".join(parts[at:])
+            if rest in found:
+                return found[rest]
+            if part not in found:
+                return NOT_GIVEN
+            found = found[part]
         elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
-            return None
+            return NOT_GIVEN
     return found
+
+
+def _compared(case: Case, output: JsonValue, path: str) -> str | None:
+    """Why the value under a path is not what is expected; None: it is.
+
+    A null that is expected may also be missing in the output.
+    """
+    wanted, actual = value_at(case.wanted, path), value_at(output, path)
+    if isinstance(wanted, NotGiven):
+        return (
+            f"neither the output nor what is expected has '{path}'"
+            if isinstance(actual, NotGiven)
+            else f"what is expected does not say '{path}'"
+        )
+    if isinstance(actual, NotGiven):
+        return None if wanted is None else f"the output has no '{path}', and not {_short(wanted)}"
+    if is_same(actual, wanted, is_text=case.is_text):
+        return None
+    return f"{_short(actual)} is not {_short(wanted)}"
 
 
 @frozen(kw_only=True)
@@ -128,11 +179,17 @@ class Exact(Scorer):
     def needs_expected(self) -> bool:
         return True
 
+    @property
+    def output_paths(self) -> Sequence[Parts]:
+        return _below(self.of)
+
+    @property
+    def expected_paths(self) -> Sequence[Parts]:
+        return _below(self.of)
+
     def score(self, case: Case, output: JsonValue) -> Score:
-        wanted = value_at(case.wanted, self.of)
-        actual = value_at(output, self.of)
-        right = is_same(actual, wanted, is_text=case.is_text)
-        return self._score(float(right), f"{_short(actual)} is not {_short(wanted)}")
+        wrong = _compared(case, output, self.of)
+        return self._score(float(wrong is None), wrong or "")
 
 
 @frozen(kw_only=True)
@@ -150,16 +207,24 @@ class Fields(Scorer):
     def needs_expected(self) -> bool:
         return True
 
+    @property
+    def output_paths(self) -> Sequence[Parts]:
+        return [parts_of_path(name) for name in self.names]
+
+    @property
+    def expected_paths(self) -> Sequence[Parts]:
+        return [parts_of_path(name) for name in self.names]
+
+    def compared(self, case: Case) -> Sequence[str]:
+        """The paths that are compared in a case; an empty one is the whole."""
+        return self.names or case.expected_fields or ("",)
+
     def score(self, case: Case, output: JsonValue) -> Score:
-        expected = case.wanted
-        if not self.names and not (isinstance(expected, Mapping) and expected):
-            right = is_same(output, expected, is_text=case.is_text)
-            return self._score(float(right), f"{_short(output)} is not {_short(expected)}")
-        paths = self.names or (tuple(expected) if isinstance(expected, Mapping) else ())
+        paths = self.compared(case)
         wrong = [
-            f"{path}: {_short(value_at(output, path))} is not {_short(value_at(expected, path))}"
+            f"{path}: {why}" if path else why
             for path in paths
-            if not is_same(value_at(output, path), value_at(expected, path), is_text=case.is_text)
+            if (why := _compared(case, output, path)) is not None
         ]
         return self._score(1 - len(wrong) / len(paths), "; ".join(wrong))
 
@@ -175,8 +240,16 @@ class Matches(Scorer):
     def name(self) -> str:
         return f"regex {self.of}".rstrip()
 
+    @property
+    def output_paths(self) -> Sequence[Parts]:
+        return _below(self.of)
+
     def score(self, case: Case, output: JsonValue) -> Score:
         found = value_at(output, self.of)
+        if isinstance(found, NotGiven):
+            return self._score(0.0, _lacks(self.of))
+        if found is None:
+            return self._score(0.0, "it is null, which is no text")
         text = found if isinstance(found, str) else dumps(found)
         try:
             right = search(self.pattern, text) is not None
@@ -202,12 +275,23 @@ class Near(Scorer):
     def needs_expected(self) -> bool:
         return True
 
+    @property
+    def output_paths(self) -> Sequence[Parts]:
+        return _below(self.of)
+
+    @property
+    def expected_paths(self) -> Sequence[Parts]:
+        return _below(self.of)
+
     def score(self, case: Case, output: JsonValue) -> Score:
-        actual = _number(value_at(output, self.of), is_text=True)
-        wanted = _number(value_at(case.wanted, self.of), is_text=case.is_text)
+        found, told = value_at(output, self.of), value_at(case.wanted, self.of)
+        if isinstance(found, NotGiven):
+            return self._score(0.0, _lacks(self.of))
+        if isinstance(told, NotGiven):
+            return self._score(0.0, f"what is expected does not say '{self.of}'")
+        actual, wanted = _number(found, is_text=True), _number(told, is_text=case.is_text)
         if actual is None or wanted is None:
-            told = f"{_short(value_at(output, self.of))} against {_short(case.wanted)}"
-            return self._score(0.0, f"no two numbers: {told}")
+            return self._score(0.0, f"no two numbers: {_short(found)} against {_short(told)}")
         most = self.within * abs(wanted) if self.is_share else self.within
         right = abs(actual - wanted) <= most
         return self._score(float(right), f"{actual:g} is not within {most:g} of {wanted:g}")
@@ -224,8 +308,15 @@ class Schema(Scorer):
     def name(self) -> str:
         return f"schema {self.of}".rstrip()
 
+    @property
+    def output_paths(self) -> Sequence[Parts]:
+        return _below(self.of)
+
     def score(self, case: Case, output: JsonValue) -> Score:
-        errors = self.validator.errors(value_at(output, self.of))
+        found = value_at(output, self.of)
+        if isinstance(found, NotGiven):
+            return self._score(0.0, _lacks(self.of))
+        errors = self.validator.errors(found)
         return self._score(float(not errors), "; ".join(errors)[:_SHOWN])
 
     @classmethod
@@ -245,6 +336,30 @@ class Holds(Scorer):
     def name(self) -> str:
         return f"holds {self.text}"[:80]
 
+    @property
+    def output_paths(self) -> Sequence[Parts]:
+        return list(self._paths("output"))
+
+    @property
+    def expected_paths(self) -> Sequence[Parts]:
+        return list(self._paths("expected", is_needed=True))
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        """The inputs that it reads."""
+        return [str(path[0]) for path in self._paths("inputs")]
+
+    def _paths(self, root: str, *, is_needed: bool = False) -> Iterator[Parts]:
+        """What it reads below a root.
+
+        Args:
+            is_needed: Only what it reads always, and what may not be missing.
+        """
+        for each in self.condition.references:
+            may_be_missing = each.is_guarded or each.is_conditional
+            if each.path[0] == root and len(each.path) > 1 and not (is_needed and may_be_missing):
+                yield each.path[1:]
+
     def score(self, case: Case, output: JsonValue) -> Score:
         values = {"output": output, "expected": case.wanted, "inputs": case.plain_inputs}
         try:
@@ -252,6 +367,14 @@ class Holds(Scorer):
         except MinionsError as error:
             return self._score(0.0, error.message)
         return self._score(float(right), f"it does not hold; the output is {_short(output)}")
+
+
+def _below(path: str) -> Sequence[Parts]:
+    return [parts_of_path(path)] if path else []
+
+
+def _lacks(path: str) -> str:
+    return f"the output has no '{path}'"
 
 
 def _number(value: JsonValue, *, is_text: bool) -> float | None:

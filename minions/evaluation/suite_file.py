@@ -11,7 +11,7 @@ from minions.contracts.errors import Fault, RecipeError, SchemaError
 from minions.contracts.explosive_patterns import is_explosive_pattern
 from minions.contracts.patterns import check_engine
 from minions.evaluation.cases import CaseRow
-from minions.evaluation.scorers import Exact, Fields, Holds, Matches, Near, Schema
+from minions.evaluation.scorers import ROOTS, Exact, Fields, Holds, Matches, Near, Schema
 from minions.evaluation.suites import AnyScorer, GradedBy, Suite, ToolScorer
 from minions.recipe.expressions.template import TemplateError, compile_condition
 from minions.recipe.text.key_types import Key, Table
@@ -326,11 +326,23 @@ def _holds(section: Section, report: Report) -> AnyScorer | None:
     node = section.scalar("holds")
     text = section.text("holds") or ""
     try:
-        return Holds(text=text, condition=compile_condition(text))
+        condition = compile_condition(text)
     except TemplateError as error:
         place: Place = section.place if node is None else node.part(error.offset, error.length)
         report(place.fault("bad-template", error.problem, help=error.hint))
         return None
+    unknown = [each for each in condition.references if each.path[0] not in ROOTS]
+    for each in unknown:
+        place = section.place if node is None else node.part(each.offset, len(each.text))
+        report(
+            place.fault(
+                "unknown-reference",
+                f"unknown name '{each.path[0]!s:.60}'",
+                label=suggestion(str(each.path[0]), ROOTS),
+                help=f"names are: {', '.join(ROOTS)}",
+            )
+        )
+    return None if unknown else Holds(text=text, condition=condition)
 
 
 def _graded(section: Section, report: Report) -> AnyScorer | None:

@@ -25,7 +25,6 @@ from minions.engine.batches.result import NOT_STARTED, BatchResult
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.evaluation.cases import Case
 from minions.evaluation.grading import grade_of, grader_inputs, grader_recipe
-from minions.evaluation.possible_outputs import why_never
 from minions.evaluation.report import (
     CaseOutcome,
     EvaluationReport,
@@ -33,7 +32,8 @@ from minions.evaluation.report import (
     Variant,
     VariantOutcome,
 )
-from minions.evaluation.scorers import Fields, Score, Scorer
+from minions.evaluation.scorer_checks import check_scorers
+from minions.evaluation.scorers import Score, Scorer
 from minions.evaluation.suites import AnyScorer, GradedBy, ToolScorer
 from minions.interfaces.batch_items import BatchItems, ItemRow, count_lines, lines_of
 from minions.interfaces.evaluation_cases import EVALUATED
@@ -97,47 +97,22 @@ def checked_scorers(
     cases: Sequence[Case],
     runtime: Runtime,
     recipes: Sequence[AgentRecipe],
+    *,
+    are_recorded: bool = False,
 ) -> tuple[AnyScorer, ...]:
     """The scorers, or `fields` where there are none and cases say what is expected.
 
     Args:
-        recipes: Those that are asked; none: their outputs are compared with recorded ones, which
-            those of an earlier version may be.
+        recipes: Those that are asked.
+        are_recorded: Whether what is expected are recorded outputs.
     Raises:
-        UsageError: `bad-items`; a case does not say what a scorer needs, or expects what no recipe
-            can give. `unknown-tool`: a tool that scores is not registered, or may change something.
+        UsageError: `bad-items`; as `check_scorers`. `unknown-tool`: a tool that scores is not
+            registered, or may change something.
     """
-    if not scorers:
-        fields = Fields()
-        _check_possible(fields, cases, recipes)
-        return (fields,) if any(case.has_expected for case in cases) else ()
     for scorer in scorers:
         if isinstance(scorer, ToolScorer):
             _tool_of(scorer, runtime)
-        elif isinstance(scorer, Scorer) and scorer.needs_expected:
-            _check_expected(scorer, cases)
-            _check_possible(scorer, cases, recipes)
-    return tuple(scorers)
-
-
-def _check_possible(scorer: Scorer, cases: Sequence[Case], recipes: Sequence[AgentRecipe]) -> None:
-    """Refuse a case that no output of any of the recipes could pass."""
-    for case in cases:
-        reasons = [why_never(each.known_output, case, scorer) for each in recipes]
-        if reasons and (reason := reasons[0]) is not None and None not in reasons:
-            raise UsageError(f"{case.place or case.name}: {reason}", code="bad-items")
-
-
-def _check_expected(scorer: Scorer, cases: Sequence[Case]) -> None:
-    without = [case for case in cases if not case.has_expected]
-    if without:
-        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-        raise UsageError(
-            f"{without[0].place}: the scorer '{scorer.name}' compares with what is expected, and "
-            f"the case says nothing of it{more}. Write `expected`, or score by `holds`, `regex`, "
-            "`schema` or `graded`.",
-            code="bad-items",
-        )
+    return check_scorers(scorers, cases, recipes, are_recorded=are_recorded)
 
 
 def _tool_of(scorer: ToolScorer, runtime: Runtime) -> Tool:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.evaluation.cases import Case
-from minions.evaluation.possible_outputs import why_never
-from minions.evaluation.scorers import Exact, Fields, Schema, Scorer
+from minions.evaluation.possible_outputs import why_never, why_unreadable
+from minions.evaluation.scorers import Exact, Fields, Holds, Matches, Near, Schema, Scorer
+from minions.recipe.expressions.template import compile_condition
 
 OUTPUT: JsonSchema = {
     "type": "object",
@@ -28,6 +29,10 @@ OUTPUT: JsonSchema = {
         "rest": {},
     },
 }
+
+
+def holds(text: str) -> Holds:
+    return Holds(text=text, condition=compile_condition(text))
 
 
 def never(
@@ -58,6 +63,7 @@ def never(
                 "you mean 'bug'?"
             ),
         ),
+        ({"labl": None}, "it expects 'labl', and the output has only 'label'"),
         ({"count": "3"}, "it expects \"3\" of 'count', which is of type string and can only be"),
         ({"count": 2.5}, "it expects 2.5 of 'count'"),
         ({"count": True}, "it expects true of 'count'"),
@@ -77,7 +83,7 @@ def test_what_no_output_can_have_is_named(expected: JsonValue, reason: str) -> N
     [
         {"label": "bug", "count": 3},
         {"count": 3.0, "share": 1},
-        {"label": None, "labl": None},
+        {"label": None, "near": None},
         {"open": {"anything": 1}, "rest": "x"},
         {},
     ],
@@ -99,6 +105,78 @@ def test_texts_of_a_table_stand_for_other_values() -> None:
     assert never('{"label": "bug"}', is_text=True) is None
     assert never({"count": "3", "share": "2.5"}, is_text=True) is None
     assert never({"count": "2.5"}, is_text=True) is not None
+
+
+@pytest.mark.parametrize(
+    ("scorer", "told"),
+    [
+        (
+            Exact(of="labl"),
+            (
+                "the scorer 'exact labl' reads 'labl', and the output has only 'label', 'count', "
+                "'share', 'open', 'near', 'rest'. Did you mean 'label'?"
+            ),
+        ),
+        (Fields(names=("label", "near.name")), "reads 'near.name', and 'near' has only 'id'."),
+        (
+            Fields(names=("label.deep",)),
+            "'label' never has 'deep': it is text, which has no members.",
+        ),
+        (Matches(pattern=".", of="labl"), "the scorer 'regex labl' reads 'labl'"),
+        (Near(within=1, of="shore"), "Did you mean 'share'?"),
+        (Schema.of_schema({}, "cont"), "Did you mean 'count'?"),
+        (holds("inputs.a and output.labl == 1"), "reads 'labl', and the output has only"),
+        (holds("output.near['name'] | default('x') == 1"), "'near' has only 'id'."),
+    ],
+)
+def test_a_scorer_of_a_path_that_no_output_has_is_named(scorer: Scorer, told: str) -> None:
+    """A-138."""
+    assert told in str(why_unreadable(OUTPUT, scorer))
+    assert why_unreadable({}, scorer) is None
+    assert why_unreadable({"anyOf": [OUTPUT, {"type": "string"}]}, scorer) is None
+    assert (
+        why_unreadable({**OUTPUT, "properties": {}, "additionalProperties": True}, scorer) is None
+    )
+
+
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        Exact(),
+        Fields(),
+        Fields(names=("near.id", "open.any.0")),
+        Matches(pattern=".", of="rest.0.deep"),
+        Near(within=1, of="share"),
+        holds("output and output.label != expected.labl and inputs.labl"),
+    ],
+)
+def test_a_scorer_of_what_an_output_may_have_is_no_fault(scorer: Scorer) -> None:
+    assert why_unreadable(OUTPUT, scorer) is None
+
+
+def test_only_a_number_is_near_a_number() -> None:
+    assert "\"many\" of 'count', which is no number" in str(
+        never({"count": "many"}, Near(within=1, of="count"))
+    )
+    assert "expects a number of 'near', which can only be object" in str(
+        never({"near": 3}, Near(within=1, of="near"))
+    )
+    assert never({"count": 2.5}, Near(within=1, of="count")) is None
+    assert never({"count": "2.5"}, Near(within=1, of="count"), is_text=True) is None
+    assert never({"label": 3}, Near(within=1, of="label")) is None  # a text may write a number
+
+
+def test_paths_follow_references_and_lists() -> None:
+    schema: JsonSchema = {
+        "$defs": {
+            "item": {"type": "object", "properties": {"n": {}}, "additionalProperties": False}
+        },
+        "type": "object",
+        "properties": {"items": {"type": "array", "items": {"$ref": "#/$defs/item"}}},
+    }
+    assert why_unreadable(schema, Exact(of="items.0.n")) is None
+    assert "'items.0' has only 'n'." in str(why_unreadable(schema, Exact(of="items.0.m")))
+    assert "whose items have numbers" in str(why_unreadable(schema, Exact(of="items.first")))
 
 
 def test_paths_lead_into_the_output_as_far_as_it_is_known() -> None:

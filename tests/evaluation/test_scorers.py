@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minions.contracts.errors import RecipeError
 from minions.contracts.json_values import JsonValue, dumps
-from minions.evaluation.cases import Case
+from minions.evaluation.cases import NOT_GIVEN, Case
 from minions.evaluation.scorers import Exact, Fields, Near, Scorer, is_same, value_at
 from minions.evaluation.suite_file import read_suite_text
 
@@ -88,7 +88,45 @@ def test_exact_is_the_whole_or_a_value_below_a_path() -> None:
     assert Exact().score(wanted, {"items": [{"n": 1}, {"n": 2}]}).is_passed
     assert not Exact().score(wanted, {"items": [{"n": 1}, {"n": 2}], "x": 0}).is_passed
     assert Exact(of="items.1.n").score(wanted, {"items": [0, {"n": 2}]}).is_passed
-    assert value_at({"a": [1]}, "a.7") is None
+
+
+def test_a_value_that_is_missing_is_not_null() -> None:
+    """A-138."""
+    assert value_at({"a": [1]}, "a.7") is NOT_GIVEN
+    assert value_at({"a": None}, "a") is None
+    assert value_at({"a": None}, "a.b") is NOT_GIVEN
+    assert value_at({"a.b": 1, "a": {"b": 2}}, "a.b") == 1
+    assert value_at({"x": {"a.b": 1}}, "x.a.b") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{exact: , of: nosuch}", "neither the output nor what is expected has 'nosuch'"),
+        ("{exact: , of: total.deep}", "neither the output nor what is expected has 'total.deep'"),
+        ("{exact: , of: order}", "the output has no 'order', and not \"A-1\""),
+        ("{exact: , of: more}", "what is expected does not say 'more'"),
+        ("{fields: [total, nosuch]}", "nosuch: neither the output nor what is expected has"),
+        ("{fields: [order]}", "order: the output has no 'order'"),
+        ("{regex: '.', of: nosuch}", "the output has no 'nosuch'"),
+        ("{regex: '.', of: none}", "it is null, which is no text"),
+        ("{number: 1, of: nosuch}", "the output has no 'nosuch'"),
+        ("{number: 1, of: more}", "what is expected does not say 'more'"),
+        ("{schema: {}, of: nosuch}", "the output has no 'nosuch'"),
+    ],
+)
+def test_what_is_missing_passes_no_scorer(text: str, reason: str) -> None:
+    """A-138."""
+    output: JsonValue = {"total": 10, "more": 1, "none": None}
+    found = scorer(text).score(case({"total": 10, "order": "A-1"}), output)
+    assert (found.is_passed, reason in str(found.reason)) == (False, True), found.reason
+
+
+def test_a_null_that_is_expected_may_be_missing() -> None:
+    wanted = case({"a": None})
+    assert Exact(of="a").score(wanted, {}).is_passed
+    assert Fields().score(wanted, {"a": None}).is_passed
+    assert not Fields().score(wanted, {"a": 0}).is_passed
 
 
 @pytest.mark.parametrize(
@@ -132,6 +170,7 @@ def test_a_number_that_is_none_is_never_near() -> None:
         ("scorers: [{number: -1}]", "a number from 0"),
         ("scorers: [{number: 5x}]", "a number from 0"),
         ("scorers: [{holds: 'output >'}]", "expression"),
+        ("scorers: [{holds: 'outptu.a == 1'}]", "unknown name 'outptu'"),
         ("scorers: [{schema: {type: nothing}}]", "nothing"),
         ("scorers: [{graded: ' '}]", "rubric"),
         ("scorers: [exact, exact]", "the scorer 'exact' is there twice"),

@@ -332,6 +332,9 @@ def test_the_page_shows_what_strangers_say_as_text(run: Cli, write: Write, here:
             "No tool 'shrt' is registered that could score. Did you mean 'short'",
         ),
         (("sends.eval.yaml",), "may change something"),
+        (("path.eval.yaml",), "The scorer 'exact kin' reads 'kin', and the output has only 'kind'"),
+        (("holds.eval.yaml",), "reads 'kin', and the output has only 'kind'. Did you mean 'kind'?"),
+        (("root.eval.yaml",), "unknown name 'outptu'"),
         (("empty.jsonl.eval.yaml",), "names no `recipe`"),
         (("triage.yaml", "cases.jsonl", "-m", "scripted/none.yaml"), "error[bad-script]"),
     ],
@@ -344,6 +347,13 @@ def test_wrong_input_is_told_before_anything_is_asked(
     write("odd.jsonl", '{"text": "x", "expected": {"kin": "bug"}}\n')
     write("tool.eval.yaml", "recipe: triage.yaml\ndata: cases.jsonl\nscorers: [{tool: shrt}]\n")
     write("sends.eval.yaml", "recipe: triage.yaml\ndata: cases.jsonl\nscorers: [{tool: sends}]\n")
+    for name, scorer in (
+        ("path", "{exact: , of: kin}"),
+        ("holds", "{holds: 'output.kin == 1'}"),
+        ("root", "{holds: 'outptu.kind'}"),
+    ):
+        suite = f"recipe: triage.yaml\ndata: cases.jsonl\nscorers: [fields, {scorer}]\n"
+        write(f"{name}.eval.yaml", suite)
     write("empty.jsonl.eval.yaml", "data: cases.jsonl\n")
     outcome = run(*arguments, "-m", "scripted/good")
     assert outcome.code == 2, outcome.err

@@ -237,7 +237,11 @@ async def _plan(
         title=f"{first.name} on {source}",
         cases=cases,
         scorers=checked_scorers(
-            scorers, cases, runtime, [] if wanted.recorded else [each.recipe for each in recipes]
+            scorers,
+            cases,
+            runtime,
+            [each.recipe for each in recipes],
+            are_recorded=wanted.recorded is not None,
         ),
         models=models or (None,),
         samples=options.samples or (suite.samples if suite is not None else 1),

@@ -279,7 +279,11 @@ async def _plan(
         text=text,
         cases=cases,
         scorers=checked_scorers(
-            options.scorers, cases, runtime, [] if wanted.recorded else [recipe]
+            options.scorers,
+            cases,
+            runtime,
+            [recipe],
+            are_recorded=wanted.recorded is not None,
         ),
         options=_space_options(context, runtime, options),
         limits=context.settings,
