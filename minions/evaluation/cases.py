@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
 from minions.contracts.secrets import InputValue, SecretRef
+from minions.evaluation.expected_cells import ExpectedCells, is_expected_column
 
 __all__ = ["NOT_GIVEN", "Case", "CaseRow", "NotGiven", "cases_of"]
 
@@ -25,9 +27,6 @@ class NotGiven:
 NOT_GIVEN: Final = NotGiven()
 """There is no value: a case says nothing of it, or an output lacks it."""
 _OWN: Final = frozenset(("name", "inputs", "expected"))
-_EXPECTED: Final = "expected"
-_PART: Final = "expected."
-_MOST_SHOWN: Final = 10
 
 
 @frozen(kw_only=True)
@@ -51,7 +50,12 @@ class Case:
     inputs: Mapping[str, InputValue]
     expected: JsonValue | NotGiven = field(default=NOT_GIVEN)
     is_text: bool = False
-    """Whether texts in `expected` may stand for numbers, true or false, as in CSV."""
+    """Whether texts in `expected` may stand for numbers, true or false: it was read from CSV, and
+    nothing is known of the output there."""
+    columns: tuple[str, ...] = ()
+    """The paths that are expected, where columns of CSV say each."""
+    has_cells: bool = False
+    """Whether its row has cells for what is expected, be they empty."""
     place: str = ""
 
     @property
@@ -66,8 +70,8 @@ class Case:
 
     @property
     def expected_fields(self) -> tuple[str, ...]:
-        """The fields that are expected; empty: the whole is, or nothing."""
-        return tuple(self.wanted) if isinstance(self.wanted, Mapping) else ()
+        """Paths of the fields that are expected; empty: the whole is, or nothing."""
+        return self.columns or tuple(self.wanted) if isinstance(self.wanted, Mapping) else ()
 
     @property
     def plain_inputs(self) -> Mapping[str, JsonValue]:
@@ -78,24 +82,28 @@ class Case:
         }
 
 
-def cases_of(rows: Iterable[CaseRow], inputs: Iterable[str]) -> Iterator[Case]:
+def cases_of(
+    rows: Iterable[CaseRow], inputs: Iterable[str], outputs: Sequence[JsonSchema] = ()
+) -> Iterator[Case]:
     """The cases of rows, in their order.
 
     A row is `{inputs, expected, name}`; or it has the inputs themselves beside `expected` and
-    `name`. Columns of CSV may be called `expected.FIELD`.
+    `name`. Columns of CSV may be called `expected.PATH`; an empty cell expects nothing.
 
     Args:
         inputs: Names of the recipe's inputs. Where one is called `name`, `inputs` or `expected`,
             rows must have the first form.
+        outputs: What is known of the outputs of the recipes that are asked, as JSON Schema: cells
+            of CSV become the values that they stand for there.
     Raises:
-        UsageError: `bad-items`; a row is neither.
+        UsageError: `bad-items`; a row is neither, or a cell stands for nothing that an output has.
     """
     own = frozenset(inputs)
     for index, row in enumerate(rows):
-        yield _case(index, row, own)
+        yield _case(index, row, own, outputs)
 
 
-def _case(index: int, row: CaseRow, own: frozenset[str]) -> Case:
+def _case(index: int, row: CaseRow, own: frozenset[str], outputs: Sequence[JsonSchema]) -> Case:
     values = row.values
     name = values.get("name") if "name" not in own or "inputs" in values else None
     if isinstance(values.get("inputs"), Mapping) and "inputs" not in own:
@@ -103,7 +111,9 @@ def _case(index: int, row: CaseRow, own: frozenset[str]) -> Case:
             index=index,
             name=_name(name, index),
             inputs=_nested(row),
-            expected=_plain(values, "expected", row.place),
+            expected=_encoded(values["expected"], "expected", row.place)
+            if "expected" in values
+            else NOT_GIVEN,
             place=row.place,
         )
     if taken := sorted(own & {"expected"}):
@@ -113,14 +123,8 @@ def _case(index: int, row: CaseRow, own: frozenset[str]) -> Case:
             code="bad-items",
         )
     kept = {key: value for key, value in values.items() if not _is_own(key, own)}
-    return Case(
-        index=index,
-        name=_name(name, index),
-        inputs=kept,
-        expected=_expected(row),
-        is_text=row.is_text,
-        place=row.place,
-    )
+    case = Case(index=index, name=_name(name, index), inputs=kept, place=row.place)
+    return _with_expected(case, row, outputs)
 
 
 def _nested(row: CaseRow) -> Mapping[str, InputValue]:
@@ -138,34 +142,33 @@ def _nested(row: CaseRow) -> Mapping[str, InputValue]:
 def _is_own(key: str, inputs: frozenset[str]) -> bool:
     if key in inputs:
         return False
-    return key in ("name", _EXPECTED) or key.startswith(_PART)
+    return key == "name" or is_expected_column(key)
 
 
-def _expected(row: CaseRow) -> JsonValue | NotGiven:
-    parts = {
-        key.removeprefix(_PART): value
-        for key, value in row.values.items()
-        if key.startswith(_PART) and value != ""
-    }
-    if not parts:
-        whole = _plain(row.values, _EXPECTED, row.place)
-        return NOT_GIVEN if row.is_text and whole == "" else whole
-    if _EXPECTED in row.values:
-        raise UsageError(
-            f"{row.place}: `expected` and `expected.{next(iter(parts))}` say it twice.",
-            code="bad-items",
-        )
-    return {key: value for key, value in parts.items() if isinstance(value, str)}
+def _with_expected(case: Case, row: CaseRow, outputs: Sequence[JsonSchema]) -> Case:
+    """The case with what the columns of its row expect."""
+    columns = [name for name in row.values if is_expected_column(name)]
+    filled = [name for name in columns if not (row.is_text and row.values[name] == "")]
+    cells = ExpectedCells(
+        place=row.place,
+        cells={name: _encoded(row.values[name], name, row.place) for name in filled},
+        is_text=row.is_text,
+        outputs=outputs,
+    )
+    return evolve(
+        case,
+        expected=cells.value() if filled else NOT_GIVEN,
+        is_text=row.is_text,
+        columns=cells.paths,
+        has_cells=bool(columns),
+    )
 
 
-def _plain(values: Mapping[str, InputValue], key: str, place: str) -> JsonValue | NotGiven:
-    value: object = values.get(key, NOT_GIVEN)
-    if isinstance(value, NotGiven):
-        return value
+def _encoded(value: object, name: str, place: str) -> JsonValue:
     try:
         return encode(value)
     except TypeError as error:
-        raise UsageError(f"{place}: `{key}` cannot be JSON: {error}.", code="bad-items") from error
+        raise UsageError(f"{place}: `{name}` cannot be JSON: {error}.", code="bad-items") from error
 
 
 def _name(given: object, index: int) -> str:

@@ -4,7 +4,7 @@ every answer, or pass it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from minions.contracts.errors import did_you_mean
@@ -77,7 +77,7 @@ def _why(shape: Shape, path: str, case: Case, scorer: Scorer) -> str | None:
     found = shape.at(parts)
     if isinstance(scorer, Near):
         return _why_no_number(found, wanted, path, case)
-    return _why_value(found.node, wanted, path, case)
+    return _why_value(found, wanted, path, case)
 
 
 def _dead_end(shape: Shape, path: Parts) -> str | None:
@@ -116,36 +116,34 @@ def _is_number(value: JsonValue, *, is_text: bool) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _why_value(node: JsonValue, wanted: JsonValue, path: str, case: Case) -> str | None:
-    if not isinstance(node, Mapping):
-        return None
+def _why_value(shape: Shape, wanted: JsonValue, path: str, case: Case) -> str | None:
     of = f" of '{path}'" if path else ""
-    values = node.get("enum")
-    if isinstance(values, list):
+    values = shape.choices()
+    if values is not None:
         if any(is_same(each, wanted, is_text=case.is_text) for each in values):
             return None
         words = [each for each in values if isinstance(each, str)]
         near = did_you_mean(wanted, words) if isinstance(wanted, str) else ""
-        return f"it expects {_short(wanted)}{of}, which can only be one of {_short(values)}.{near}"
-    types = node.get("type")
-    names = types if isinstance(types, list) else [types]
-    if None in names or _fits(wanted, names):
+        shown = _short(list(values))
+        return f"it expects {_short(wanted)}{of}, which can only be one of {shown}.{near}"
+    kinds = shape.kinds()
+    if kinds is None or _fits(wanted, kinds):
         return None
-    if case.is_text and isinstance(wanted, str) and _text_fits(wanted, names):
+    if case.is_text and isinstance(wanted, str) and _text_fits(wanted, kinds):
         return None
     return (
         f"it expects {_short(wanted)}{of}, which is of type {json_type(wanted)} and can only be "
-        f"{' or '.join(map(str, names))}."
+        f"{' or '.join(sorted(kinds))}."
     )
 
 
-def _fits(wanted: JsonValue, names: Sequence[JsonValue]) -> bool:
+def _fits(wanted: JsonValue, names: frozenset[str]) -> bool:
     if isinstance(wanted, bool) or not isinstance(wanted, int | float):
         return json_type(wanted) in names
     return "number" in names or ("integer" in names and float(wanted).is_integer())
 
 
-def _text_fits(wanted: str, names: Sequence[JsonValue]) -> bool:
+def _text_fits(wanted: str, names: frozenset[str]) -> bool:
     """Whether a text of a table may stand for a value of these types, as `is_same` has it."""
     try:
         return _fits(parse_json(wanted.strip()), names)

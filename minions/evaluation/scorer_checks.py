@@ -32,7 +32,8 @@ def check_scorers(
             scorer needs, or expects what no recipe can give.
     """
     if not scorers:
-        scorers = (Fields(),) if any(case.has_expected for case in cases) else ()
+        says = any(case.has_expected or case.has_cells for case in cases)
+        scorers = (Fields(),) if says else ()
     for scorer in scorers:
         if isinstance(scorer, Scorer):
             _check_readable(scorer, recipes)
@@ -62,10 +63,11 @@ def _check_expected(scorer: Scorer, cases: Sequence[Case]) -> None:
     if scorer.needs_expected:
         without = [case for case in cases if not case.has_expected]
         if without:
+            said = "its cells are empty" if without[0].has_cells else "the case says nothing of it"
             raise UsageError(
                 f"{_place(without[0])}: the scorer '{scorer.name}' compares with what is expected, "
-                f"and the case says nothing of it{_more(without)}. Write `expected`, or score by "
-                "`holds`, `regex`, `schema` or `graded`.",
+                f"and {said}{_more(without)}. Write `expected`, or score by `holds`, `regex`, "
+                "`schema` or `graded`.",
                 code="bad-items",
             )
     for path in scorer.expected_paths:

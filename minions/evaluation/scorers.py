@@ -14,6 +14,7 @@ from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.patterns import search
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.evaluation.cases import NOT_GIVEN, Case, NotGiven
+from minions.evaluation.cell_values import TRUTH_WORDS
 from minions.recipe.expressions.template import Condition
 from minions.recipe.expressions.values import PathPart
 
@@ -94,7 +95,8 @@ def is_same(actual: JsonValue, wanted: JsonValue, *, is_text: bool = False) -> b
     """Whether two values are equal as JSON: 1 is 1.0, true is not 1.
 
     Args:
-        is_text: Whether a wanted text may stand for another value, as in CSV: `true`, `2.5`.
+        is_text: Whether a wanted text may stand for another value, as in CSV where nothing is
+            known of the output: `true`, `2.5`.
     """
     if isinstance(actual, Mapping) and isinstance(wanted, Mapping):
         return actual.keys() == wanted.keys() and all(
@@ -115,8 +117,7 @@ def _stands_for(text: str, actual: JsonValue) -> bool:
     try:
         return is_same(actual, parse_json(text.strip()))
     except ValueError:
-        words = {"true": True, "yes": True, "false": False, "no": False}
-        return isinstance(actual, bool) and words.get(text.strip().casefold()) is actual
+        return isinstance(actual, bool) and TRUTH_WORDS.get(text.strip().casefold()) is actual
 
 
 def parts_of_path(path: str) -> Parts:

@@ -60,7 +60,8 @@ class ApplicationEvaluations(ApplicationRuns):
             EnvironmentRefusedError: There is no model.
         """
         recipes = tuple(self._named(each) for each in (recipe, *against))
-        asked = tuple(cases_of(case_rows(cases), recipes[0].recipe.inputs))
+        outputs = [each.recipe.known_output for each in recipes]
+        asked = tuple(cases_of(case_rows(cases), recipes[0].recipe.inputs, outputs))
         answering = {each.name: each for each in models if isinstance(each, ChatModel)}
         names: tuple[str | None, ...] = tuple(
             each.name if isinstance(each, ChatModel) else each for each in models

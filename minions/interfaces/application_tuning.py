@@ -75,7 +75,7 @@ class ApplicationTuning(ApplicationRuns):
         tuned = with_tuned_models(self._runtime, candidates, self._model)
         runtime = tuned.evolve(priority=Priority.BACKGROUND)
         loaded = load_recipe_text(text, file, runtime.catalog)
-        asked = tuple(cases_of(case_rows(cases), loaded.inputs))
+        asked = tuple(cases_of(case_rows(cases), loaded.inputs, [loaded.known_output]))
         options = SpaceOptions(
             models=tuple(candidates),
             configured=None if self._model is None else _name(self._model),

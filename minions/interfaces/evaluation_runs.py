@@ -122,7 +122,7 @@ def _tool_of(scorer: ToolScorer, runtime: Runtime) -> Tool:
         near = near_names(scorer.tool, tools.names)
         raise UsageError(
             f"No tool '{scorer.tool}' is registered that could score.{near_hint(near)} Register a "
-            "function with `@tool(effect=Effect.PURE)` in an extension (-e FILE.py).",
+            "function with `@tool(effect=Effect.PURE)` in an extension (--extensions FILE.py).",
             code="unknown-tool",
             suggestions=near,
         )
@@ -146,14 +146,20 @@ def case_inputs(
     Raises:
         UsageError: `bad-items`; a case does not fit the recipe.
     """
-    items = _CaseItems(cases)
-    count_lines(recipe, items, common, Path.cwd())
-    lines = lines_of(recipe, items, common, Path.cwd())
+    count_lines(recipe, _CaseItems(cases), common, Path.cwd())
+    return {case.index: case.plain_inputs for case in _as_taken(recipe, cases, common)}
+
+
+def _as_taken(
+    recipe: AgentRecipe, cases: Sequence[Case], common: Mapping[str, InputValue]
+) -> tuple[Case, ...]:
+    """The cases, that were checked, with all inputs as the recipe takes them."""
+    lines = lines_of(recipe, _CaseItems(cases), common, Path.cwd())
     defaults = {name: each.default for name, each in recipe.inputs.items() if each.has_default}
-    return {
-        case.index: {**defaults, **_plain(line.inputs)}
+    return tuple(
+        evolve(case, inputs={**defaults, **line.inputs})
         for case, line in zip(cases, lines, strict=True)
-    }
+    )
 
 
 class Evaluation:
@@ -181,8 +187,11 @@ class Evaluation:
         self._stopped: FailureInfo | None = None
         self.variants = _variants(recipes, plan.models)
         self._items = _CaseItems(plan.cases)
-        for recipe in self._recipes.values():
+        self._cases: dict[str, tuple[Case, ...]] = {}
+        """By recipe, as scorers see them: with all inputs, as it takes them."""
+        for name, recipe in self._recipes.items():
             count_lines(recipe, self._items, plan.inputs, Path.cwd())
+            self._cases[name] = _as_taken(recipe, plan.cases, plan.inputs)
 
     @property
     def stopped(self) -> FailureInfo | None:
@@ -258,7 +267,8 @@ class Evaluation:
         async for result in self._results(executor, recipe, lines, dumps(identity)):
             for listener in self._listeners:
                 listener(variant, result)
-            outcomes.append(await self._scored(self._plan.cases[result.index], result))
+            case = self._cases[variant.recipe][result.index]
+            outcomes.append(await self._scored(case, result))
         missing = len(self._plan.cases) - len(outcomes)
         outcomes += [SampleOutcome(run_id=None, status=NOT_STARTED)] * missing
         for scorer in self._plan.scorers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minions.contracts.errors import UsageError
+from minions.contracts.schema import JsonSchema
 from minions.contracts.secrets import InputValue
 from minions.evaluation.cases import Case, CaseRow, cases_of
 
@@ -55,3 +56,35 @@ def test_a_row_that_can_be_read_in_two_ways_is_refused(
     with pytest.raises(UsageError, match=expected) as caught:
         only(row, *inputs)
     assert caught.value.message.startswith("c:1: ")
+
+
+OUTPUT: JsonSchema = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "a.b": {"type": "boolean"}, "in": {"type": "object"}},
+}
+
+
+def test_cells_become_what_the_output_has() -> None:
+    """A-138."""
+    row: dict[str, InputValue] = {"text": "x", "expected.n": "3", "expected.in.deep": "4"}
+    (found,) = cases_of([CaseRow(place="c:1", values=row, is_text=True)], ["text"], [OUTPUT])
+    assert (found.expected, found.columns) == ({"n": 3, "in": {"deep": "4"}}, ("n", "in.deep"))
+    assert found.expected_fields == ("n", "in.deep")
+
+
+def test_a_field_may_have_dots_in_its_name() -> None:
+    row: dict[str, InputValue] = {"text": "x", "expected.a.b": "yes"}
+    (found,) = cases_of([CaseRow(place="c:1", values=row, is_text=True)], ["text"], [OUTPUT])
+    assert found.expected == {"a.b": True}
+
+
+def test_values_of_json_are_what_they_are() -> None:
+    row: dict[str, InputValue] = {"text": "x", "expected.n": "3", "expected.m": 4}
+    (found,) = cases_of([CaseRow(place="c:1", values=row)], ["text"], [OUTPUT])
+    assert found.expected == {"n": "3", "m": 4}
+
+
+def test_empty_cells_expect_nothing() -> None:
+    found = only({"text": "x", "expected.a": "", "expected.b": ""}, "text", is_text=True)
+    assert (found.has_expected, found.has_cells) == (False, True)
+    assert not only({"text": "x"}, "text", is_text=True).has_cells

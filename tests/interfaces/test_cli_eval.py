@@ -261,6 +261,93 @@ def test_a_command_that_is_proposed_names_the_cases(run: Cli) -> None:
     assert "minions eval triage.yaml cases.jsonl" in " ".join(refused.err.split())
 
 
+AS_DECLARED: Final = """
+id: typed
+inputs: {text: string, limit: {type: integer, default: 3}}
+steps:
+  - id: label
+    goal: "{{ inputs.text }}"
+    output:
+      urgent: boolean
+      count: integer
+      kind: {enum: [bug, other]}
+      near: {id: string, more: string}
+      note: {type: [string, "null"]}
+output: "{{ label }}"
+"""
+TYPED_ANSWERS: Final = """
+answers:
+  - json: {urgent: true, count: 2, kind: bug, near: {id: "7", more: x}, note: null}
+  - json: {urgent: true, count: 2, kind: bug, near: {id: "7", more: x}, note: null}
+"""
+
+
+def test_a_cell_is_the_value_that_it_stands_for_to_every_scorer(
+    run: Cli, write: Write, here: Path
+) -> None:
+    """A-138."""
+    write("typed.yaml", AS_DECLARED)
+    write("answers.yaml", TYPED_ANSWERS)
+    head = "text,limit,expected.urgent,expected.count,expected.kind,expected.near.id,expected.note"
+    write("typed.csv", f"{head}\na,2,yes,2,bug,7,null\nb,,TRUE,2.0,bug,7,\n")
+    write(
+        "same.py",
+        """
+from minions import Effect, tool
+
+@tool(effect=Effect.PURE)
+def same(output: dict, expected: dict, inputs: dict) -> bool:
+    '''Whether values and their types are those of the output.'''
+    return all(repr(output[name]) == repr(expected[name]) for name in ("urgent", "count"))
+""",
+    )
+    write(
+        "typed.eval.yaml",
+        """
+recipe: typed.yaml
+data: typed.csv
+scorers:
+  - fields
+  - {holds: "output.urgent == expected.urgent and output.near.id == expected.near.id"}
+  - {holds: "output.count <= inputs.limit"}
+  - {tool: same}
+""",
+    )
+    asked = ("typed.eval.yaml", "-m", "scripted/answers.yaml", "--json")
+    outcome = run(*asked, "--extensions", "same.py")
+    assert outcome.code == 0, outcome.err
+    (variant,) = read(outcome)["variants"]
+    assert variant["pass_rate"] == 1.0, outcome.out
+    first, second = (case["expected"] for case in variant["cases"])
+    assert first == {"urgent": True, "count": 2, "kind": "bug", "near": {"id": "7"}, "note": None}
+    assert second == {"urgent": True, "count": 2, "kind": "bug", "near": {"id": "7"}}
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("text,expected.urgent\na,true\nb,perhaps\n", "t.csv:3: the column 'expected.urgent'"),
+        ("text,expected.count\na,2.5\n", '"2.5" was read, and the output has a whole number'),
+        ("text,expected.near\na,7\n", "and the output has a mapping there"),
+        ("text,expected\na,7\n", "the column 'expected': \"7\" was read"),
+        ("text,expected.kind\na,bgu\n", "Did you mean 'bug'?"),
+        ("text,expected.near.id,expected.near\na,7,{}\n", "say it twice"),
+        ("text,expected.kind\na,bug\nb,\n", "t.csv:3: the scorer 'fields' compares with what"),
+        ("text,expected.kind,expected.urgent\na,,\n", "its cells are empty"),
+        ("text,expected\na,\n", "t.csv:2: the scorer 'fields' compares with what is expected"),
+    ],
+)
+def test_a_cell_that_stands_for_nothing_is_told_before_anything_is_asked(
+    run: Cli, write: Write, here: Path, table: str, told: str
+) -> None:
+    """A-138."""
+    write("typed.yaml", AS_DECLARED)
+    write("t.csv", table)
+    outcome = run("typed.yaml", "t.csv", "-m", "scripted/good")
+    assert (outcome.code, calls(here)) == (2, 0), outcome.err
+    assert told in " ".join(outcome.err.split())
+
+
 def test_two_versions_of_a_recipe_are_compared(run: Cli, write: Write) -> None:
     write("new.yaml", RECIPE.replace("inputs.text }}", "inputs.text | replace('page', 'x') }}"))
     outcome = run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -51,15 +52,18 @@ def scorer_of_word(word: str) -> AnyScorer:
 
 
 async def read_cases(
-    wanted: CaseSource, context: CommandContext, runtime: Runtime, recipe: AgentRecipe
+    wanted: CaseSource, context: CommandContext, runtime: Runtime, recipes: Sequence[AgentRecipe]
 ) -> tuple[tuple[Case, ...], str]:
     """The cases, and what they are called.
 
+    Args:
+        recipes: Those that are asked; the first one's inputs the cases have.
     Raises:
         UsageError: `bad-items`; there is none, or one cannot be read.
     """
+    recipe = recipes[0]
     rows, source = await _rows(wanted, context, runtime, recipe)
-    cases = tuple(cases_of(rows, recipe.inputs))
+    cases = tuple(cases_of(rows, recipe.inputs, [each.known_output for each in recipes]))
     if not cases and wanted.recorded is not None:
         raise UsageError(
             f"No completed run of '{recipe.id}' is recorded that could be a case.",

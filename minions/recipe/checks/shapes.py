@@ -80,6 +80,12 @@ class Shape(Struct, frozen=True):
         node = _followed(self.node, self.root)
         return _kinds(node) if isinstance(node, Mapping) else None
 
+    def choices(self) -> tuple[JsonValue, ...] | None:
+        """The values of which it is one; None: it may be another."""
+        node = _followed(self.node, self.root)
+        values = node.get("enum") if isinstance(node, Mapping) else None
+        return tuple(values) if is_list(values) else None
+
     def items(self) -> Shape:
         """The shape of each item, if the value is a list."""
         node = _followed(self.node, self.root)

@@ -227,7 +227,8 @@ async def _plan(
 ) -> EvaluationPlan:
     suite, first = options.suite, recipes[0]
     wanted = CaseSource(data=options.data, suite=suite, recorded=options.recorded)
-    cases, source = await read_cases(wanted, context, runtime, first.recipe)
+    asked = [each.recipe for each in recipes]
+    cases, source = await read_cases(wanted, context, runtime, asked)
     scorers = options.scorers or (suite.scorers if suite is not None else ())
     models = options.models or (suite.models if suite is not None else ())
     inputs = {**(suite.inputs if suite is not None else {})}
@@ -240,7 +241,7 @@ async def _plan(
             scorers,
             cases,
             runtime,
-            [each.recipe for each in recipes],
+            asked,
             are_recorded=wanted.recorded is not None,
         ),
         models=models or (None,),

@@ -268,7 +268,7 @@ async def _plan(
     text = recipe_text(path)
     recipe = load_recipe_text(text, str(path), runtime.catalog)
     wanted = CaseSource(data=options.data, suite=options.suite, recorded=options.recorded)
-    cases, source = await read_cases(wanted, context, runtime, recipe)
+    cases, source = await read_cases(wanted, context, runtime, [recipe])
     suite = options.suite
     inputs = {**(suite.inputs if suite is not None else {})}
     inputs.update(common_inputs(recipe, options.pairs, context))
