@@ -63,12 +63,11 @@ def grader_inputs(grader: GradedBy, case: Case, output: JsonValue) -> Mapping[st
     }
 
 
-def grade_of(grader: GradedBy, output: JsonValue, problem: str | None) -> Score:
-    """The score of a grader's answer; without one it is 0, and says why."""
+def grade_of(grader: GradedBy, output: JsonValue) -> Score | None:
+    """The score of a grader's answer; None: it has no grade."""
     grade = output.get("grade") if isinstance(output, Mapping) else None
     if isinstance(grade, bool) or not isinstance(grade, int | float):
-        reason = f"it was not graded: {problem or 'no grade'}"
-        return Score(scorer=grader.name, value=0.0, is_passed=False, reason=reason)
+        return None
     passed = grade >= grader.at_least
     why = output.get("reason") if isinstance(output, Mapping) else None
     return Score(

@@ -57,6 +57,8 @@ class SampleOutcome:
     problem: str | None = None
     """Why there is no output: code and message of the run's error."""
     scores: tuple[Score, ...] = ()
+    ungraded: str | None = None
+    """Why a model that grades gave no grade; None: each did."""
     usage: TokenUsage = field(factory=TokenUsage)
     grading: TokenUsage = field(factory=TokenUsage)
     """What the models that grade used."""
@@ -64,8 +66,13 @@ class SampleOutcome:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it counts: a run that was not started, or waits, says nothing."""
+        """Whether the run ended: one that was not started, or waits, says nothing."""
         return self.status in (*_ENDED_WELL, RunState.FAILED.value)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is known if it passes: it has ended, and was graded."""
+        return self.has_ended and self.ungraded is None
 
     @property
     def has_output(self) -> bool:
@@ -74,8 +81,12 @@ class SampleOutcome:
 
     @property
     def is_passed(self) -> bool:
-        """Whether there is an output and each scorer passes it."""
-        return self.has_output and all(score.is_passed for score in self.scores)
+        """Whether there is an output and each scorer passes it; not, if one gave no score."""
+        return (
+            self.has_output
+            and self.ungraded is None
+            and all(score.is_passed for score in self.scores)
+        )
 
     @property
     def value(self) -> float:
@@ -89,6 +100,8 @@ class SampleOutcome:
         """Why it did not pass; None: it did."""
         if not self.has_output:
             return self.problem or self.status
+        if self.ungraded is not None:
+            return f"not graded: {self.ungraded}"
         missed = next((each for each in self.scores if not each.is_passed), None)
         return None if missed is None else f"{missed.scorer}: {missed.reason or 'it did not pass'}"
 
@@ -97,11 +110,12 @@ class SampleOutcome:
         return {
             "run_id": self.run_id,
             "status": self.status,
-            "passed": self.is_passed,
-            "score": round(self.value, 6),
+            "passed": None if self.ungraded is not None else self.is_passed,
+            "score": None if self.ungraded is not None else round(self.value, 6),
             "scores": {each.scorer: each.to_json() for each in self.scores},
             "output": self.output,
             "error": self.problem,
+            "ungraded": self.ungraded,
             "tokens": self.usage.total_tokens,
             "cost_usd": self.usage.cost_usd,
             "duration_ms": self.duration_ms,
@@ -117,20 +131,30 @@ class CaseOutcome:
 
     @property
     def ended(self) -> Sequence[SampleOutcome]:
-        """The samples that count."""
+        """The samples whose runs have ended."""
         return [each for each in self.samples if each.has_ended]
+
+    @property
+    def counted(self) -> Sequence[SampleOutcome]:
+        """The samples that count."""
+        return [each for each in self.samples if each.counts]
 
     @property
     def share(self) -> float | None:
         """The share of the samples that passed; None: none counts."""
-        ended = self.ended
-        return sum(each.is_passed for each in ended) / len(ended) if ended else None
+        counted = self.counted
+        return sum(each.is_passed for each in counted) / len(counted) if counted else None
 
     @property
     def reason(self) -> str | None:
         """Why the first answer that did not pass did not; None: all passed, or none counts."""
-        missed = next((each for each in self.ended if not each.is_passed), None)
+        missed = next((each for each in self.counted if not each.is_passed), None)
         return None if missed is None else missed.reason
+
+    @property
+    def ungraded(self) -> str | None:
+        """Why the first answer that has no grade has none; None: all have, or none counts."""
+        return next((each.ungraded for each in self.ended if each.ungraded is not None), None)
 
     def to_json(self) -> dict[str, JsonValue]:
         """The case as JSON."""
@@ -153,7 +177,7 @@ class VariantOutcome:
 
     @cached_property
     def samples(self) -> Sequence[SampleOutcome]:
-        """The samples that count, of all cases."""
+        """The samples whose runs have ended, of all cases."""
         return [sample for case in self.cases for sample in case.ended]
 
     @property
@@ -164,8 +188,8 @@ class VariantOutcome:
     @property
     def score(self) -> float | None:
         """The mean score; None: nothing counts."""
-        samples = self.samples
-        return sum(each.value for each in samples) / len(samples) if samples else None
+        counted = [each for each in self.samples if each.counts]
+        return sum(each.value for each in counted) / len(counted) if counted else None
 
     @property
     def usage(self) -> TokenUsage:
@@ -181,6 +205,11 @@ class VariantOutcome:
     def failed(self) -> int:
         """Samples without an output."""
         return sum(not each.has_output for each in self.samples)
+
+    @property
+    def ungraded(self) -> int:
+        """Samples that do not count: a model that should grade them gave no grade."""
+        return sum(each.ungraded is not None for each in self.samples)
 
     def duration_ms(self, share: float) -> float | None:
         """The time that at least that share of the runs did not exceed."""
@@ -211,6 +240,7 @@ class VariantOutcome:
             "scorers": dict(self.rates_by_scorer),
             "samples": len(self.samples),
             "failed": self.failed,
+            "ungraded": self.ungraded,
             "usage": usage.to_json(),
             "grading": self.grading.to_json(),
             "duration_ms": {"median": self.duration_ms(0.5), "p95": self.duration_ms(0.95)},
@@ -300,9 +330,13 @@ class EvaluationReport:
 
     @property
     def is_passed(self) -> bool:
-        """Whether all was asked, and each variant has the pass rate that was wanted."""
-        if self.stopped is not None:
-            return False
+        """Whether all was asked and graded, and each variant has the pass rate that was wanted."""
+        is_whole = self.stopped is None and not any(each.ungraded for each in self.variants)
+        return is_whole and self.is_reached
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether each variant has the pass rate that was wanted, as far as answers count."""
         if self.at_least is None:
             return True
         rates = [each.rate for each in self.variants]

@@ -68,6 +68,8 @@ class EvaluationPage:
         if report.at_least is not None:
             word = "good" if report.is_passed else "bad"
             verb = "reached" if report.is_passed else "missed"
+            if any(each.ungraded for each in report.variants) and report.is_reached:
+                verb = "not all is graded"
             yield f'<p class="{word}">Wanted: {report.at_least:.0%} of the cases: {verb}.</p>'
         yield '<div class="variants">'
         yield from (_variant(each) for each in report.variants)
@@ -80,7 +82,7 @@ class EvaluationPage:
         labels = [each.variant.label for each in self.report.variants]
         opened = 0
         for outcomes in zip(*(each.cases for each in self.report.variants), strict=True):
-            is_wrong = any(each.share is not None and each.share < 1 for each in outcomes)
+            is_wrong = any(each.reason is not None or each.ungraded for each in outcomes)
             opened += is_wrong
             yield from _case(labels, outcomes, is_open=is_wrong and opened <= _MOST_OPEN)
 
@@ -90,6 +92,7 @@ def _variant(outcome: VariantOutcome) -> str:
     facts = {
         "score": "-" if outcome.score is None else f"{outcome.score:.2f}",
         "without an output": str(outcome.failed),
+        **({"ungraded, not counted": str(outcome.ungraded)} if outcome.ungraded else {}),
         "tokens each": f"{usage.total_tokens / count:.0f}" if count else "-",
         "cost each": _dollars(
             None if usage.cost_usd is None or not count else usage.cost_usd / count
@@ -149,11 +152,13 @@ def _case(labels: list[str], outcomes: tuple[CaseOutcome, ...], *, is_open: bool
 
 
 def _sample(sample: SampleOutcome) -> str:
-    parts = [_mark(float(sample.is_passed) if sample.has_ended else None)]
+    parts = [_mark(float(sample.is_passed) if sample.counts else None)]
     if sample.duration_ms is not None:
         parts.append(_text(spoken(sample.duration_ms)))
     parts.append(f"{sample.usage.total_tokens} tokens")
     reasons = [f"{each.scorer}: {each.reason}" for each in sample.scores if each.reason]
+    if sample.ungraded is not None:
+        reasons.append(f"not graded: {sample.ungraded}")
     if not sample.has_output:
         reasons = [sample.problem or sample.status.replace("_", " ")]
     told = "".join(f'<p class="bad">{_text(reason)}</p>' for reason in reasons)

@@ -51,6 +51,8 @@ OnSample: TypeAlias = Callable[[Variant, BatchResult], None]
 """Called with each answer as soon as it is there."""
 
 _TOOL_TIMEOUT_S: Final = 60.0
+_LONGEST_REASON: Final = 300
+"""Characters."""
 _MOST_COST: Final = 1e12
 """US dollars; more than any evaluation costs."""
 
@@ -384,15 +386,28 @@ class Evaluation:
         )
         executor = self._executor(self._runtime, recipe, grader.model, "grader")
         name = dumps([*identity, "graded", grader.rubric, grader.model])
-        found = list(outcomes)
+        results: dict[int, BatchResult] = {}
         async for result in self._results(executor, recipe, lines, name):
-            problem = None if result.error is None else result.error.message
-            score = grade_of(grader, encode(result.output), problem)
-            before = found[result.index]
-            found[result.index] = evolve(
-                before, scores=(*before.scores, score), grading=before.grading + result.usage
-            )
+            results[result.index] = result
+        found = list(outcomes)
+        for index in places:
+            found[index] = _graded_outcome(grader, found[index], results.get(index))
         return found
+
+
+def _graded_outcome(
+    grader: GradedBy, before: SampleOutcome, result: BatchResult | None
+) -> SampleOutcome:
+    """The outcome with the grade; or with why there is none, which is no fault of the answer."""
+    if result is None:  # the cost, or a person, ended the evaluation before
+        return evolve(before, ungraded=before.ungraded or "the model was not asked")
+    grading = before.grading + result.usage
+    score = grade_of(grader, encode(result.output))
+    if score is not None:
+        return evolve(before, scores=(*before.scores, score), grading=grading)
+    error = result.error
+    why = str(result.status) if error is None else f"{error.code}: {error.message}"
+    return evolve(before, ungraded=before.ungraded or why[:_LONGEST_REASON], grading=grading)
 
 
 def _plain(inputs: Mapping[str, InputValue]) -> dict[str, JsonValue]:

@@ -320,6 +320,11 @@ def _unended(report: EvaluationReport) -> str | None:
     if not missing:
         return None
     first = missing[0]
+    if first.ungraded is not None:
+        return (
+            f"{len(missing)} cases do not count, such as {first.case.name}: not graded, "
+            f"{first.ungraded} (--retry-failed has them graded again)"
+        )
     return (
         f"{len(missing)} cases did not end, such as {first.case.name} ({first.samples[0].status})"
     )

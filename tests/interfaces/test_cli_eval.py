@@ -204,6 +204,87 @@ at_least: 0.5
     assert calls(here) == before  # grades are recorded, too
 
 
+JUDGES: Final = """
+from pathlib import Path
+from minions import Message, ModelCallResponse, ModelFailure, ScriptedModel
+from minions.guide import TokenUsage
+
+def answer(prompt):
+    text = prompt.messages[-1].content
+    if Path("down").exists() and "white" in text:
+        return ModelFailure(code="refused", message="I am no judge.")
+    usage = TokenUsage(input_tokens=10, output_tokens=5, cost_usd=0.01)
+    said = '{"reason": "fine", "grade": %s}' % (0.2 if "page 3" in text else 0.9)
+    return ModelCallResponse(message=Message(role="assistant", content=said), usage=usage)
+
+judge = ScriptedModel(answer, name="scripted/judge")
+"""
+
+
+@pytest.fixture
+def graded(run: Cli, write: Write) -> Cli:
+    write("judges.py", JUDGES)
+    write("down", "")
+    write(
+        "graded.eval.yaml",
+        "recipe: triage.yaml\ndata: cases.jsonl\nmodels: [scripted/good]\n"
+        "scorers: [fields, {graded: Is it right?, model: scripted/judge}]\n",
+    )
+    return lambda *more: run("graded.eval.yaml", "--extensions", "judges.py", *more)
+
+
+def test_an_answer_without_a_grade_does_not_count_and_is_told(graded: Cli, here: Path) -> None:
+    """A-138."""
+    outcome = graded("--at-least", "0.5", "--junit", "out.xml", "--page", "out.html")
+    assert outcome.code == 1
+    assert "score  failed  ungraded  tokens" in outcome.out
+    assert "scripted/good     50%  9% to 91%   0.77       0         1" in outcome.out
+    assert "--retry-failed" in outcome.out
+    assert "wanted: 50% of the cases · not all is graded" in outcome.out
+    assert "? white: not graded: refused: I am no judge." in outcome.err
+    (suite,) = ElementTree.parse(here / "out.xml").getroot()
+    assert (suite.get("errors"), suite.get("failures")) == ("1", "1")
+    page = (here / "out.html").read_text("utf-8")
+    assert "not graded: refused: I am no judge." in page
+    assert "<dt>ungraded, not counted</dt><dd>1</dd>" in page
+
+
+def test_an_answer_without_a_grade_is_graded_when_it_is_asked_for(graded: Cli, here: Path) -> None:
+    """A-138."""
+    (variant,) = read(graded("--json"))["variants"]
+    assert (variant["ungraded"], variant["failed"], variant["pass_rate"]) == (1, 0, 0.5)
+    sample = variant["cases"][0]["samples"][0]
+    assert (sample["passed"], sample["score"]) == (None, None)
+    assert sample["ungraded"] == "refused: I am no judge."
+    assert variant["cases"][0]["passed"] is None
+    (here / "down").unlink()
+    (variant,) = read(graded("--json"))["variants"]
+    assert variant["ungraded"] == 1
+    asked = calls(here)
+    (variant,) = read(graded("--json", "--retry-failed"))["variants"]
+    assert (variant["ungraded"], variant["pass_rate"]) == (0, pytest.approx(2 / 3))
+    assert calls(here) == asked  # no answer was asked for again
+
+
+def test_an_answer_that_no_budget_was_left_to_grade_does_not_pass(
+    graded: Cli, write: Write, here: Path
+) -> None:
+    """A-138."""
+    (here / "down").unlink()
+    price = "input_per_mtok = 1.0\noutput_per_mtok = 1.0"
+    write(
+        "minions.toml", f'[prices."scripted/good"]\n{price}\n[prices."scripted/judge"]\n{price}\n'
+    )
+    outcome = graded("--max-cost", "0.045", "-j", "1", "--json")
+    report = read(outcome)
+    (variant,) = report["variants"]
+    assert (outcome.code, report["passed"]) == (1, False)
+    assert variant["samples"] == 3
+    assert variant["ungraded"] >= 1
+    ungraded = [each for each in variant["cases"] if each["samples"][0]["ungraded"]]
+    assert {each["passed"] for each in ungraded} == {None}
+
+
 def test_recorded_runs_are_cases_of_a_changed_recipe(run: Cli, cli: Cli, write: Write) -> None:
     for text in ("the page is white", "hello"):
         common = ("-m", "scripted/good", "--extensions", "own.py", "--db", "j.sqlite")
@@ -377,6 +458,8 @@ def test_reports_are_written_for_people_and_for_ci(run: Cli, write: Write, here:
     first, second = ElementTree.parse(here / "out.xml").getroot()
     assert (first.get("name"), first.get("failures")) == ("scripted/good", "0")
     assert (second.get("failures"), second.get("tests")) == ("2", "3")
+    took = [float(case.get("time", "0")) for case in first]
+    assert float(first.get("time", "0")) == pytest.approx(sum(took), abs=0.002) != 0
     failure = second.find("testcase/failure")
     assert failure is not None
     assert failure.get("message") == 'fields: kind: "other" is not "bug"'

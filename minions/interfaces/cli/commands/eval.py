@@ -288,14 +288,17 @@ def _suite_of(outcome: VariantOutcome) -> JUnitSuite:
     cases = []
     for each in outcome.cases:
         problem = None
-        if each.share is None:
+        if each.reason is not None:
+            problem = JUnitProblem(kind=ProblemKind.FAILURE, message=each.reason)
+        elif each.ungraded is not None:
+            why = f"not graded: {each.ungraded}"
+            problem = JUnitProblem(kind=ProblemKind.ERROR, message=why)
+        elif each.share is None:
             problem = JUnitProblem(kind=ProblemKind.ERROR, message="it did not end")
-        elif each.share < 1:
-            why = each.reason or "it did not pass"
-            problem = JUnitProblem(kind=ProblemKind.FAILURE, message=why)
         took = sum(sample.duration_ms or 0 for sample in each.samples)
         cases.append(JUnitCase(name=each.case.name, duration_ms=took, problem=problem))
-    return JUnitSuite(name=outcome.variant.label, cases=cases)
+    took = sum(each.duration_ms for each in cases)
+    return JUnitSuite(name=outcome.variant.label, cases=cases, duration_ms=took)
 
 
 def _print(report: EvaluationReport) -> None:

@@ -30,7 +30,12 @@ _HEAD: Final = (
     "median",
     "p95",
 )
+_FAILED: Final = _HEAD.index("failed") + 1
 _NARROW: Final = 80
+_UNGRADED: Final = (
+    "Ungraded answers do not count: the model that grades gave no grade. Started again with "
+    "--retry-failed, it is asked again."
+)
 
 
 def report_lines(report: EvaluationReport, width: int) -> Iterator[str]:
@@ -45,22 +50,31 @@ def report_lines(report: EvaluationReport, width: int) -> Iterator[str]:
     asked = report.cases * report.samples * len(report.variants)
     if (ended := sum(len(each.samples) for each in report.variants)) < asked:
         yield f"{ended} of {asked} answers are there; the figures are of these."
-    rows = [_cells(each) for each in report.variants]
-    yield from _table(rows) if width >= _NARROW else _listed(rows)
+    has_ungraded = any(each.ungraded for each in report.variants)
+    head = (*_HEAD[:_FAILED], "ungraded", *_HEAD[_FAILED:]) if has_ungraded else _HEAD
+    rows = [_cells(each, has_ungraded=has_ungraded) for each in report.variants]
+    yield from _table(head, rows) if width >= _NARROW else _listed(head, rows)
     for each in report.variants:
         yield from _by_scorer(each)
     for comparison in report.comparisons:
         yield from _compared(comparison)
+    if has_ungraded:
+        yield _UNGRADED
     if report.at_least is not None:
         told = "reached" if report.is_passed else "missed"
+        if has_ungraded and report.is_reached:
+            told = "not all is graded"
         yield f"wanted: {report.at_least:.0%} of the cases · {told}"
 
 
 def case_lines(outcome: VariantOutcome, most: int) -> Iterator[str]:
-    """The cases that did not pass, with the reasons, at most so many."""
-    missed = [each for each in outcome.cases if each.share is not None and each.share < 1]
+    """The cases that did not pass, or were not graded, with the reasons, at most so many."""
+    missed = [each for each in outcome.cases if each.reason is not None or each.ungraded]
     for each in missed[:most]:
-        yield f"✗ {shown_text(each.case.name)}: {shown_text((each.reason or '')[:_LONGEST])}"
+        mark, why = "✗", each.reason
+        if why is None:
+            mark, why = "?", f"not graded: {each.ungraded}"
+        yield f"{mark} {shown_text(each.case.name)}: {shown_text(why[:_LONGEST])}"
     if len(missed) > most:
         yield f"… and {len(missed) - most} more (--json and --page have all)"
 
@@ -70,7 +84,7 @@ def cost_words(cost_usd: float | None) -> str:
     return "unknown" if cost_usd is None else dollars(cost_usd)
 
 
-def _cells(outcome: VariantOutcome) -> tuple[str, ...]:
+def _cells(outcome: VariantOutcome, *, has_ungraded: bool) -> tuple[str, ...]:
     rate, usage = outcome.rate, outcome.usage
     count = len(outcome.samples)
     each = usage.total_tokens / count if count else 0
@@ -81,6 +95,7 @@ def _cells(outcome: VariantOutcome) -> tuple[str, ...]:
         "-" if rate is None else f"{rate.low:.0%} to {rate.high:.0%}",
         "-" if outcome.score is None else f"{outcome.score:.2f}",
         str(outcome.failed),
+        *((str(outcome.ungraded),) if has_ungraded else ()),
         f"{each:.0f}",
         cost_words(cost),
         _time(outcome.duration_ms(0.5)),
@@ -92,18 +107,18 @@ def _time(milliseconds: float | None) -> str:
     return "-" if milliseconds is None else spoken(milliseconds)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
-    for cells in (_HEAD, *rows):
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for cells in (head, *rows):
         first, *others = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         right = [cell.strip().rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
         yield "  ".join((first, *right)).rstrip()
 
 
-def _listed(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _listed(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for name, *cells in rows:
         yield name
-        yield from (f"  {head}: {cell}" for head, cell in zip(_HEAD[1:], cells, strict=True))
+        yield from (f"  {word}: {cell}" for word, cell in zip(head[1:], cells, strict=True))
 
 
 def _by_scorer(outcome: VariantOutcome) -> Iterator[str]:
