@@ -1,8 +1,8 @@
 """What counts say of a rate: intervals, and whether two variants differ.
 
-Sources: E. B. Wilson, Probable inference (1927), for the interval of a share; the sign test for
-paired cases; case means where a case was asked several times, since its answers are no independent
-draws.
+Sources: E. B. Wilson, Probable inference (1927), for the interval of a share; R. G. Newcombe (1998)
+for that of a difference of paired cases, and the sign test for their split; case means where a case
+was asked several times, since its answers are no independent draws.
 """
 
 from __future__ import annotations
@@ -45,14 +45,28 @@ def rate_interval(shares: Sequence[float]) -> Interval | None:
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval | None:
-    """The mean of how much better the second of each pair is, with its interval; None: no pair."""
-    pairs = [after - before for before, after in zip(ours, theirs, strict=True)]
-    if not pairs:
+    """How much better the second of each pair is, in the mean, with its interval at 95 %.
+
+    Source: R. G. Newcombe, Improved confidence intervals for the difference between binomial
+    proportions based on paired data, Statistics in Medicine 17 (1998), 2635-2650, method 10: the
+    intervals of the two rates, joined by their correlation, which is corrected for continuity. It
+    is right for few pairs, and has a width where all differ alike. Shares between 0 and 1, of cases
+    that were asked several times, have the interval of `rate_interval` in the place of Wilson's.
+
+    Args:
+        ours: Shares of each case that passed, from 0 to 1.
+        theirs: Those of the same cases, in the same order.
+    Returns:
+        From -1 to 1; None: no pair.
+    """
+    one, other = rate_interval(ours), rate_interval(theirs)
+    if one is None or other is None:
         return None
-    found = mean_interval(pairs)
-    if found is None:
-        return Interval(pairs[0], max(-1.0, pairs[0] - 1), min(1.0, pairs[0] + 1))
-    return Interval(found.value, max(-1.0, found.low), min(1.0, found.high))
+    found = other.value - one.value
+    related = _correlation(ours, theirs)
+    below = _joined(other.value - other.low, one.high - one.value, related)
+    above = _joined(other.high - other.value, one.value - one.low, related)
+    return Interval(found, max(-1.0, found - below), min(1.0, found + above))
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
@@ -99,6 +113,29 @@ def _wilson(mean: float, count: int) -> Interval:
     return Interval(
         mean, max(0.0, min(mean, middle - spread)), min(1.0, max(mean, middle + spread))
     )
+
+
+def _correlation(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """That of pairs, nearer to 0 if they are few; 0 where one of them is always the same."""
+    count = len(ours)
+    mean, other_mean = sum(ours) / count, sum(theirs) / count
+    both = sum((x - mean) * (y - other_mean) for x, y in zip(ours, theirs, strict=True)) / count
+    spread = math.sqrt(
+        sum((x - mean) ** 2 for x in ours)
+        / count
+        * sum((y - other_mean) ** 2 for y in theirs)
+        / count
+    )
+    if not spread:
+        return 0.0
+    # A half of a pair less in each cell of the table of passes is `1 / 2n` less in the covariance.
+    corrected = both if both < 0 else max(0.0, both - 1 / (2 * count))
+    return max(-1.0, min(1.0, corrected / spread))
+
+
+def _joined(one: float, other: float, correlation: float) -> float:
+    """The distance of a limit, from those of the two rates."""
+    return math.sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
 
 
 def _standard_error(values: Sequence[float], mean: float) -> float:

@@ -66,6 +66,68 @@ def test_a_variant_does_not_differ_from_itself(each: list[float]) -> None:
     assert found.low <= 0 <= found.high
 
 
+@pytest.mark.parametrize(
+    ("table", "low", "high"),
+    [
+        ((36, 12, 2, 0), 0.0569, 0.3404),
+        ((36, 14, 0, 0), 0.1528, 0.4167),
+        ((0, 3, 0, 0), 0.2059, 1.0),
+        ((3, 0, 0, 0), -0.5615, 0.5615),
+    ],
+)
+def test_the_interval_of_a_difference_is_newcombes(
+    table: tuple[int, int, int, int], low: float, high: float
+) -> None:
+    """A-138. The first two are of the tables of the paper."""
+    both, first, second, none = table
+    ones = [1.0] * (both + first) + [0.0] * (second + none)
+    others = [1.0] * both + [0.0] * first + [1.0] * second + [0.0] * none
+    found = difference(others, ones)
+    assert found is not None
+    assert found.value == pytest.approx((first - second) / len(ones))
+    assert (found.low, found.high) == (
+        pytest.approx(low, abs=1e-4),
+        pytest.approx(high, abs=1e-4),
+    )
+
+
+share = st.sampled_from([passed / 5 for passed in range(6)])
+passes = st.lists(st.tuples(*[st.sampled_from([0.0, 1.0])] * 2), min_size=1, max_size=40)
+pairs = passes | st.lists(st.tuples(share, share), min_size=1, max_size=40)
+
+
+@given(pairs)
+def test_a_difference_lies_in_an_interval_that_is_never_a_point(
+    each: list[tuple[float, float]],
+) -> None:
+    """A-138."""
+    ours, theirs = [one for one, _ in each], [other for _, other in each]
+    found = difference(ours, theirs)
+    back = difference(theirs, ours)
+    assert found is not None
+    assert back is not None
+    assert -1 <= found.low <= found.value + 1e-9
+    assert found.value - 1e-9 <= found.high <= 1
+    assert found.high - found.low > 1e-3
+    assert (back.low, back.high) == (
+        pytest.approx(-found.high, abs=1e-9),
+        pytest.approx(-found.low, abs=1e-9),
+    )
+
+
+@given(pairs, st.integers(2, 6))
+def test_more_cases_of_the_same_kind_make_a_difference_more_certain(
+    each: list[tuple[float, float]], times: int
+) -> None:
+    few = difference([one for one, _ in each], [other for _, other in each])
+    many = difference([one for one, _ in each * times], [other for _, other in each * times])
+    assert few is not None
+    assert many is not None
+    assert many.value == pytest.approx(few.value, abs=1e-9)
+    assert few.low - 1e-9 <= many.low
+    assert many.high <= few.high + 1e-9
+
+
 def test_percentiles_are_values_that_were_measured() -> None:
     assert percentile([], 0.5) is None
     assert percentile([3.0], 0.95) == 3
