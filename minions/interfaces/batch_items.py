@@ -21,6 +21,8 @@ from minions.recipe.model import AgentRecipe
 
 __all__ = ["BatchItems", "ItemRow", "ItemsFile", "ListedItems", "count_lines", "lines_of"]
 
+_SEPARATORS: Final = {";": "';'", "\t": "tabs", "|": "'|'"}
+"""What other programs separate the columns of a table by, as messages call it."""
 _MOST_SHOWN: Final = 10
 """Further faults are only counted."""
 
@@ -109,6 +111,12 @@ class ItemsFile(BatchItems):
 
     def _columns(self, head: Sequence[str]) -> Sequence[str]:
         columns = [name.strip() for name in head]
+        if len(columns) == 1 and (found := [each for each in _SEPARATORS if each in columns[0]]):
+            raise UsageError(
+                f"{self._name}:1: the head line is one column, '{columns[0]:.80}': the file seems "
+                f"to be separated by {_SEPARATORS[found[0]]}. Save it separated by commas.",
+                code="bad-items",
+            )
         twice = sorted(name for name, count in Counter(columns).items() if count > 1)
         if not columns or twice or "" in columns:
             why = f"has the column '{twice[0]}' twice" if twice else "names no column"

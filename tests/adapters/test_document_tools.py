@@ -378,6 +378,14 @@ async def test_the_indexes_of_a_process_are_few(tmp_path: Path) -> None:
 # --- as recipes see it ------------------------------------------------------------------------
 
 
+async def test_a_missing_root_is_told_with_what_the_tools_have_an_option_for(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match="option `root` to one that exists") as caught:
+        await Documents(tmp_path / "none")("search", query="x")
+    assert "create: true" not in caught.value.message
+
+
 def test_the_tools_change_nothing_and_what_they_give_is_private() -> None:
     toolset = documents_toolset(utc_now)
     assert [spec.name for spec in toolset.specs] == ["search", "read"]

@@ -115,6 +115,7 @@ async def test_a_missing_root_is_the_callers_fault_at_the_first_call(tmp_path: P
     with pytest.raises(UsageError) as caught:
         await files("list")
     assert caught.value.error_code == "no-such-root"
+    assert "or set `create: true`" in caught.value.message
     assert await Files(tmp_path / "none", create=True)("list") == {"path": ".", "entries": []}
 
 

@@ -167,6 +167,14 @@ def test_the_cells_of_a_csv_file_become_what_the_inputs_declare(folder: Folder) 
         ('text,times\n"a\nb",1\na\n', "items.csv:4: it has 1 cells, and the head line has 2."),
         ("text,text\na,b\n", "items.csv:1: the head line has the column 'text' twice."),
         ("", "items.csv:1: the head line names no column."),
+        (
+            "\xef\xbb\xbftext;times\na;1\n",
+            (
+                "items.csv:1: the head line is one column, 'text;times': the file seems to be "
+                "separated by ';'. Save it separated by commas."
+            ),
+        ),
+        ("text\ttimes\na\t1\n", "the file seems to be separated by tabs."),
         ("text\n\xff\n", "not UTF-8"),
     ],
 )

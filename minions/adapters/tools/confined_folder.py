@@ -55,6 +55,8 @@ class ConfinedFolder:
     root: str
     create: bool = False
     """Whether a missing root is created at its first use."""
+    can_create: bool = True
+    """Whether the toolset has an option `create`; for messages."""
     exclude: tuple[str, ...] = ()
     """Glob patterns of names, or of paths below the root; the content of
     an excluded folder is excluded too.
@@ -104,10 +106,11 @@ class ConfinedFolder:
             except OSError as error:
                 reason = f"cannot be made: {error.strerror}"
         if not Path(root).is_dir():
+            ways = "Create it, or set the toolset's option `root` to one that exists."
+            if self.can_create and not self.create:
+                ways = f"{ways[:-1]}, or set `create: true`."
             raise UsageError(
-                f"The root '{self.root}' ({root}) {reason}. Create it, set the toolset's "
-                "option `root` to one that exists, or set `create: true`.",
-                code="no-such-root",
+                f"The root '{self.root}' ({root}) {reason}. {ways}", code="no-such-root"
             )
         return root
 

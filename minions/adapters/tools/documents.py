@@ -218,7 +218,7 @@ class _Documents:
     @property
     def files(self) -> TextFiles:
         options = self.options
-        return TextFiles(FileOptions(root=options.root, exclude=options.exclude))
+        return TextFiles(FileOptions(root=options.root, exclude=options.exclude), can_create=False)
 
     def search(
         self,

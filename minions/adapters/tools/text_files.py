@@ -77,6 +77,8 @@ class TextFiles:
     """The text files that the tools of one toolset use."""
 
     options: FileOptions
+    can_create: bool = field(default=True, kw_only=True)
+    """Whether the toolset has an option `create`; for messages."""
 
     @property
     def folder(self) -> ConfinedFolder:
@@ -85,6 +87,7 @@ class TextFiles:
         return ConfinedFolder(
             root=options.root,
             create=options.create,
+            can_create=self.can_create,
             exclude=tuple(options.exclude),
             protect=tuple(options.protect),
         )
