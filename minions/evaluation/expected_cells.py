@@ -31,7 +31,7 @@ class ExpectedCells:
     place: str
     """Where the row stands: `tickets.csv:7`."""
     cells: Mapping[str, JsonValue]
-    """By the name of their column."""
+    """Values by the name of their column."""
     is_text: bool = False
     """Whether texts stand for what the output has at their path, as in CSV."""
     outputs: Sequence[JsonSchema] = ()

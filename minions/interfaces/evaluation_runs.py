@@ -52,7 +52,7 @@ OnSample: TypeAlias = Callable[[Variant, BatchResult], None]
 
 _TOOL_TIMEOUT_S: Final = 60.0
 _LONGEST_REASON: Final = 300
-"""Characters."""
+"""Characters of why there is no grade."""
 _MOST_COST: Final = 1e12
 """US dollars; more than any evaluation costs."""
 

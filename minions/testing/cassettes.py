@@ -7,14 +7,17 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from minions.adapters.models.recorded import Cassette, CassetteRecorder, RecordingModel
 from minions.contracts.calls import ChatModel
 from minions.contracts.errors import UsageError
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.environment_models import EnvironmentModels
+from minions.interfaces.extension_files import load_extensions
+from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.setting_sources import environment, load_settings, user_settings_file
 from minions.interfaces.synchronous_run import wait_for
-from minions.interfaces.wiring.models import ModelChoice
+from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
@@ -37,18 +40,22 @@ def cassette_path(test_file: Path, test_name: str) -> Path:
 class CassetteModels:
     """Call it with a model to get one that is recorded, or that answers from the recording."""
 
-    def __init__(self, path: Path, *, is_recording: bool) -> None:
+    def __init__(self, path: Path, *, is_recording: bool, folder: Path | None = None) -> None:
         """Nothing is opened yet.
 
         Args:
             path: The cassette of the test.
-            is_recording: Whether models are asked; an older cassette is replaced then.
+            is_recording: Whether models are asked; an older cassette is replaced then, once one has
+                answered.
+            folder: Where the search for `minions.toml` starts, whose providers and models have
+                names; None: the current one.
         """
         self.path = path
         self.is_recording = is_recording
+        self._folder = folder
         self._recorder: CassetteRecorder | None = None
         self._cassette: Cassette | None = None
-        self._environment = EnvironmentModels(Extensions())
+        self._models: Models | None = None
 
     def __call__(self, model: str | ChatModel | Callable[[], ChatModel]) -> ChatModel:
         """The model for the test.
@@ -57,7 +64,10 @@ class CassetteModels:
             model: `provider/name`; or a model, or a function that makes it while it is recorded,
                 for models that cannot be made without their key.
         Raises:
-            UsageError: `bad-cassette`; it was not recorded.
+            UsageError: `bad-cassette`; it was not recorded. While it is recorded, as for a model of
+                that name on the command line.
+            EnvironmentRefusedError: While it is recorded: the model has no key, or the cassette
+                cannot be written.
         """
         return self._recording(model) if self.is_recording else self._replaying(model)
 
@@ -70,33 +80,63 @@ class CassetteModels:
         """Close the cassette, and models that were made by their name."""
         if self._recorder is not None:
             self._recorder.close()
-        wait_for(self._environment.aclose())
+        if self._models is not None:
+            wait_for(self._models.aclose())
 
     def _recording(self, model: str | ChatModel | Callable[[], ChatModel]) -> ChatModel:
+        asked, label = self._asked(model)  # first: without a model, an older cassette stays
         if self._recorder is None:
-            self.path.unlink(missing_ok=True)
-            self._recorder = CassetteRecorder(self.path, warn=warnings.warn)
+            self._recorder = CassetteRecorder(self.path, warn=warnings.warn, replaces=True)
+        return RecordingModel(asked, self._recorder, name=label)
+
+    def _asked(
+        self, model: str | ChatModel | Callable[[], ChatModel]
+    ) -> tuple[ChatModel, str | None]:
+        """The model that is asked, and the name that it is recorded under; None: its own."""
         if isinstance(model, ChatModel):
-            return RecordingModel(model, self._recorder)
+            return model, None
         if callable(model):
-            return RecordingModel(model(), self._recorder, name=_ONLY)
-        recipe = AgentRecipe(id="cassette", steps=[])
-        source = self._environment.source(recipe, ModelChoice(override=model))
-        return RecordingModel(source(ModelConfig()), self._recorder, name=model)
+            return model(), _ONLY
+        self._models = self._models or self._configured()
+        choice = ModelChoice(override=model, folder=Path.cwd())
+        source = self._models.source(AgentRecipe(id="cassette", steps=[]), choice)
+        return source(ModelConfig()), model
+
+    def _configured(self) -> Models:
+        """Models as the command line has them: of `minions.toml`, the environment and the user."""
+        environ = environment()
+        origin = load_settings(
+            {},
+            environ,
+            folder=self._folder or Path.cwd(),
+            user_file=user_settings_file(),
+            trust=FolderTrust.of(environ),
+        )
+        if origin.unread is not None:
+            words = f"{origin.unread.words} For pytest `MINIONS_TRUST=1` does."
+            warnings.warn(words, stacklevel=2)
+        names, folder = origin.settings.extensions, origin.folder_of("extensions")
+        return Models(
+            origin.settings,
+            load_extensions(names, folder, Extensions()),
+            environ=environ,
+            folder_of=origin.folder_of,
+        )
 
     def _replaying(self, model: str | ChatModel | Callable[[], ChatModel]) -> ChatModel:
         if self._cassette is None:
             if not self.path.is_file():
                 raise UsageError(
-                    f"There is no cassette {self.path}. Record it with "
-                    "`pytest --minions-record`, which asks the real models.",
+                    f"There is no cassette {self.path}. Record it with `{_RECORD_BY}`, which asks "
+                    "the real models; none is made where no model has answered.",
                     code="bad-cassette",
                 )
-            self._cassette = Cassette.read(self.path)
+            self._cassette = Cassette.read(self.path, record_by=_RECORD_BY)
         if isinstance(model, ChatModel):
             return self._cassette.model(model.name)
         return self._cassette.model(_ONLY if callable(model) else model)
 
 
-_ONLY = "own"
+_ONLY: Final = "own"
 """The name of a model that a function makes."""
+_RECORD_BY: Final = "pytest --minions-record"

@@ -55,14 +55,16 @@ def run_recipe() -> RecipeRunner:
 def cassette(request: pytest.FixtureRequest) -> Iterator[CassetteModels]:
     """Makes models that answer from the test's recording: `cassette("openai/gpt-5-mini")`.
 
-    With `--minions-record` they are asked, and recorded. A request that was not recorded fails the
+    With `--minions-record` they are asked, and recorded; names are those of `minions.toml` and the
+    environment, as for `minions run`. A request that was not recorded fails the
     test at its end, whatever the test made of it.
     """
     from minions.testing.cassettes import CassetteModels, cassette_path
 
     name = request.node.nodeid.partition("::")[2].replace("::", ".")
     path = cassette_path(request.path, name)
-    models = CassetteModels(path, is_recording=request.config.getoption("--minions-record"))
+    is_recording = request.config.getoption("--minions-record")
+    models = CassetteModels(path, is_recording=is_recording, folder=request.path.parent)
     yield models
     models.close()
     if models.misses:

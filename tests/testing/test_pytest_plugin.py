@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -193,3 +194,115 @@ def test_models_are_recorded_by_their_name(tmp_path: Path, monkeypatch: pytest.M
     replayed = RecipeRunner()("id: r\nsteps: [{id: a, goal: Hi}]", model=cassette("openai/x"))
     cassette.close()
     assert recorded.unwrap() == replayed.unwrap() == "Hi."
+
+
+BY_NAME = """
+RECIPE = "id: r\\nsteps: [{id: a, goal: Hi}]"
+
+
+def test_answers(run_recipe, cassette):
+    assert run_recipe(RECIPE, model=cassette("lab/tiny")).unwrap() == "Hi."
+"""
+
+
+def settings_of(server: str) -> str:
+    return f'model = "lab/tiny"\n[providers.lab]\nbase_url = "{server}"\n'
+
+
+def test_a_model_that_the_project_configures_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-137."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").write_text(BY_NAME)
+    with served_models(endpoint.answer("Hi.")) as server:
+        (tmp_path / "minions.toml").write_text(settings_of(server.base_url))
+        monkeypatch.setenv("MINIONS_TRUST", "0")
+        untrusted = pytest_of(tmp_path, "--minions-record", "tests")
+        assert "1 failed" in untrusted
+        assert "is not trusted, so these keys of it were not read: providers" in untrusted
+        monkeypatch.setenv("MINIONS_TRUST", "1")
+        assert "1 passed" in pytest_of(tmp_path, "--minions-record", "tests")
+    monkeypatch.setenv("MINIONS_TRUST", "0")  # what was recorded is replayed without it
+    assert "1 passed" in pytest_of(tmp_path, "tests")
+
+
+def recorded_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The content of a cassette of one call."""
+    with served_models(endpoint.answer("Hi.")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "key-of-nobody-1")
+        cassette = CassetteModels(path, is_recording=True)
+        RecipeRunner()("id: r\nsteps: [{id: a, goal: Hi}]", model=cassette("openai/x"))
+        cassette.close()
+    return path.read_bytes()
+
+
+def test_a_recording_that_failed_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-137."""
+    path = tmp_path / "c.jsonl"
+    cassette = CassetteModels(path, is_recording=True)
+    with pytest.raises(m.MinionsError):
+        cassette("nobody/tiny")
+    cassette.close()
+    assert not path.exists()
+    before = recorded_once(path, monkeypatch)
+    for model in ("nobody/tiny", "openai/x"):
+        cassette = CassetteModels(path, is_recording=True)
+        with contextlib.suppress(m.MinionsError):
+            cassette(model)
+        cassette.close()  # nothing was asked
+        assert path.read_bytes() == before
+    assert recorded_once(path, monkeypatch).count(b'"call":') == 1
+
+
+def test_failures_are_recorded_with_the_answer_that_follows_them_alone(tmp_path: Path) -> None:
+    """A-137."""
+    path = tmp_path / "c.jsonl"
+    down = m.ModelFailure(code="unreachable", message="No answer.", is_retryable=True)
+    text = "id: r\nsteps: [{id: a, goal: Hi}]"
+    cassette = CassetteModels(path, is_recording=True)
+    RecipeRunner()(text, model=cassette(m.ScriptedModel([down] * 9)))
+    cassette.close()
+    assert not path.exists()
+    cassette = CassetteModels(path, is_recording=True)
+    recorded = RecipeRunner()(text, model=cassette(m.ScriptedModel([down, "Hi."], name="own/x")))
+    cassette.close()
+    replay = CassetteModels(path, is_recording=False)
+    replayed = RecipeRunner()(text, model=replay(m.ScriptedModel([], name="own/x")))
+    assert recorded.unwrap() == replayed.unwrap() == "Hi."
+    assert (path.read_text().count('"failure":'), replay.misses) == (1, [])
+
+
+def test_a_recording_without_a_call_is_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    cassette = CassetteModels(path, is_recording=True)
+    cassette(m.ScriptedModel(["Hi."]))
+    cassette.close()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('{"cassette": 1, "recording": 1}\n', "has no call: nothing was recorded"),
+        ("{}\n", "c.jsonl:1 cannot be used"),
+    ],
+)
+def test_a_cassette_of_pytest_is_recorded_again_by_pytest(
+    tmp_path: Path, content: str, told: str
+) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text(content)
+    cassette = CassetteModels(path, is_recording=False)
+    with pytest.raises(m.UsageError, match="Record it again with `pytest --minions-record`") as no:
+        cassette("openai/x")
+    assert told in no.value.message
+    cassette.close()
+    cassette = CassetteModels(path, is_recording=True)
+    recorded = cassette(m.ScriptedModel(["Hi."]))
+    RecipeRunner()("id: r\nsteps: [{id: a, goal: Hi}]", model=recorded)
+    cassette.close()
+    assert path.read_text().startswith('{"cassette":1,"recording":1}\n')

@@ -31,10 +31,19 @@ from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, message_to_json
 
-__all__ = ["CassetteCall", "CassetteContent", "CassetteModel", "CassetteWriter", "read_cassette"]
+__all__ = [
+    "RECORD_BY",
+    "CassetteCall",
+    "CassetteContent",
+    "CassetteModel",
+    "CassetteWriter",
+    "read_cassette",
+]
 
 _FORM: Final = 1
 """The version of the form of cassettes."""
+RECORD_BY: Final = "--record"
+"""What records a cassette, for messages."""
 MOST_BYTES: Final = 67_108_864
 """Bytes of a cassette that is read."""
 
@@ -79,10 +88,10 @@ class CassetteContent:
     """Whether the last line is incomplete: the recording process was killed while it wrote."""
 
 
-def _bad(path: Path, line: int | None, what: str) -> UsageError:
+def _bad(path: Path, line: int | None, what: str, record_by: str = RECORD_BY) -> UsageError:
     place = str(path) if line is None else f"{path}:{line}"
     return UsageError(
-        f"The cassette {place} cannot be used: {what}. Record it again with `--record`.",
+        f"The cassette {place} cannot be used: {what}. Record it again with `{record_by}`.",
         code="bad-cassette",
         where=place,
     )
@@ -91,9 +100,13 @@ def _bad(path: Path, line: int | None, what: str) -> UsageError:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def read_cassette(path: Path, *, most_bytes: int = MOST_BYTES) -> CassetteContent:
+def read_cassette(
+    path: Path, *, most_bytes: int = MOST_BYTES, record_by: str = RECORD_BY
+) -> CassetteContent:
     """The content of a cassette; an incomplete last line is left out.
 
+    Args:
+        record_by: What records it, for messages.
     Raises:
         UsageError: `bad-cassette`; the file cannot be read, is too large, or a line is no part of a
             cassette.
@@ -102,16 +115,18 @@ def read_cassette(path: Path, *, most_bytes: int = MOST_BYTES) -> CassetteConten
         with path.open("rb") as file:
             data = file.read(most_bytes + 1)
     except OSError as error:
-        raise _bad(path, None, f"it cannot be read ({error.strerror or error})") from error
+        raise _bad(
+            path, None, f"it cannot be read ({error.strerror or error})", record_by
+        ) from error
     if len(data) > most_bytes:
-        raise _bad(path, None, f"it is larger than {most_bytes} bytes")
+        raise _bad(path, None, f"it is larger than {most_bytes} bytes", record_by)
     whole, _, rest = data.rpartition(b"\n")
     lines = whole.split(b"\n") if whole else []
-    reader = _Reader(path)
+    reader = _Reader(path, record_by)
     for number, line in enumerate(lines, start=1):
         reader.read(number, line)
     if not reader.recordings:
-        raise _bad(path, 1, 'its first line is not {"cassette": 1, "recording": 1}')
+        raise _bad(path, 1, 'its first line is not {"cassette": 1, "recording": 1}', record_by)
     return CassetteContent(
         models=reader.models,
         calls=tuple(reader.calls),
@@ -124,8 +139,9 @@ def read_cassette(path: Path, *, most_bytes: int = MOST_BYTES) -> CassetteConten
 class _Reader:
     """Collects what the lines of a cassette say."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, record_by: str) -> None:
         self._path = path
+        self._record_by = record_by
         self.recordings = 0
         self.models: dict[str, CassetteModel] = {}
         self.calls: list[CassetteCall] = []
@@ -140,7 +156,7 @@ class _Reader:
             self._take(decode_line(line))
         except (MsgspecError, ValueError, RecursionError) as error:
             what = " ".join(str(error).split()) or "it is nested too deep"
-            raise _bad(self._path, number, what[:300]) from error
+            raise _bad(self._path, number, what[:300], self._record_by) from error
 
     def _take(self, line: CassetteLine) -> None:
         if line.cassette is not None:
@@ -185,9 +201,12 @@ class CassetteWriter:
     A process that is killed loses only calls that had not ended.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, replaces: bool = False) -> None:
         """Open the file, or create it for its owner alone.
 
+        Args:
+            replaces: Whether an older cassette is replaced, by the first call that was answered;
+                without one the file is left as it was, or is none.
         Raises:
             UsageError: `bad-cassette`; the file is there and is no cassette.
             EnvironmentRefusedError: `cassette-refused`; it cannot be written, or another process
@@ -200,8 +219,13 @@ class CassetteWriter:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise _refused(path, error.strerror or str(error)) from error
+        self._replaces = replaces
+        self._held: list[tuple[CassetteModel, CassetteCall]] = []
+        """Calls that failed before any was answered."""
         try:
             self._lock()
+            if replaces:
+                return
             known = read_cassette(path) if os.fstat(self._file).st_size else None
             if known is not None and known.is_cut:
                 os.ftruncate(self._file, known.size)
@@ -225,9 +249,28 @@ class CassetteWriter:
     def write(self, model: CassetteModel, call: CassetteCall) -> None:
         """Add a call, and before it its model if the file does not tell it yet.
 
+        Where an older cassette is replaced, failures wait for the first answer.
+
         Raises:
             OSError: The file cannot be written.
         """
+        if self._replaces:
+            self._held.append((model, call))
+            if isinstance(call.outcome, ModelFailure):
+                return
+            self._replace()
+            return
+        self._add(model, call)
+
+    def _replace(self) -> None:
+        os.ftruncate(self._file, 0)
+        self._write({"cassette": _FORM, "recording": 1})
+        self._replaces = False
+        held, self._held = self._held, []
+        for model, call in held:
+            self._add(model, call)
+
+    def _add(self, model: CassetteModel, call: CassetteCall) -> None:
         if self._told.get(model.name) != model:
             self._told[model.name] = model
             self._write(_model_line(model))
@@ -241,6 +284,9 @@ class CassetteWriter:
     def close(self) -> None:
         """Close the file; others may record into it again, and calls that end later are lost."""
         descriptor, self._file = self._file, -1  # the number may soon be that of another file
+        with contextlib.suppress(OSError):
+            if self._replaces and not os.fstat(descriptor).st_size:
+                self.path.unlink()  # it was created here, and nothing was written
         with contextlib.suppress(OSError):
             os.close(descriptor)
 

@@ -15,6 +15,8 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.adapters.models.cassette_file import (
+    MOST_BYTES,
+    RECORD_BY,
     CassetteCall,
     CassetteContent,
     CassetteModel,
@@ -40,6 +42,8 @@ from minions.contracts.model_endpoints import ModelEndpoint
 __all__ = ["Cassette", "CassetteRecorder", "RecordingModel", "ReplayModel"]
 
 MISS: Final = "cassette-miss"
+_COMMANDS: Final = {RECORD_BY: f"minions run RECIPE {RECORD_BY} FILE"}
+"""The commands of options that record."""
 _MOST_CONSIDERED: Final = 2_000
 """Recorded calls among which the one is looked for that is most like a request."""
 
@@ -50,15 +54,19 @@ _MOST_CONSIDERED: Final = 2_000
 class CassetteRecorder:
     """The recording of one process: gives calls their numbers, and writes each at its end."""
 
-    def __init__(self, path: Path | str, *, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: Path | str, *, warn: Callable[[str], None], replaces: bool = False
+    ) -> None:
         """Open the cassette, or create it.
 
         Args:
             warn: Called once if the file cannot be written any more; no call is recorded then.
+            replaces: Whether an older cassette is replaced, and not added to; it stays until a call
+                was answered.
         Raises:
             UsageError, EnvironmentRefusedError: As for `CassetteWriter`.
         """
-        self._writer = CassetteWriter(Path(path))
+        self._writer = CassetteWriter(Path(path), replaces=replaces)
         self._warn = warn
         self._count = 0
         self._is_broken = False
@@ -188,14 +196,21 @@ class Cassette:
     then those of older ones. In what order different requests come does not matter.
     """
 
-    def __init__(self, path: Path | str, content: CassetteContent) -> None:
-        """Nothing is answered yet."""
+    def __init__(
+        self, path: Path | str, content: CassetteContent, *, record_by: str = RECORD_BY
+    ) -> None:
+        """Nothing is answered yet.
+
+        Args:
+            record_by: What records it, for messages.
+        """
         self.path = Path(path)
         self.models = content.models
         """What is recorded of each model, by the name under which it was asked."""
         self.is_cut = content.is_cut
         """Whether the last line is incomplete, and was left out."""
         self._content = content
+        self._record_by = record_by
         self._waiting: dict[str, deque[CassetteCall]] = {}
         for call in sorted(content.calls, key=lambda each: (-each.recording, each.number)):
             self._waiting.setdefault(call.digest, deque()).append(call)
@@ -204,22 +219,25 @@ class Cassette:
         """What is said of each request that was not answered, in order."""
 
     @classmethod
-    def read(cls, path: Path | str, *, most_bytes: int | None = None) -> Self:
+    def read(
+        cls, path: Path | str, *, most_bytes: int | None = None, record_by: str = RECORD_BY
+    ) -> Self:
         """Read a cassette.
 
         Args:
             most_bytes: Of the file; None: 64 MiB.
+            record_by: What records it, for messages.
         Raises:
             UsageError: `bad-cassette`.
         """
         place = Path(path)
-        if most_bytes is None:
-            return cls(place, read_cassette(place))
-        return cls(place, read_cassette(place, most_bytes=most_bytes))
+        most = MOST_BYTES if most_bytes is None else most_bytes
+        content = read_cassette(place, most_bytes=most, record_by=record_by)
+        return cls(place, content, record_by=record_by)
 
     def restarted(self) -> Cassette:
         """The same cassette, of which nothing was answered."""
-        return Cassette(self.path, self._content)
+        return Cassette(self.path, self._content, record_by=self._record_by)
 
     @property
     def calls_left(self) -> int:
@@ -244,13 +262,18 @@ class Cassette:
                 code="bad-cassette",
             )
         if name not in self.models:
-            raise UsageError(
-                f"The cassette {self.path} has no call of '{name}'."
-                f"{did_you_mean(name, self.models)} It has calls of: {known}. Record it again with "
-                "`--record`, or name one of these with `-m`.",
-                code="bad-cassette",
-            )
+            raise UsageError(self._no_call_of(name), code="bad-cassette")
         return ReplayModel(self, self.models[name])
+
+    def _no_call_of(self, name: str) -> str:
+        again = f"Record it again with `{self._record_by}`"
+        if not self.models:
+            return f"The cassette {self.path} has no call: nothing was recorded. {again}."
+        named = ", or name one of these with `-m`" if self._record_by == RECORD_BY else ""
+        return (
+            f"The cassette {self.path} has no call of '{name}'.{did_you_mean(name, self.models)} "
+            f"It has calls of: {', '.join(self.models)}. {again}{named}."
+        )
 
     def take(self, digest: str) -> CassetteCall | None:
         """The next answer to that request, which is used up then; None: there is none left."""
@@ -271,7 +294,7 @@ class Cassette:
         return ModelFailure(
             code=MISS,
             message=message,
-            suggestions=("record it again: minions run RECIPE --record FILE",),
+            suggestions=(f"record it again: {_COMMANDS.get(self._record_by, self._record_by)}",),
         )
 
     def _likely(self, model: str) -> Sequence[CassetteCall]:
