@@ -113,7 +113,7 @@ def _variant(outcome: VariantOutcome) -> str:
 
 def _rate(rate: Interval | None) -> str:
     if rate is None:
-        return '<p class="rate">no case ended</p>'
+        return '<p class="rate">no case counts</p>'
     low, value, high = (round(each * 100, 1) for each in (rate.low, rate.value, rate.high))
     return (
         f'<p class="rate">{rate.value:.0%} <span class="muted">passed, '

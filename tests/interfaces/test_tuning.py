@@ -14,6 +14,7 @@ from minions import (
     Message,
     Minions,
     ModelCallResponse,
+    ModelFailure,
     Prompt,
     ScriptedModel,
     Services,
@@ -22,7 +23,15 @@ from minions import (
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.evaluation.case_parts import Part
-from minions.evaluations import Case, Configuration, Dimension, Exact, Measurement, TuningReport
+from minions.evaluations import (
+    Case,
+    Configuration,
+    Dimension,
+    Exact,
+    GradedBy,
+    Measurement,
+    TuningReport,
+)
 from minions.interfaces.cli.console.console import hanging
 from minions.interfaces.cli.console.tuning_table import tuning_lines
 from minions.interfaces.environment_models import EnvironmentModels
@@ -105,6 +114,22 @@ async def test_what_does_not_pass_is_told_and_not_written_down() -> None:
         report = await app.tune(RECIPE, CASES, models=[better], over=["model"], at_least=1.0)
     assert (report.is_passed, report.result.chosen.label) == (False, "talk: scripted/better")
     assert (report.diff, report.text) == ("", RECIPE)
+
+
+async def test_a_tuning_without_grades_says_so() -> None:
+    """A-142."""
+    down = ScriptedModel(
+        [ModelFailure(code="refused", message="No judge.")] * 99, name="scripted/j"
+    )
+    scorer = GradedBy(rubric="Is it loud?", model="scripted/j")
+    own, better = model("scripted/own", 0.01, []), model("scripted/better", 0.01, [])
+    async with Minions(model=own, extensions=Extensions(models={"scripted/j": down})) as app:
+        report = await app.tune(
+            RECIPE, CASES, models=[better], over=["model"], scorers=[scorer], at_least=0.5
+        )
+    assert not report.is_passed
+    told = " ".join(str(each.measured.problem) for each in report.result.trials)
+    assert "not graded, refused: No judge. (--retry-failed has them graded again)" in told
 
 
 async def test_what_cannot_be_chosen_is_refused_by_name() -> None:
