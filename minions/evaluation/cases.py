@@ -14,7 +14,7 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.evaluation.expected_cells import ExpectedCells, is_expected_column
 
-__all__ = ["NOT_GIVEN", "Case", "CaseRow", "NotGiven", "cases_of"]
+__all__ = ["NOT_GIVEN", "Case", "CaseRow", "NotGiven", "cases_of", "refuse_cases"]
 
 
 class NotGiven:
@@ -26,6 +26,8 @@ class NotGiven:
 
 NOT_GIVEN: Final = NotGiven()
 """There is no value: a case says nothing of it, or an output lacks it."""
+_MOST_SHOWN: Final = 10
+"""Faults of cases in one message."""
 _OWN: Final = frozenset(("name", "inputs", "expected"))
 
 
@@ -96,11 +98,29 @@ def cases_of(
         outputs: What is known of the outputs of the recipes that are asked, as JSON Schema: cells
             of CSV become the values that they stand for there.
     Raises:
-        UsageError: `bad-items`; a row is neither, or a cell stands for nothing that an output has.
+        UsageError: `bad-items`, at the end; rows are neither, or cells stand for nothing that an
+            output has.
     """
     own = frozenset(inputs)
+    faults: list[str] = []
     for index, row in enumerate(rows):
-        yield _case(index, row, own, outputs)
+        try:
+            yield _case(index, row, own, outputs)
+        except UsageError as error:
+            faults.append(error.message)
+    refuse_cases(faults)
+
+
+def refuse_cases(faults: Sequence[str]) -> None:
+    """Refuse cases for these faults, of which the first ten are told; without any do nothing.
+
+    Raises:
+        UsageError: `bad-items`.
+    """
+    if faults:
+        left = len(faults) - _MOST_SHOWN
+        more = [f"… and {left} more."] if left > 0 else []
+        raise UsageError("\n".join([*faults[:_MOST_SHOWN], *more]), code="bad-items")
 
 
 def _case(index: int, row: CaseRow, own: frozenset[str], outputs: Sequence[JsonSchema]) -> Case:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minions.contracts.errors import UsageError, did_you_mean
-from minions.evaluation.cases import Case, NotGiven
+from minions.evaluation.cases import Case, NotGiven, refuse_cases
 from minions.evaluation.possible_outputs import why_never, why_unreadable
 from minions.evaluation.scorers import Fields, Holds, Parts, Scorer, value_at
 from minions.evaluation.suites import AnyScorer
@@ -83,11 +83,13 @@ def _check_expected(scorer: Scorer, cases: Sequence[Case]) -> None:
 
 
 def _check_possible(scorer: Scorer, cases: Sequence[Case], recipes: Sequence[AgentRecipe]) -> None:
-    """Refuse a case that no output of any of the recipes could pass."""
+    """Refuse cases that no output of any of the recipes could pass."""
+    faults: list[str] = []
     for case in cases:
         reasons = [why_never(each.known_output, case, scorer) for each in recipes]
         if reasons and (reason := reasons[0]) is not None and None not in reasons:
-            raise UsageError(f"{_place(case)}: {reason}", code="bad-items")
+            faults.append(f"{_place(case)}: {reason}")
+    refuse_cases(faults)
 
 
 def _place(case: Case) -> str:

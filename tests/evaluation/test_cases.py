@@ -88,3 +88,13 @@ def test_empty_cells_expect_nothing() -> None:
     found = only({"text": "x", "expected.a": "", "expected.b": ""}, "text", is_text=True)
     assert (found.has_expected, found.has_cells) == (False, True)
     assert not only({"text": "x"}, "text", is_text=True).has_cells
+
+
+def test_the_faults_of_all_rows_are_told_together() -> None:
+    rows = [
+        CaseRow(place=f"c:{at}", values={"text": "x", "expected.n": cell}, is_text=True)
+        for at, cell in enumerate(("1", "two", "3", "four"))
+    ]
+    with pytest.raises(UsageError) as refused:
+        list(cases_of(rows, ["text"], [OUTPUT]))
+    assert [line[:4] for line in refused.value.message.splitlines()] == ["c:1:", "c:3:"]

@@ -102,3 +102,11 @@ def test_cases_that_expect_nothing_need_no_scorer() -> None:
 def test_without_scorers_each_case_or_none_says_what_is_expected() -> None:
     with pytest.raises(UsageError, match=r"c\.jsonl:2: the scorer 'fields' compares with what is"):
         check_scorers((), cases(BUG, NOT_GIVEN), [recipe()])
+
+
+def test_the_faults_of_all_cases_are_told_together() -> None:
+    with pytest.raises(UsageError) as refused:
+        check_scorers((), cases({"class": 1}, BUG, *[{"class": 2}] * 12), [recipe()])
+    lines = refused.value.message.splitlines()
+    assert [line[:10] for line in lines[:2]] == ["c.jsonl:1:", "c.jsonl:3:"]
+    assert (len(lines), lines[-1]) == (11, "… and 3 more.")

@@ -45,7 +45,7 @@ def made(name, wrong, pause=0.0):
         return ModelCallResponse(message=Message(role="assistant", content=said), usage=usage)
     return ScriptedModel(answer, name="scripted/" + name)
 
-good, poor, slow = made("good", False), made("poor", True), made("slow", False, 0.02)
+good, poor, slow = made("good", False), made("poor", True), made("slow", False, 0.05)
 
 @tool(effect=Effect.PURE)
 def short(output: dict, expected: dict) -> dict:
