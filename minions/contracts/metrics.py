@@ -33,7 +33,7 @@ class Metrics:
 
         Args:
             model: `provider/name`, as it was configured.
-            code: The category of the failure, or its code; None: there was an answer.
+            code: That of the failure, as spans have it; None: there was an answer.
             seconds: From the request to the end, without the time for which it waited for its turn.
         """
 

@@ -23,6 +23,7 @@ from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
+from minions.contracts.metrics import Metrics
 from minions.contracts.tools import Tool, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
@@ -189,10 +190,19 @@ steps:
 
 
 async def test_each_request_of_a_call_that_is_retried_has_a_span() -> None:
+    """The metric of its time says the same of it."""
     traced = Traced()
+    counted: list[str | None] = []
+
+    class Counting(Metrics):
+        def model_attempt_ended(self, model: str, code: str | None, seconds: float) -> None:
+            counted.append(code)
+
+    services = evolve(traced.services, metrics=Counting())
     busy = ModelFailure(code="rate-limited", message="wait", is_retryable=True)
     model = ScriptedModel([busy, "well"])
-    await run("name: r\nsteps:\n  - id: talk\n    goal: hi\n", model, traced.services)
+    await run("name: r\nsteps:\n  - id: talk\n    goal: hi\n", model, services)
+    assert counted == ["rate-limited", None]
     first, second = [each for each in traced.spans if each.name == "chat answers"]
     assert "minions.call.attempt" not in (first.attributes or {})
     assert (first.attributes or {})["error.type"] == "rate-limited"

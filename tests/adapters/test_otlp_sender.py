@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 from attrs import define, field
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
 
 from minions.adapters.telemetry.otlp import open_providers
 from minions.adapters.telemetry.otlp_sender import OtlpEndpoint, OtlpSender
@@ -30,6 +34,7 @@ class Collector:
     """Answers as it is told, the last answer again and again."""
 
     answers: list[Answer]
+    says: bytes = b"{}" * 100
     url: str = ""
     bodies: list[bytes] = field(factory=list)
     headers: list[dict[str, str]] = field(factory=list)
@@ -49,7 +54,7 @@ def collector(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[C
             told.headers.append({name.lower(): value for name, value in self.headers.items()})
             told.bodies.append(self.rfile.read(int(self.headers["content-length"])))
             status, headers = told.answers[0] if len(told.answers) == 1 else told.answers.pop(0)
-            body = b"{}" * 100
+            body = told.says
             self.send_response(status)
             for name, value in {"content-length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
@@ -175,6 +180,18 @@ def test_what_no_attempt_will_mend_is_sent_once_and_said(status: int) -> None:
     with collector((status, {"location": "/elsewhere"})) as told:
         assert sender(told.url).send(b"x") == f"the collector answers with status {status}"
     assert len(told.bodies) == 1
+
+
+def test_what_a_collector_rejects_of_a_request_that_it_takes_is_said() -> None:
+    """A-136."""
+    with collector() as told:
+        told.says = ExportTraceServiceResponse(
+            partial_success=ExportTracePartialSuccess(rejected_spans=3, error_message="too many")
+        ).SerializeToString()
+        assert sender(told.url).send(b"x") == "the collector rejected 3 of them: too many"
+        told.says = ExportTraceServiceResponse().SerializeToString()
+        assert sender(told.url).send(b"x") is None
+    assert len(told.bodies) == 2
 
 
 def test_where_nobody_listens_is_said_and_tried_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -101,3 +102,11 @@ def test_a_run_is_exported_whole(here: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert "Grüezi ☃" in (here / "run.html").read_text("utf-8")
     assert (here / "run.jsonl").read_text("utf-8").endswith("\n")
+
+
+def test_an_output_that_is_json_stays_json_where_the_encoding_has_not_its_characters(
+    here: Path, write: Write
+) -> None:
+    write("own.yaml", "id: own\nsteps: [{id: s, set: {x: Grüezi ☃}}]\noutput: {x: '{{ s.x }}'}\n")
+    done = minions(here, {"PYTHONIOENCODING": "ascii"}, "run", "own.yaml", "--no-store")
+    assert json.loads(done.stdout.decode("ascii")) == {"x": "Grüezi ☃"}

@@ -178,10 +178,11 @@ class OtlpSender:
             stream=True,
             verify=self._session.verify,  # else REQUESTS_CA_BUNDLE would come before it
         )
-        with answer:
-            answer.raw.read(_LONGEST_ANSWER)  # else the connection could not be used again
+        with answer:  # read, else the connection could not be used again
+            told = answer.raw.read(_LONGEST_ANSWER)
         if answer.status_code // 100 == 2:
-            return _Attempt(None)
+            is_plain = told and not answer.headers.get("content-encoding")
+            return _Attempt(_partial_refusal(told) if is_plain else None)
         reason = f"the collector answers with status {answer.status_code}"
         if answer.status_code not in _AGAIN:
             return _Attempt(reason)
@@ -191,6 +192,25 @@ class OtlpSender:
         if self._endpoint.compression == "gzip":
             return gzip.compress(body, 6)
         return zlib.compress(body) if self._endpoint.compression == "deflate" else body
+
+
+def _partial_refusal(answer: bytes) -> str | None:
+    """What a collector rejected of a request that it took, as a clause; None: nothing.
+
+    Args:
+        answer: A message `ExportTraceServiceResponse`. That of metrics has the same fields.
+    """
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    try:
+        found = ExportTraceServiceResponse.FromString(answer).partial_success
+    except DecodeError:  # a page for people, say
+        return None
+    if not found.rejected_spans:
+        return None
+    words = f": {found.error_message:.200}" if found.error_message else ""
+    return f"the collector rejected {found.rejected_spans:,} of them{words}"
 
 
 def _session(endpoint: OtlpEndpoint) -> requests.Session:

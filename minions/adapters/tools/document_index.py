@@ -27,8 +27,8 @@ _FORM: Final = 2
 """The version of the tables; an index of another version is made again."""
 _SCHEMA: Final = """
 CREATE TABLE files (
-  id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, mtime_ns INTEGER NOT NULL,
-  size INTEGER NOT NULL, read_ns INTEGER NOT NULL, digest TEXT NOT NULL, reason TEXT
+  id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+  read_ns INTEGER NOT NULL, digest TEXT NOT NULL, reason TEXT
 );
 CREATE TABLE passages (
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL
@@ -93,8 +93,8 @@ class SearchOutcome:
 class DocumentIndex:
     """The documents below one folder. It is brought up to date before each answer.
 
-    Threads wait for one another. What is known of a file is kept by time and size of its last
-    change; where they say nothing certain, its content is read and compared.
+    Threads wait for one another. What is known of a file is kept by its inode, its size and the
+    times of its last change; where they say nothing certain, its content is read and compared.
     """
 
     def __init__(
@@ -188,8 +188,8 @@ class DocumentIndex:
     def _update(self, database: sqlite3.Connection) -> None:
         _make_tables(database)
         found = self._documents()
-        rows = database.execute("SELECT path, mtime_ns, size, read_ns FROM files")
-        known = {path: (mtime, size, read) for path, mtime, size, read in rows}
+        rows = database.execute("SELECT path, state, read_ns FROM files")
+        known = {path: (state, read_ns) for path, state, read_ns in rows}
         with _transaction(database):
             for path in known.keys() - found.keys():
                 _forget(database, path)
@@ -232,19 +232,17 @@ class DocumentIndex:
             return
         text, reason = _text_of(data, self._bounds.max_file_bytes)
         digest = hashlib.sha256(data).hexdigest()
-        times = (stat.st_mtime_ns, stat.st_size, read_ns)
+        state = _state(stat)
         row = database.execute("SELECT digest FROM files WHERE path = ?", (path,)).fetchone()
         if row is not None and row[0] == digest:
             database.execute(
-                "UPDATE files SET mtime_ns = ?, size = ?, read_ns = ? WHERE path = ?",
-                (*times, path),
+                "UPDATE files SET state = ?, read_ns = ? WHERE path = ?", (state, read_ns, path)
             )
             return
         _forget(database, path)
         file_id = database.execute(
-            "INSERT INTO files (path, mtime_ns, size, read_ns, digest, reason) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (path, *times, digest, reason),
+            "INSERT INTO files (path, state, read_ns, digest, reason) VALUES (?, ?, ?, ?, ?)",
+            (path, state, read_ns, digest, reason),
         ).lastrowid
         for passage in passages_of(text):
             _add(database, file_id, path, passage)
@@ -290,16 +288,22 @@ def _make_tables(database: sqlite3.Connection) -> None:
         ) from error
 
 
-def _has_changed(place: Place, known: tuple[int, int, int] | None) -> bool:
+def _has_changed(place: Place, known: tuple[str, int] | None) -> bool:
     """Whether the file has to be read: it is not known, or may be another one by now."""
     if known is None:
         return True
-    mtime_ns, size, read_ns = known
+    state, read_ns = known
     try:
         stat = place.path.lstat()
     except OSError:
         return True
-    return (stat.st_mtime_ns, stat.st_size) != (mtime_ns, size) or mtime_ns > read_ns - _UNSURE_NS
+    changed_ns = max(stat.st_mtime_ns, stat.st_ctime_ns)
+    return _state(stat) != state or changed_ns > read_ns - _UNSURE_NS
+
+
+def _state(stat: os.stat_result) -> str:
+    """What differs when a file was changed, also by programs that set its time back."""
+    return f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
 
 
 def _size(place: Place) -> int:
@@ -316,7 +320,7 @@ def _text_of(data: bytes, most: int) -> tuple[str, str | None]:
     if b"\0" in data:
         return "", "not text"
     try:
-        return data.decode("utf-8-sig"), None
+        return data.decode("utf-8-sig").replace("\r\n", "\n"), None
     except UnicodeDecodeError:
         return "", "not UTF-8"
 

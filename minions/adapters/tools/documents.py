@@ -261,7 +261,7 @@ class _Documents:
             data = files.lines(place, opened, line, line + lines - 1)
         text = as_text(place, data)
         text = text.removeprefix("\ufeff") if line == 1 else text
-        rows = text.split("\n")
+        rows = text.replace("\r\n", "\n").removesuffix("\r").split("\n")
         return DocumentLines(
             place.relative, line, numbered(line, rows[:-1] if text.endswith("\n") else rows)
         )

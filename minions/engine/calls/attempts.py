@@ -83,7 +83,7 @@ class CallAttempts:
         )
         if not is_successful(admitted):
             failure = admitted.failure()
-            self._services.metrics.model_attempt_ended(model.name, failure_label(failure), 0.0)
+            self._services.metrics.model_attempt_ended(model.name, failure.code, 0.0)
             return Failure(failure)
         return await self._sent(admitted.unwrap(), execute)
 
@@ -104,16 +104,17 @@ class CallAttempts:
 
     async def _timed(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
         services, name = self._services, self._name
-        begin, label = services.clock.monotonic(), "cancelled"
+        begin = services.clock.monotonic()
+        code: str | None = "cancelled"
         try:
             outcome = await self._traced(execute)
-            label = _label_of(outcome)
+            code = _code_of(outcome)
         except Exception:
-            label = "raised"
+            code = "raised"
             raise
         finally:
             seconds = services.clock.monotonic() - begin
-            services.metrics.model_attempt_ended(name, label or None, seconds)
+            services.metrics.model_attempt_ended(name, code, seconds)
         return outcome
 
     async def _traced(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
@@ -154,13 +155,8 @@ class CallAttempts:
         return -(-characters // CHARACTERS_PER_TOKEN) + (prompt.options.max_output_tokens or 0)
 
 
-def _label_of(outcome: object) -> str:
-    """The label of a failure; empty: there was an answer."""
+def _code_of(outcome: object) -> str | None:
+    """The code of a failure; None: there was an answer."""
     if isinstance(outcome, Result) and not is_successful(outcome):
-        return failure_label(outcome.failure())
-    return ""
-
-
-def failure_label(failure: ModelFailure) -> str:
-    """The category of a failure where it has one, else its code."""
-    return str(getattr(failure, "category", failure.code))
+        return str(outcome.failure().code)
+    return None

@@ -91,13 +91,17 @@ def _close_off(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def json_text(value: JsonValue) -> str:
-    """One line of JSON for standard output; escaped if its encoding cannot express a character."""
+def json_text(value: JsonValue, indent: int | None = None) -> str:
+    """JSON for standard output; escaped if its encoding cannot express a character.
+
+    Args:
+        indent: Blanks of each level; None: all of it is one line.
+    """
     import json
 
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        return json.dumps(value)
+        return json.dumps(value, indent=indent)
     return text

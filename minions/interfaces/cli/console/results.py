@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, usage_document
+from minions.interfaces.cli.console.console import json_text
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import painter
 
@@ -82,7 +82,7 @@ def _iteration_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]
 def output_text(output: object) -> str:
     """The output as it is printed: a text as it is, everything else as JSON."""
     value = encode(output)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return value if isinstance(value, str) else json_text(value, indent=2)
 
 
 def summary_lines(
