@@ -341,3 +341,23 @@ async def test_nothing_is_told_of_a_run_that_is_not_sampled() -> None:
     result = await run("name: s\nsteps:\n  - {id: a, goal: x}\n", ScriptedModel(["y"]), services)
     assert result.status.value == "completed"
     assert exporter.get_finished_spans() == ()
+
+
+async def test_a_request_that_is_constrained_otherwise_after_a_bad_answer_says_how() -> None:
+    traced = Traced()
+    text = """
+name: r
+steps:
+  - id: talk
+    goal: hi
+    output: {n: integer}
+"""
+    wrong = fake.answer("no JSON")
+    async with ChatEndpoint(wrong, fake.answer('{"n": 1}')) as server:
+        model = OpenAIModel("m", base_url=server.base_url)
+        result = await run(text, model, traced.services)
+        await model.aclose()
+    assert result.status.value == "completed", result.error
+    asked = [dict(each.attributes or {}) for each in traced.spans if each.name == "chat m"]
+    told = [(each.get("minions.call.phase"), each.get("minions.output.mode")) for each in asked]
+    assert told == [(None, None), ("repair", "json")]

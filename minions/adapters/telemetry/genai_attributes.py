@@ -109,6 +109,8 @@ def request_attributes(
         attributes["gen_ai.output.type"] = "json"
     if call.phase != _USUAL_PHASE:
         attributes["minions.call.phase"] = call.phase
+    if call.output_mode is not None:
+        attributes["minions.output.mode"] = call.output_mode
     if attempt > 1:
         attributes["minions.call.attempt"] = attempt
     base_url = None if model is None else model.base_url
