@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import stat
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -163,14 +164,23 @@ def _near_files(path: Path) -> tuple[str, ...]:
     return tuple(str(path.with_name(by_stem[stem])) for stem in near_names(path.stem, by_stem))
 
 
+def _why_no_file(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return "no such file"
+    return "it is a folder" if stat.S_ISDIR(mode) else "it is no regular file"
+
+
 def _not_found(name: str, folders: Sequence[Path], known: dict[str, Path]) -> NotFoundError:
     stem = Path(name).stem if name.endswith(SUFFIXES) else name
     near = _near_files(_expanded(name)) or near_names(stem, known)
     looked = ", ".join(str(folder) for folder in folders) or "no folder"
     hint = near_hint(near)
     there = f" Recipes there: {', '.join(sorted(known)[:10])}." if known else ""
+    file = _why_no_file(_expanded(name))
     return NotFoundError(
-        f"There is no recipe '{name}': no such file, and no such id in {looked}.{hint}{there}",
+        f"There is no recipe '{name}': {file}, and no such id in {looked}.{hint}{there}",
         code="recipe-not-found",
         suggestions=near,
     )

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,9 @@ async def waits() -> int:
 RECIPE = "id: slow\nsteps:\n  - {id: first, set: {n: 1}}\n  - {id: second, tool: %s}\n"
 
 
-def start(here: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(here: Path, *arguments: str, through: Sequence[str] = ()) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "minions", *arguments],
+        [*through, sys.executable, "-m", "minions", *arguments],
         cwd=here,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -49,7 +50,9 @@ def start(here: Path, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(("tool", "word"), [("blocks", "blocking"), ("waits", "waiting")])
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=["SIGINT", "SIGTERM", "SIGHUP"],
 )
 def test_a_signal_stops_the_run_within_two_seconds_and_keeps_what_was_done(
     here: Path, write: Write, tool: str, word: str, number: signal.Signals, code: int
@@ -76,6 +79,22 @@ def test_a_signal_stops_the_run_within_two_seconds_and_keeps_what_was_done(
     assert "Traceback" not in err
     shown = start(here, "sessions", "show", result["run_id"], "--db", "j.sqlite")
     assert "cancelled" in shown.communicate(timeout=HANG_S)[0]
+
+
+def test_under_nohup_a_closed_terminal_stops_nothing(here: Path, write: Write) -> None:
+    write("own.py", SLOW)
+    write("slow.yaml", RECIPE % "waits")
+    process = start(
+        here, "run", "slow.yaml", "--extensions", "own.py", "--no-store", through=("nohup",)
+    )
+    assert process.stderr is not None
+    assert any("waiting" in line for line in process.stderr)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 143
+    assert "SIGTERM: stopping" in err
+    assert "SIGHUP" not in err
 
 
 def test_a_reader_that_goes_away_is_no_error(here: Path, write: Write) -> None:

@@ -94,6 +94,24 @@ def test_a_wrong_input_is_named_with_the_near_name(cli: Cli, write: Write) -> No
     assert "times" in outcome.err
 
 
+def test_an_input_that_is_given_twice_is_refused(cli: Cli, write: Write) -> None:
+    write("greet.yaml", GOAL)
+    outcome = cli("run", "greet.yaml", "-p", "who=me", "-p", "who=you")
+    assert outcome.code == 2
+    assert "-p who=… is given twice" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("sub", "it is a folder"), ("/dev/null", "it is no regular file"), ("x", "no such file")],
+)
+def test_what_is_no_recipe_is_told(cli: Cli, here: Path, name: str, why: str) -> None:
+    (here / "sub").mkdir()
+    outcome = cli("validate", name)
+    assert outcome.code == 2
+    assert f"There is no recipe '{name}': {why}" in outcome.err
+
+
 def test_params_come_from_a_file_and_flags_win(cli: Cli, write: Write) -> None:
     write("r.yaml", "id: r\ninputs: {a: {type: integer}, b: {type: integer}}\n"
           "steps: [{id: s, set: {a: '{{ inputs.a }}', b: '{{ inputs.b }}'}}]\n")  # fmt: skip

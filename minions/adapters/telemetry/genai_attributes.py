@@ -12,7 +12,14 @@ from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
-from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, Prompt, ToolCall
+from minions.contracts.calls import (
+    ChatModel,
+    ModelCall,
+    ModelCallResponse,
+    ModelOptions,
+    Prompt,
+    ToolCall,
+)
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.tools import ToolSpec
@@ -98,7 +105,6 @@ def request_attributes(
 ) -> Attributes:
     """What is known of a model request before it is sent."""
     provider, name = model_parts(model)
-    options = call.prompt.options
     attributes: Attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": provider,
@@ -116,6 +122,11 @@ def request_attributes(
     base_url = None if model is None else model.base_url
     if base_url is not None:
         attributes.update(_server(base_url))
+    _add_options(attributes, call.prompt.options)
+    return attributes
+
+
+def _add_options(attributes: Attributes, options: ModelOptions) -> None:
     if options.temperature is not None:
         attributes["gen_ai.request.temperature"] = options.temperature
     if options.top_p is not None:
@@ -126,7 +137,6 @@ def request_attributes(
         attributes["gen_ai.request.seed"] = options.seed
     if options.stop:
         attributes["gen_ai.request.stop_sequences"] = options.stop
-    return attributes
 
 
 def response_attributes(response: ModelCallResponse, usage: TokenUsage) -> Attributes:

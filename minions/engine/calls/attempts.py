@@ -105,16 +105,16 @@ class CallAttempts:
     async def _timed(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
         services, name = self._services, self._name
         begin = services.clock.monotonic()
-        code: str | None = "cancelled"
+        label: str | None = "cancelled"
         try:
             outcome = await self._traced(execute)
-            code = _code_of(outcome)
+            label = _code_of(outcome)
         except Exception:
-            code = "raised"
+            label = "raised"
             raise
         finally:
             seconds = services.clock.monotonic() - begin
-            services.metrics.model_attempt_ended(name, code, seconds)
+            services.metrics.model_attempt_ended(name, label, seconds)
         return outcome
 
     async def _traced(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:

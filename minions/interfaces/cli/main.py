@@ -103,7 +103,7 @@ def command() -> None:
 
     Exit codes: 0 ok · 1 a step failed · 2 usage or invalid recipe · 3 needs a decision ·
     4 the environment refuses (no model, no key, no database) · 5 a limit was reached ·
-    70 internal error · 130 SIGINT · 143 SIGTERM.
+    70 internal error · 129 SIGHUP · 130 SIGINT · 143 SIGTERM.
     """
 
 

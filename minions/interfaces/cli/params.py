@@ -91,10 +91,12 @@ def some_inputs(
 
 def _texts(pairs: tuple[str, ...], stdin: StandardInput) -> dict[str, str]:
     """The values by name; `@file` is the text of a file, `@-` standard input, `@@…` is `@…`."""
-    return {
-        name: text_argument(value, stdin, f"-p {name}=", plain=f"{name}=")
-        for name, value in map(_pair, pairs)
-    }
+    texts: dict[str, str] = {}
+    for name, value in map(_pair, pairs):
+        if name in texts:
+            raise UsageError(f"-p {name}=… is given twice. Give it once.", code="bad-input")
+        texts[name] = text_argument(value, stdin, f"-p {name}=", plain=f"{name}=")
+    return texts
 
 
 def _pair(pair: str) -> tuple[str, str]:

@@ -157,7 +157,10 @@ _GRACE_S: Final = 1.8
 """After a signal, in seconds; a run that has not ended by then is left: its facts are stored."""
 
 
-_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
+_HANGUP: Final[signal.Signals | None] = getattr(signal, "SIGHUP", None)
+"""Windows has none."""
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM, *((_HANGUP,) if _HANGUP else ()))
+"""SIGHUP comes when the terminal is closed; `nohup` has it ignored, and so it stays."""
 
 
 class Cancellable(Protocol):
@@ -168,7 +171,7 @@ class Cancellable(Protocol):
 
 
 class Signals:
-    """The first SIGINT or SIGTERM cancels the run, the second ends the process at once.
+    """The first of `_STOPPING` cancels the run, the second ends the process at once.
 
     A run that blocks is not waited for longer than `_GRACE_S`.
     """
@@ -182,8 +185,12 @@ class Signals:
     def __enter__(self) -> Self:
         """Catch signals from now on; an event loop must be running."""
         self._loop = asyncio.get_running_loop()
-        self._before = {number: signal.getsignal(number) for number in _STOPPING}
-        for number in _STOPPING:
+        self._before = {
+            number: handler
+            for number in _STOPPING
+            if (handler := signal.getsignal(number)) is not signal.SIG_IGN or number != _HANGUP
+        }
+        for number in self._before:
             # Signals wake only a loop that has a handler of its own: one that came just before
             # the loop waits for events would be seen when that wait is over.
             with contextlib.suppress(NotImplementedError):  # Windows: there they always wake it
