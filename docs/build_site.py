@@ -27,6 +27,8 @@ _FILES: Final = (
 )
 _NOT_PAGES: Final = ("generate_*.py", "build_site.py", "site.yml", "*.sqlite", "__pycache__")
 _REFERENCE: Final = "reference"
+_LATER_IN_SEARCHES: Final = "---\nsearch:\n  boost: 0.2\n---\n"
+"""Else a search for a command would find every class whose docstring names it first."""
 
 
 def main() -> int:
@@ -55,14 +57,19 @@ def _public_modules() -> tuple[str, ...]:
 def _write_reference(modules: tuple[str, ...]) -> None:
     folder = PAGES / _REFERENCE
     folder.mkdir()
+    links = "\n".join(f"- [`{name}`]({name}.md)" for name in modules)
+    text = f"# Reference\n\nThe public modules, with what they hold.\n\n{links}\n"
+    (folder / "index.md").write_text(text, "utf-8")
     for name in modules:
-        (folder / f"{name}.md").write_text(f"# `{name}`\n\n::: {name}\n", "utf-8")
+        page = f"{_LATER_IN_SEARCHES}# `{name}`\n\n::: {name}\n"
+        (folder / f"{name}.md").write_text(page, "utf-8")
 
 
 def _configured(modules: tuple[str, ...]) -> dict[str, Any]:  # Any: as the file has it
     """The configuration with the pages that this script finds."""
     configuration: dict[str, Any] = yaml.safe_load(_CONFIGURATION.read_text("utf-8"))
-    reference = [{name: f"{_REFERENCE}/{name}.md"} for name in modules]
+    pages = [{name: f"{_REFERENCE}/{name}.md"} for name in modules]
+    reference: list[Any] = [f"{_REFERENCE}/index.md", *pages]
     design = [
         f"docs/design/{page.name}"
         for page in sorted((ROOT / "docs" / "design").glob("*.md"))
