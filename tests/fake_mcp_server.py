@@ -208,7 +208,9 @@ class Server:
         key = f"q{self.asked}"
         self.waiting[key] = threading.Event()
         form = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-        params = {"message": "Whose account?", "requestedSchema": form}
+        whose = f"Whose account for {arguments['what']}?" if arguments else "Whose account?"
+        note(self.options, f"asks {arguments.get('what')}")
+        params = {"message": whose, "requestedSchema": form}
         send({"id": key, "method": "elicitation/create", "params": params})
         self.waiting[key].wait()
         note(self.options, f"answer {json.dumps(self.answers[key], sort_keys=True)}")

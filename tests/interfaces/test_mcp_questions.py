@@ -28,7 +28,8 @@ def record(cli: Cli, write: Write, here: Path) -> Path:
     """What the server notes; it is configured and locked."""
     path = here / "record.txt"
     command = json.dumps([sys.executable, "-I", "-S", PROGRAM, "--record", str(path)])
-    write("minions.toml", f'[mcp.fake]\ncommand = {command}\nprotocol = "handshake"\n')
+    table = f'[mcp.fake]\ncommand = {command}\nprotocol = "handshake"\nmax_calls = 1\n'
+    write("minions.toml", table)
     assert cli("mcp", "lock").code == 0
     write("r.yaml", RECIPE)
     return path
@@ -59,6 +60,35 @@ def test_a_call_that_writes_is_not_in_doubt_while_it_waits_for_a_person(
     assert asked.code == 3, asked.err
     answered = cli("answer", str(asked.json["run_id"]), '{"name": "Eva"}', "--db", "j.sqlite")
     assert answered.code == 0, answered.err
+
+
+LOOP = """\
+id: both
+tools:
+  - mcp: fake
+permissions: {allow_write: true}
+max_parallel: 2
+steps:
+  - id: said
+    loop: [x, y]
+    tool: fake__asks_and_writes
+    params: {what: "{{ loop.item }}"}
+"""
+
+
+def test_an_answer_repeats_the_call_that_asked_and_none_that_still_waits(
+    cli: Cli, record: Path, write: Write
+) -> None:
+    """A-135."""
+    write("both.yaml", LOOP)
+    asked = cli("run", "both.yaml", "--db", "j.sqlite", "--json")
+    assert asked.code == 3, asked.err
+    run = str(asked.json["run_id"])
+    for item, left in (("said[0]", 3), ("said[1]", 0)):
+        done = cli("answer", run, item, '{"name": "Eva"}', "--db", "j.sqlite", "--json")
+        assert done.code == left, done.err
+    calls = [line for line in record.read_text().splitlines() if line.startswith("asks ")]
+    assert sorted(calls) == ["asks x", "asks x", "asks y", "asks y"]
 
 
 def test_an_answer_that_does_not_fit_the_servers_form_is_refused(cli: Cli, record: Path) -> None:

@@ -28,7 +28,6 @@ from minions.engine.calls.pending_decisions import (
     PendingDecision,
     mismatch,
     pending_decisions,
-    question_key,
     shortened,
 )
 from minions.engine.compile.completion import FINAL_ANSWER
@@ -53,7 +52,8 @@ def calls_in_doubt(
 ) -> tuple[OpenCall, ...]:
     """Calls that nobody may repeat without being asked, and that nobody decided.
 
-    A call that was ended because it waits for an answer is none of them: it asks again.
+    A call that was ended because it waits for an answer is none of them: it is made again once the
+    answer is there.
 
     Args:
         effects: Effects of tools that are not among `tools`, by full name; None: none are known.
@@ -63,7 +63,7 @@ def calls_in_doubt(
         for call in replay.opened()
         if call.key not in replay.decisions
         and not _is_repeatable(tools, effects or {}, call.tool)
-        and not replay.waits_below(question_key(call.key, ""))
+        and not replay.ended_by_question(call.key)
     )
 
 

@@ -40,7 +40,6 @@ __all__ = [
     "mismatch",
     "needed_approval",
     "pending_decisions",
-    "question_key",
     "shortened",
     "shortest_command",
     "waiting_failure",
@@ -390,11 +389,6 @@ def mismatch(value: JsonValue, form: JsonSchema | None) -> str | None:
     """Why that is no answer to a question with that form; None: it is one."""
     errors = SchemaValidator(form or {"type": "string"}).errors(value)
     return "; ".join(errors) or None
-
-
-def question_key(call_key: str, name: str) -> str:
-    """The key of a question that a tool call asks."""
-    return f"{call_key}/question/{name}"
 
 
 # --- both ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 from minions.contracts.decisions import Question
 from minions.contracts.errors import (
@@ -13,29 +14,61 @@ from minions.contracts.errors import (
     StepFailedError,
     ToolError,
 )
+from minions.contracts.facts import DecisionWaiting
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tool_questions import ToolQuestions
-from minions.engine.calls.pending_decisions import answer_to, question_key
+from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.context.step_view import StepView
+from minions.engine.history.keys import question_key
 
-__all__ = ["QuestionsOfCall"]
+__all__ = ["QuestionsOfCall", "pending_answers"]
+
+
+async def pending_answers(view: StepView, call: str) -> dict[str, JsonValue]:
+    """The answers, by the keys of their questions, that a call waits for since an earlier execution
+    of the run. Its tool is not called before all of them are there.
+
+    Args:
+        call: The call's key.
+    Raises:
+        StepFailedError: One is still pending (`needs-decision`), or came too late (`ask-timeout`).
+    """
+    replay = view.context.scope.replay
+    pending = replay.pending_questions(call) if replay is not None else ()
+    return {key: await answer_to(view, _repeated(view, key, fact)) for key, fact in pending}
+
+
+def _repeated(view: StepView, key: str, fact: DecisionWaiting) -> Question:
+    return Question(
+        key=key,
+        run_id=view.run_id,
+        step_id=fact.step_id,
+        text=fact.question or "",
+        form=fact.form,
+    )
 
 
 class QuestionsOfCall(ToolQuestions):
     """The questions of one tool call, which knows what the call waits for."""
 
-    def __init__(self, view: StepView, key: str) -> None:
+    def __init__(self, view: StepView, key: str, answers: Mapping[str, JsonValue]) -> None:
         """Nothing is asked yet.
 
         Args:
             key: Of the tool call: its questions are found again under it.
+            answers: What is answered already, by the keys of the questions.
         """
         self._view = view
         self._key = key
+        self._answers = dict(answers)
         self._count = 0
         self._blocked_by: FailureInfo | None = None
         self._journal_error: JournalError | None = None
+
+    def begin_attempt(self) -> None:
+        """Count from the first question again: each attempt has the answers of those before it."""
+        self._count = 0
 
     def check(self) -> None:
         """Refuse to continue the step where a person has to answer first.
@@ -53,15 +86,18 @@ class QuestionsOfCall(ToolQuestions):
         """Ask under a key of the call, the question's number in it, and the question itself."""
         self._count += 1
         about = hashlib.blake2b(dumps([text, dict(form or {})]).encode(), digest_size=4).hexdigest()
+        key = question_key(self._key, f"{self._count}-{about}")
+        if key in self._answers:
+            return self._answers[key]
         question = Question(
-            key=question_key(self._key, f"{self._count}-{about}"),
+            key=key,
             run_id=self._view.run_id,
             step_id=self._view.address,
             text=text,
             form=form,
         )
         try:
-            return await answer_to(self._view, question)
+            answer = self._answers[key] = await answer_to(self._view, question)
         except JournalError as error:
             self._journal_error = error
             raise ToolError(error.message, code=error.error_code) from error
@@ -71,3 +107,4 @@ class QuestionsOfCall(ToolQuestions):
             raise ToolError(error.failure.message, code=error.failure.code) from error
         except MinionsError as error:
             raise ToolError(error.message, code=error.error_code) from error
+        return answer

@@ -40,7 +40,7 @@ from minions.engine.calls.pending_decisions import (
     needed_approval,
     shortened,
 )
-from minions.engine.calls.questions_of_call import QuestionsOfCall
+from minions.engine.calls.questions_of_call import QuestionsOfCall, pending_answers
 from minions.engine.calls.surplus_calls import surplus_calls
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
@@ -68,6 +68,8 @@ class ToolBatch:
     """Names of calls that an earlier run was asked for, by their key here."""
     _agents: dict[str, Sequence[StepExecution[object]]] = field(factory=dict, init=False)
     """Executions of agents that calls ran, by the key of the call."""
+    _answers: dict[str, Mapping[str, JsonValue]] = field(factory=dict, init=False)
+    """Answers that calls waited for, by the key of the call."""
 
     async def run(
         self,
@@ -195,6 +197,8 @@ class ToolBatch:
             return
         if is_edited := edited is not call:
             call, unfit = edited, unfit or self._mismatch(edited)
+        if unfit is None:
+            self._answers[call.key] = await pending_answers(view, call.key)
         await recorder.record(call.key, self._begun(call))
         running = evolve(call, status=CallStatus.EXECUTING, started_at=services.clock.now())
         done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
@@ -338,10 +342,12 @@ class ToolBatch:
     async def _attempted(self, running: ToolCall) -> ToolCall:
         agents = AgentsOfRun(self.view, running.key)
         self._agents[running.key] = agents.executions
-        questions = QuestionsOfCall(self.view, running.key)
+        answers = self._answers.pop(running.key, {})
+        questions = QuestionsOfCall(self.view, running.key, answers)
         view = self.view.for_call(agents, questions)
 
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
+            questions.begin_attempt()
             try:
                 executor = self.factory(running, view)
                 outcome = checked_result(executor.execute, await executor.execute(running, view))

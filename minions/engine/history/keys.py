@@ -18,6 +18,7 @@ __all__ = [
     "head_of",
     "outermost",
     "path_of",
+    "question_key",
     "scope_of",
     "step_of",
 ]
@@ -79,3 +80,8 @@ def path_of(base: str) -> str:
     """The path of the step by ids alone: `outer/inner`."""
     *outer, own = base.split(_WITHIN)
     return "/".join((*outer[::3], own.partition("/")[0]))
+
+
+def question_key(call_key: str, name: str) -> str:
+    """The key of a question that a tool call asks."""
+    return f"{call_key}/question/{name}"

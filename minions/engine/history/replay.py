@@ -62,6 +62,7 @@ from minions.engine.history.keys import (
     head_of,
     outermost,
     path_of,
+    question_key,
     step_of,
 )
 from minions.engine.history.open_calls import OpenCall, open_call, was_refused
@@ -388,15 +389,30 @@ class Replay:
                 if entry.kind == "tool_call" and entry is self._open_start(entry.key):
                     yield open_call(entry)
 
-    def waits_below(self, key: str) -> bool:
-        """Whether the newest decision below that key was not made when its execution ended."""
-        found = [
-            entry
-            for (kind, name), entry in self._latest.items()
-            if kind == "decision" and name.startswith(key)
-        ]
-        newest = max(found, key=lambda entry: entry.position, default=None)
-        return newest is not None and newest.state == "waiting"
+    def pending_questions(self, call: str) -> Iterator[tuple[str, DecisionWaiting]]:
+        """Questions of a call that have no recorded answer, by key, in the order in which they were
+        asked; also those that a resume answers.
+        """
+        for entry, fact in self._asked_by(call):
+            if entry is self.newest("decision", entry.key):
+                yield entry.key, fact
+
+    def ended_by_question(self, call: str) -> bool:
+        """Whether the call was ended because a person had to answer first, and was not made since:
+        after an answer it is made again.
+        """
+        start = self._open_start(call)
+        since = start.position if start is not None else 0
+        pending = dict(self.pending_questions(call))
+        return any(e.position > since or e.key in pending for e, _ in self._asked_by(call))
+
+    def _asked_by(self, call: str) -> Iterator[tuple[JournalEntry, DecisionWaiting]]:
+        """The rows of a call's questions that had no answer when they were asked."""
+        rows = self._executions.get(execution_key(call))
+        below = question_key(call, "")
+        for entry in rows.rows if rows is not None else ():
+            if isinstance(entry.fact, DecisionWaiting) and entry.key.startswith(below):
+                yield entry, entry.fact
 
     def begun_call(self, key: str) -> OpenCall | None:
         """The call in doubt with that key; None: it has an end, or was never started."""
