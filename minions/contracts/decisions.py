@@ -54,7 +54,7 @@ class ApprovalRequest:
 
 @frozen(kw_only=True)
 class Question:
-    """The question of an `ask` step."""
+    """The question of an `ask` step, or of a tool."""
 
     key: str
     """The key of the pending decision in its run."""
@@ -69,6 +69,8 @@ class Question:
     """Seconds after which the default counts as the answer; None: waits without limit."""
     plan: PlanProposal | None = None
     """The plan that the question is about; None: it is about something else."""
+    can_decline: bool = False
+    """Whether a person may decline to answer, of which the tool that asks is told."""
 
     @property
     def address(self) -> str:
@@ -77,9 +79,12 @@ class Question:
 
 
 class NoAnswer(StrEnum):
-    """Says that a question has no answer yet."""
+    """Says that a question has no answer."""
 
     LATER = "later"
+    """Not yet: the run waits for it."""
+    DECLINED = "declined"
+    """A person declines to answer; only where `Question.can_decline`."""
 
 
 class Decider(ABC):
@@ -92,7 +97,7 @@ class Decider(ABC):
         """Decide whether the call may be made; a `Rejection` says why not."""
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
-        """The answer, which fits `question.form`; `NoAnswer` when nobody can answer now."""
+        """The answer, which fits `question.form`; `NoAnswer` when there is none."""
         return NoAnswer.LATER
 
 

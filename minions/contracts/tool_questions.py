@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Final
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 
-__all__ = ["ToolQuestions"]
+__all__ = ["DECLINED", "ToolQuestions"]
+
+DECLINED: Final = "question-declined"
+"""Code of the error where a person declined to answer."""
 
 
 class ToolQuestions(ABC):
     """Asks a person for one tool call.
 
     Each answer is recorded with the run. Where there is none yet, the run waits, the call ends, and
-    a resumed run repeats it: then the question is asked again, and its answer is there.
+    a run that is resumed with the answer repeats it: then the question is asked again, and its
+    answer is there.
     """
 
     @abstractmethod
@@ -25,5 +30,6 @@ class ToolQuestions(ABC):
             text: In words for people.
             form: JSON Schema that the answer has to fit; None: any text.
         Raises:
-            ToolError: There is no answer yet (`needs-decision`), or the answer is none.
+            ToolError: There is no answer yet (`needs-decision`), a person declined to give one
+                (`question-declined`), or the answer is none.
         """

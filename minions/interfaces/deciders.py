@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
+
+from attrs import frozen
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.decisions import (
@@ -20,7 +22,9 @@ from minions.contracts.decisions import (
     Verdict,
 )
 from minions.contracts.errors import UsageError, near_names
+from minions.contracts.hidden_characters import shown_text
 from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.calls.answer_forms import FormField, fields_of
 from minions.engine.calls.decisions import read_answer
 
 __all__ = ["POLICIES", "Policy", "TerminalDecider", "decider_for", "named_policy"]
@@ -29,6 +33,9 @@ POLICIES: Final = ("ask", "deny", "all", "wait")
 _YES: Final = ("y", "yes")
 _EDIT: Final = ("e", "edit")
 _SHOW: Final = ("s", "show")
+_DECLINE: Final = "/decline"
+_MOST_PROMPT: Final = 2_000
+"""Characters of what is said of one field, which a stranger may have written."""
 
 
 class Policy(Decider):
@@ -95,13 +102,53 @@ class TerminalDecider(Decider):
         return Rejection(reason) if reason else Verdict.REJECTED
 
     async def answer(self, question: Question) -> JsonValue | NoAnswer:
-        """Ask until the answer fits the form; an empty line is the default."""
+        """Ask until the answer fits the form, field by field where it has some; an empty line is
+        the default.
+        """
         async with self._asking:
             with self.pausing():
                 self._write(_told(question, self._width()))
+                if fields := fields_of(question.form):
+                    return await self._filled(question, fields)
                 if question.form is not None:
                     self._write(f"  ({_wanted(question.form)})")
+                if question.can_decline:
+                    self._write(f"  ({_DECLINE} declines to answer)")
                 return await self._fitting(question)
+
+    async def _filled(
+        self, question: Question, fields: Sequence[FormField]
+    ) -> JsonValue | NoAnswer:
+        """The answer of a form with fields; an object as JSON may stand for all of them."""
+        declines = f"{_DECLINE} declines; " if question.can_decline else ""
+        self._write(f"  ({declines}an empty line leaves out what is optional)")
+        answer: dict[str, JsonValue] = {}
+        for each in fields:
+            found = await self._value_of(question, each, is_first=each is fields[0])
+            if isinstance(found, NoAnswer | _Whole):
+                return found if isinstance(found, NoAnswer) else found.value
+            if found is not None:
+                answer[each.name] = found.value
+        return answer
+
+    async def _value_of(
+        self, question: Question, each: FormField, *, is_first: bool
+    ) -> _One | _Whole | NoAnswer | None:
+        """What was typed for a field; None: it is left out."""
+        while True:
+            line = await self._line(_prompt_of(each))
+            if line is None or (question.can_decline and line.casefold() == _DECLINE):
+                return NoAnswer.LATER if line is None else NoAnswer.DECLINED
+            if not line and (each.has_default or not each.is_required):
+                return _One(each.default) if each.has_default else None
+            try:
+                if is_first and line.startswith("{"):
+                    return _Whole(read_answer(line, question.form))
+                return _One(each.value_of(line))
+            except UsageError as error:
+                self._write(f"  {shown_text(error.message)}")
+            except ValueError as error:
+                self._write(f"  {shown_text(str(error))}")
 
     async def _fitting(self, question: Question) -> JsonValue | NoAnswer:
         default = f" [{dumps(question.default)}]" if question.has_default else ""
@@ -113,6 +160,8 @@ class TerminalDecider(Decider):
             line = await self._line(f"your answer{default}: ")
             if line is None:
                 return NoAnswer.LATER
+            if question.can_decline and line.casefold() == _DECLINE:
+                return NoAnswer.DECLINED
             if plan is not None and line.casefold() in _EDIT:
                 edited = await self._edited(plan.text)
                 if edited is not None and edited.strip():
@@ -141,6 +190,32 @@ class TerminalDecider(Decider):
         self._write(prompt)
         line = await run_in_daemon_thread(self._read_line)
         return line.strip() if line else None
+
+
+@frozen
+class _One:
+    """The value of one field."""
+
+    value: JsonValue
+
+
+@frozen
+class _Whole:
+    """The answer of the whole form."""
+
+    value: JsonValue
+
+
+def _prompt_of(each: FormField) -> str:
+    """The name of a field, what it is for, and what fits."""
+    about = f" ({each.title})" if each.title is not None and each.title != each.name else ""
+    more = f": {each.description}" if each.description is not None else ""
+    optional = "" if each.is_required or each.has_default else ", optional"
+    default = f" [{dumps(each.default)}]" if each.has_default else ""
+    titled = ", ".join(f"{one.value} = {one.title}" for one in each.choices if one.title)
+    named = f" ({titled})" if titled else ""
+    words = f"  {each.name}{about}{more}\n    {each.noun}{named}{optional}{default}: "
+    return shown_text(words[:_MOST_PROMPT])
 
 
 def _told(question: Question, width: int) -> str:

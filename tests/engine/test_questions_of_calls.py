@@ -14,10 +14,12 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.errors import ToolServerError
+from minions.contracts.errors import FailureInfo, ToolError, ToolServerError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
+from minions.contracts.facts import DecisionRecorded
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import MessageRole
+from minions.contracts.tool_questions import DECLINED, ToolQuestions
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.history.replay import Replay
@@ -47,6 +49,8 @@ class Orders(Tool):
     breaks: list[ToolServerError] = field(factory=list)
     """Raised by a call each, after its answers."""
     called: list[str] = field(factory=list)
+    declined: str | None = None
+    """What counts as the answer where a person declines; None: the call fails."""
     effect: Effect = Effect.ONCE
 
     @property
@@ -57,17 +61,25 @@ class Orders(Tool):
         item = f"{arguments['item']}"
         self.called.append(item)
         assert scope.questions is not None
-        said = [await scope.questions.ask(f"{item} {n}?") for n in range(self.colours)]
+        said = [await self._ask(scope.questions, f"{item} {n}?") for n in range(self.colours)]
         if self.breaks:
             raise self.breaks.pop()
         return f"{item}: {', '.join(map(str, said))}"
+
+    async def _ask(self, questions: ToolQuestions, text: str) -> JsonValue:
+        try:
+            return await questions.ask(text)
+        except ToolError as error:
+            if error.error_code != DECLINED or self.declined is None:
+                raise
+            return self.declined
 
 
 @frozen
 class Person(Decider):
     """Answers what it knows."""
 
-    answers: Mapping[str, JsonValue]
+    answers: Mapping[str, JsonValue | NoAnswer]
     asked: list[str] = field(factory=list)
 
     async def approve(self, request: ApprovalRequest) -> Verdict:
@@ -103,6 +115,12 @@ def executor_for(
 def results(done: AgentResult[object]) -> JsonValue:
     """What the items of the loop gave."""
     return cast("dict[str, JsonValue]", done.output)["results"]
+
+
+def _failures(done: AgentResult[object]) -> list[FailureInfo]:
+    return [
+        call.failure.info() for step in done.executions for call in step.tool_calls if call.failure
+    ]
 
 
 async def waiting(journal: MemoryJournal) -> dict[str, str]:
@@ -147,6 +165,39 @@ async def test_a_call_with_several_questions_is_made_once_for_each_answer() -> N
         done = await executor.resume(first.run_id, decisions={keys[f"x {number}?"]: "answer:red"})
     assert (done.status, len(tool.called)) == (RunStatus.COMPLETED, 3)
     assert results(done) == ["x: red, red"]
+
+
+@pytest.mark.parametrize("word", ["reject", "reject::none is left"])
+async def test_a_tool_is_told_that_a_person_declined_to_answer(word: str) -> None:
+    """A-135."""
+    journal, tool = MemoryJournal(FakeClock()), Orders(declined="no colour")
+    executor = executor_for(journal, tool)
+    first = await executor.execute(recipe_with(tool, ONE))
+    assert first.error is not None
+    assert f"minions reject {first.run_id}  (declines to answer)" in first.error.message
+    done = await executor.resume(first.run_id, decisions={(await waiting(journal))["x 0?"]: word})
+    assert results(done) == ["x: no colour"]
+    [row] = [each for each in await journal.entries() if isinstance(each.fact, DecisionRecorded)]
+    assert (row.body["word"], row.body.get("reason")) == ("reject", word.partition("::")[2] or None)
+
+
+async def test_a_tool_that_needs_the_answer_fails_and_says_so() -> None:
+    """A-135."""
+    journal, tool = MemoryJournal(FakeClock()), Orders()
+    person = Person({"x 0?": NoAnswer.DECLINED})
+    done = await executor_for(journal, tool, person).execute(recipe_with(tool, ONE))
+    assert done.status is RunStatus.FAILED
+    assert "question-declined" in dumps([each.to_json() for each in _failures(done)])
+
+
+async def test_the_question_of_a_step_cannot_be_declined() -> None:
+    """A-135."""
+    journal, tool = MemoryJournal(FakeClock()), Orders()
+    executor = executor_for(journal, tool, Person({"Who?": NoAnswer.DECLINED}))
+    first = await executor.execute(recipe_with(tool, {"id": "a", "ask": "Who?"}))
+    assert first.status is RunStatus.NEEDS_DECISION
+    with pytest.raises(UsageError, match="Say answer:VALUE"):
+        await executor.resume(first.run_id, decisions={"a": "reject"})
 
 
 async def test_a_person_at_the_terminal_is_asked_before_the_call_and_only_once() -> None:

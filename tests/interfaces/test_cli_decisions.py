@@ -123,8 +123,8 @@ def test_a_decision_is_named_by_its_address_where_several_wait(
     first = cli("run", "mails.yaml", "--approve", "wait", *STORE)
     lines = [line.split() for line in first.err.splitlines() if line.startswith("  minions")]
     assert [line[1:2] + line[3:] for line in lines] == [
-        ["answer", "'who[0]'", "VALUE"],
-        ["answer", "'who[1]'", "VALUE"],
+        ["answer", "'who[0]'", "VALUE", *STORE],
+        ["answer", "'who[1]'", "VALUE", *STORE],
     ]
     run = lines[0][2]
     assert 8 <= len(run) <= 10  # `run_4cb6`, not the whole id
@@ -133,7 +133,7 @@ def test_a_decision_is_named_by_its_address_where_several_wait(
     assert "  who[1]: step 'who[1]' asks: To whom, beside Bob?" in both.err
     second = cli("answer", run, "who[1]", "Eve", *STORE)
     assert [line for line in second.err.splitlines() if line.startswith("  minions")] == [
-        f"  minions answer {run} VALUE"
+        f"  minions answer {run} VALUE {' '.join(STORE)}"
     ]
     third = cli("answer", run, "Flo", *STORE)
     assert f"  minions approve {run} 'mail[0]'" in third.err
@@ -194,6 +194,62 @@ async def test_an_answer_is_asked_for_until_it_fits() -> None:
     assert await decider.answer(question) == 2
     assert said[1] == "  (one of 1, 2)"
     assert len([line for line in said if line.startswith("'three' is no answer")]) == 1
+
+
+ORDER: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {
+        "color": {"type": "string", "title": "Colour", "description": "Of the lamp\u202e."},
+        "count": {"type": "integer", "default": 1},
+        "size": {"type": "string", "oneOf": [{"const": "s", "title": "small"}, {"const": "l"}]},
+        "gift": {"type": "boolean"},
+        "note": {"type": "string"},
+    },
+    "required": ["color", "count", "gift"],
+}
+
+
+def order(*, can_decline: bool = True) -> Question:
+    return Question(
+        key="k", run_id="r", step_id="s", text="Which?", form=ORDER, can_decline=can_decline
+    )
+
+
+async def test_a_form_is_asked_for_field_by_field_until_each_fits() -> None:
+    """A-135."""
+    decider, said = typed("red\n", "\n", "small\n", "perhaps\n", "yes\n", "\n")
+    answer = await decider.answer(order())
+    assert answer == {"color": "red", "count": 1, "size": "s", "gift": True}
+    assert "  color (Colour): Of the lamp\\u202e.\n    text: " in said
+    assert "  count\n    whole number [1]: " in said
+    assert "  size\n    one of s, l (s = small), optional: " in said
+    assert "  'perhaps' is not of type 'boolean'" in said
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        (['{"color": "red", "gift": true}\n'], {"color": "red", "gift": True, "count": 1}),
+        (["red\n", "/decline\n"], NoAnswer.DECLINED),
+        (["red\n", ""], NoAnswer.LATER),
+    ],
+)
+async def test_a_form_takes_one_object_and_may_be_declined(
+    lines: list[str], answer: JsonValue | NoAnswer
+) -> None:
+    """A-135."""
+    decider, _ = typed(*lines)
+    assert await decider.answer(order()) == answer
+
+
+async def test_only_a_question_of_a_tool_is_declined() -> None:
+    """A-135."""
+    decider, said = typed("/decline\n", "\n", "\n", "no\n", "\n")
+    answer = await decider.answer(order(can_decline=False))
+    assert answer == {"color": "/decline", "count": 1, "gift": False}
+    assert not any("declines" in line for line in said)
+    text = Question(key="k", run_id="r", step_id="s", text="Who?", can_decline=True)
+    assert await typed("/decline\n")[0].answer(text) is NoAnswer.DECLINED
 
 
 async def test_an_empty_line_is_the_default_and_no_line_at_all_is_no_answer() -> None:

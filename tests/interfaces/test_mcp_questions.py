@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -49,6 +51,37 @@ def test_a_question_of_a_server_waits_for_a_person_and_a_resumed_run_asks_the_se
     assert told == {"action": "accept", "content": {"name": "Eva"}}
     calls = [line for line in record.read_text().splitlines() if line == "call asks"]
     assert len(calls) == 2
+
+
+def test_the_printed_commands_answer_and_decline_as_they_stand(cli: Cli, record: Path) -> None:
+    """A-135."""
+    asked = cli("run", "r.yaml", "--db", "j.sqlite")
+    commands = [line.strip() for line in asked.err.splitlines() if line.startswith("  minions ")]
+    assert [re.sub("run_[0-9a-f]+", "RUN", each) for each in commands] == [
+        "minions answer RUN name=TEXT --db j.sqlite",
+        "minions reject RUN --db j.sqlite  (declines to answer)",
+    ]
+    answered = cli(*shlex.split(commands[0])[1:])
+    assert json.loads(answered.out) == {"action": "accept", "content": {"name": "TEXT"}}
+
+
+def test_a_question_of_a_server_may_be_declined(cli: Cli, record: Path) -> None:
+    """A-135."""
+    run = str(cli("run", "r.yaml", "--db", "j.sqlite", "--json").json["run_id"])
+    declined = cli("reject", run, "--db", "j.sqlite", "--json")
+    assert declined.code == 0, declined.err
+    assert json.loads(str(declined.json["output"])) == {"action": "decline"}
+
+
+def test_an_answer_is_given_field_by_field(cli: Cli, record: Path) -> None:
+    """A-135."""
+    run = str(cli("run", "r.yaml", "--db", "j.sqlite", "--json").json["run_id"])
+    wrong = cli("answer", run, "nom=Eva", "--db", "j.sqlite")
+    assert (wrong.code, "fields as in `name=TEXT`: name (text)" in wrong.err) == (2, True), (
+        wrong.err
+    )
+    answered = cli("answer", run, "said", "name=Eva Luna", "--db", "j.sqlite", "--json")
+    assert json.loads(str(answered.json["output"]))["content"] == {"name": "Eva Luna"}
 
 
 def test_a_call_that_writes_is_not_in_doubt_while_it_waits_for_a_person(

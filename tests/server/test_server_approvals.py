@@ -10,8 +10,10 @@ import pytest
 
 from asgi_client import Client
 from builders import fake_tool
+from minions import tool
+from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tools import Effect
+from minions.contracts.tools import Effect, ToolScope
 from minions.interfaces.settings import Settings
 from served import MakeApp, resume
 
@@ -224,3 +226,51 @@ async def test_what_a_run_waits_for_is_decided_by_its_address(
     assert [each["address"] for each in run["waiting"]] == ["who[0]"]
     shown = await client.get(f"/runs/{run_id}/steps?address=who%5B1%5D")
     assert shown.json["step"]["output"] == "Eve"
+
+
+async def test_a_question_of_a_tool_is_answered_or_declined(
+    make_app: MakeApp, recipes: Path
+) -> None:
+    """A-135."""
+    (recipes / "orders.yaml").write_text(
+        "id: orders\nsteps:\n  - {id: lamp, tool: order}\noutput: '{{ lamp }}'\n"
+    )
+    client = Client(make_app(tools=[order]))
+    answered = await waiting(client, "orders")
+    assert (answered["what"], answered["question"], answered["can_decline"]) == (
+        "answer",
+        "Which colour?",
+        True,
+    )
+    body = {"decision": "answer", "value": {"colour": "red"}}
+    assert (await client.post(f"/approvals/{answered['id']}", body)).status == 202
+    assert (await client.ended(answered["run_id"]))["output"] == {"colour": "red", "count": 1}
+    declined = await waiting(client, "orders")
+    path = f"/approvals/{declined['id']}"
+    assert (await client.post(path, {"decision": "reject", "reason": "none"})).status == 202
+    assert (await client.ended(declined["run_id"]))["output"] == "question-declined"
+
+
+async def test_the_question_of_a_step_is_not_declined(client: Client) -> None:
+    """A-135."""
+    view = await waiting(client, "asks")
+    reply = await client.post(f"/approvals/{view['id']}", {"decision": "reject"})
+    assert (reply.status, reply.json["code"]) == (422, "bad-decision")
+    assert view["can_decline"] is False
+
+
+@tool(effect="pure")
+async def order(scope: ToolScope) -> object:
+    """Orders a lamp."""
+    form: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {"colour": {"type": "string"}, "count": {"type": "integer", "default": 1}},
+        "required": ["colour", "count"],
+    }
+    assert scope.questions is not None
+    try:
+        return await scope.questions.ask("Which colour?", form)
+    except ToolError as error:
+        if error.error_code == "needs-decision":
+            raise
+        return error.error_code

@@ -122,3 +122,47 @@ def test_a_theme_is_chosen_and_kept(window: BrowserContext, served: Served) -> N
     are(light)
     page.emulate_media(color_scheme="dark")
     are(dark)
+
+
+def test_a_form_has_a_field_for_each_value_and_a_question_of_a_tool_can_be_declined(
+    window: BrowserContext, served: Served
+) -> None:
+    """A-135."""
+    form = {
+        "type": "object",
+        "properties": {
+            "town": {"type": "string", "title": "Town", "description": "Where to."},
+            "count": {"type": "integer", "default": 2},
+        },
+        "required": ["town", "count"],
+    }
+    question = {
+        "id": "q", "run_id": "run_1", "session_id": "ses_1", "recipe": "trip", "key": "k",
+        "step_id": "book", "what": "answer", "words": "book asks", "question": "Which?",
+        "tool": None, "arguments": None, "digest": None, "default": None, "form": form,
+    }
+    said: list[str | None] = []
+    page = window.new_page()
+    views = [{**question, "can_decline": True}, {**question, "id": "s", "can_decline": False}]
+    page.route("**/api/v1/approvals?*", lambda route: route.fulfill(json={"approvals": views}))
+
+    def take(route: Route) -> None:
+        said.append(route.request.post_data)
+        route.fulfill(status=202, json={})
+
+    page.route("**/api/v1/approvals/q", take)
+    page.goto(served.at("/approvals"))
+    card = page.get_by_role("article", name="Question").first
+    card.get_by_role("button", name="Answer", exact=True).click()
+    expect(card.get_by_label("Town")).to_be_focused()
+    expect(card).to_contain_text("This is needed.")
+    card.get_by_label("Town").fill("Oslo")
+    card.get_by_role("button", name="Answer", exact=True).click()
+    expect(page.get_by_text("Answered; the run is resumed.")).to_be_visible()
+    card.get_by_role("button", name="Decline to answer").click()
+    expect(page.get_by_text("Declined; the tool is told so.")).to_be_visible()
+    assert said == [
+        '{"decision":"answer","value":{"town":"Oslo","count":2}}',
+        '{"decision":"reject"}',
+    ]
+    expect(page.get_by_role("button", name="Decline to answer")).to_have_count(1)

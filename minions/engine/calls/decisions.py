@@ -21,9 +21,11 @@ from minions.contracts.decision_words import (
 )
 from minions.contracts.errors import FailureInfo, UsageError, near_names
 from minions.contracts.facts import DecisionWaiting
+from minions.contracts.hidden_characters import shown_text
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import Effect, Toolbox
+from minions.engine.calls.answer_forms import example_of, fields_of, filled_in, typed_fields
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
     mismatch,
@@ -83,7 +85,8 @@ def checked_decisions(given: Mapping[str, str], replay: Replay) -> dict[str, Dec
             step's name. Of a call in doubt to `redo`, `done`, `done:` with the result as JSON, or
             `fail`; of a call that needs approval to `approve`, `approve::` with edited
             arguments as JSON, `reject` or `reject::` with the reason; of a
-            question to `answer:` with the answer.
+            question to `answer:` with the answer, and if a tool asks it to `reject`, which declines
+            to answer.
     Raises:
         UsageError: Nothing waits under that name, or the word does not fit.
     """
@@ -145,6 +148,8 @@ def _checked(word: object, about: OpenCall | PendingDecision) -> Decision:
             return Approve(about.digest, None if edited is None else _json_object(edited))
         case Reject(None, reason), "approval":
             return Reject(about.digest, reason)
+        case Reject(None, reason), "answer" if about.can_decline:
+            return Reject(reason=reason)
         case Answer(text), "answer":
             return Answer.of(read_answer(text, about.form))
     raise UsageError(
@@ -197,7 +202,9 @@ def _bad_arguments(problem: str) -> UsageError:
 
 
 def _wanted(about: PendingDecision) -> str:
-    return "approve or reject" if about.what == "approval" else "answer:VALUE"
+    if about.what == "approval":
+        return "approve or reject"
+    return "answer:VALUE or reject" if about.can_decline else "answer:VALUE"
 
 
 def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
@@ -207,19 +214,42 @@ def read_answer(text: str, form: JsonSchema | None) -> JsonValue:
         UsageError: It does not fit.
     """
     value: JsonValue = text
-    if mismatch(text, form) is not None:
-        try:
-            value = parse_json(text)
-        except ValueError:
-            value = text
-    problem = mismatch(value, form)
+    try:
+        if mismatch(text, form) is not None:
+            value = filled_in(_typed(text, form), form)
+        problem = mismatch(value, form)
+    except ValueError as error:
+        problem = f"{error}"
     if problem is None:
         return value
     raise UsageError(
-        f"{text[:80]!r} is no answer to that question: {problem}. It takes what fits "
-        f"{dumps(form or {'type': 'string'})}.",
+        f"{text[:80]!r} is no answer to that question: {problem}. It takes {_what_fits(form)}.",
         code="bad-answer",
     )
+
+
+def _typed(text: str, form: JsonSchema | None) -> JsonValue:
+    """What a text stands for: JSON, or `field=value`; else the text itself.
+
+    Raises:
+        ValueError: A field does not fit.
+    """
+    try:
+        return parse_json(text)
+    except ValueError:
+        fields = typed_fields(text, form)
+        return text if fields is None else fields
+
+
+def _what_fits(form: JsonSchema | None) -> str:
+    fields = fields_of(form)
+    if not fields:
+        return f"what fits {dumps(form or {'type': 'string'})}"
+    listed = ", ".join(
+        shown_text(f"{each.name} ({each.noun}{'' if each.is_required else ', optional'})")
+        for each in fields
+    )
+    return f"JSON, or fields as in `{example_of(form)}`: {listed}"
 
 
 def _settled(word: str, decision: Decision | None) -> Decision:

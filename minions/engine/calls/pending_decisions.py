@@ -27,8 +27,11 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.contracts.tool_questions import DECLINED
+from minions.engine.calls.answer_forms import example_of
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
+from minions.engine.history.keys import is_question_key
 from minions.engine.history.replay import Replay
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "mismatch",
     "needed_approval",
     "pending_decisions",
+    "rejecting_command",
     "shortened",
     "shortest_command",
     "waiting_failure",
@@ -97,6 +101,11 @@ class PendingDecision:
         return self.key.startswith(f"{name}/") or is_within(self.address, name)
 
     @property
+    def can_reject(self) -> bool:
+        """Whether `reject` decides it: a call that needs approval, or a tool's question."""
+        return self.what == "approval" or self.can_decline
+
+    @property
     def form(self) -> JsonSchema | None:
         """The form of a question."""
         return self.fact.form
@@ -112,6 +121,11 @@ class PendingDecision:
             "what": self.what,
             **found,
         }
+
+    @property
+    def can_decline(self) -> bool:
+        """Whether a person may decline to answer: it is a tool's question."""
+        return self.what == "answer" and is_question_key(self.key)
 
     @property
     def words(self) -> str:
@@ -132,7 +146,12 @@ def waiting_failure(
     """
     commands = tuple(shortest_command(each, pending, run_id) for each in pending)
     words = failure.message.replace("\n", "\n  ")
-    listed = "\n".join(f"  {command}" for command in commands)
+    declined = (
+        f"{rejecting_command(each, pending, run_id)}  (declines to answer)"
+        for each in pending
+        if each.can_decline
+    )
+    listed = "\n".join(f"  {command}" for command in (*commands, *declined))
     message = f"The run waits for a person:\n  {words}\nIt is resumed by\n{listed}"
     return evolve(failure, message=message, suggestions=commands)
 
@@ -142,23 +161,46 @@ def shortest_command(
 ) -> str:
     """It names the decision only where several of its kind wait: by its address, else its key."""
     others = [each for each in pending if each.what == decision.what and each is not decision]
+    name = _shortest_name(decision, others)
+    return decision_command(run_id, decision.what, name, decision.form)
+
+
+def rejecting_command(
+    decision: PendingDecision, pending: Sequence[PendingDecision], run_id: str
+) -> str:
+    """The command that rejects a call, or declines to answer a tool's question."""
+    others = [each for each in pending if each.can_reject and each is not decision]
+    name = _shortest_name(decision, others)
+    about = "" if name is None else f" {_quoted(name)}"
+    return f"minions reject {run_id}{about}"
+
+
+def _shortest_name(decision: PendingDecision, others: Sequence[PendingDecision]) -> str | None:
+    """Its address; its key where the address means others, too; None: there are no others."""
     if not others:
-        return decision_command(run_id, decision.what)
+        return None
     is_unique = not any(each.is_meant_by(decision.address) for each in others)
-    return decision_command(run_id, decision.what, decision.address if is_unique else decision.key)
+    return decision.address if is_unique else decision.key
 
 
-def decision_command(run_id: str, what: str, name: str | None = None) -> str:
-    """The command that makes a decision.
+def decision_command(
+    run_id: str, what: str, name: str | None = None, form: JsonSchema | None = None
+) -> str:
+    """The command that makes a decision, for an answer with an example of what fits.
 
     Args:
         what: `approval` or `answer`.
         name: Which decision is meant; None: the only one of its kind that waits.
+        form: The form of the question.
     """
-    about = "" if name is None else f" {shlex.quote(name)}"
+    about = "" if name is None else f" {_quoted(name)}"
     if what == "answer":
-        return f"minions answer {run_id}{about} VALUE"
+        return f"minions answer {run_id}{about} {example_of(form)}"
     return f"minions approve {run_id}{about}"
+
+
+def _quoted(name: str) -> str:
+    return shlex.quote(name)
 
 
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:
@@ -289,24 +331,37 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
     """The answer to a question: recorded, given with the resume, or from the decider.
 
     Raises:
-        StepFailedError: The answer is pending (`needs-decision`), or came too late (`ask-timeout`).
+        StepFailedError: The answer is pending (`needs-decision`), came too late (`ask-timeout`), or
+            a person declined to give one (`question-declined`).
     """
     said = _said(view, question.key)
     if isinstance(said, Answer):
         await _record(view, question.key, _asking(question), said)
         return said.value
+    if isinstance(said, Reject) and question.can_decline:
+        raise await _declined(view, question, said)
     asked = _asked_at(view, question.key)
     if asked is not None and _is_over(view, asked, question.timeout_s):
         return await _in_place_of_an_answer(view, question)
     answer = await view.context.scope.services.decider.answer(question)
+    if answer is NoAnswer.DECLINED and question.can_decline:
+        raise await _declined(view, question, Reject())
     if not isinstance(answer, NoAnswer):
         value = _fitting(answer, question)
         await _record(view, question.key, _asking(question), Answer.of(value))
         return value
     if asked is None:
         await view.context.scope.recorder.record(question.key, _asking(question))
-    command = decision_command(view.run_id, "answer", question.key)
+    command = decision_command(view.run_id, "answer", question.key, question.form)
     raise StepFailedError(_wait(view, f"it asks: {question.text}", command))
+
+
+async def _declined(view: StepView, question: Question, said: Reject) -> StepFailedError:
+    """What says that there will be no answer, stored."""
+    await _record(view, question.key, _asking(question), said)
+    because = f": {said.reason}" if said.reason else ""
+    message = f"A person declined to answer '{question.text}'{because}"
+    return StepFailedError(FailureInfo(code=DECLINED, message=message, where=view.address))
 
 
 def _asked_at(view: StepView, key: str) -> datetime | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import TypeAlias
 
+from minions.contracts.decision_words import Answer, Reject
 from minions.contracts.decisions import Question
 from minions.contracts.errors import (
     NEEDS_DECISION,
@@ -17,16 +19,20 @@ from minions.contracts.errors import (
 from minions.contracts.facts import DecisionWaiting
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import JsonSchema
-from minions.contracts.tool_questions import ToolQuestions
+from minions.contracts.tool_questions import DECLINED, ToolQuestions
 from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.context.step_view import StepView
 from minions.engine.history.keys import question_key
 
-__all__ = ["QuestionsOfCall", "pending_answers"]
+__all__ = ["QuestionsOfCall", "Reply", "pending_replies"]
 
 
-async def pending_answers(view: StepView, call: str) -> dict[str, JsonValue]:
-    """The answers, by the keys of their questions, that a call waits for since an earlier execution
+Reply: TypeAlias = Answer | Reject
+"""What a person says to a question: `Reject` declines to answer."""
+
+
+async def pending_replies(view: StepView, call: str) -> dict[str, Reply]:
+    """The replies, by the keys of their questions, that a call waits for since an earlier execution
     of the run. Its tool is not called before all of them are there.
 
     Args:
@@ -36,7 +42,21 @@ async def pending_answers(view: StepView, call: str) -> dict[str, JsonValue]:
     """
     replay = view.context.scope.replay
     pending = replay.pending_questions(call) if replay is not None else ()
-    return {key: await answer_to(view, _repeated(view, key, fact)) for key, fact in pending}
+    return {key: await _reply_to(view, _repeated(view, key, fact)) for key, fact in pending}
+
+
+async def _reply_to(view: StepView, question: Question) -> Reply:
+    """What a person says.
+
+    Raises:
+        StepFailedError: As for `answer_to`, but where a person declined to answer.
+    """
+    try:
+        return Answer.of(await answer_to(view, question))
+    except StepFailedError as error:
+        if error.failure.code != DECLINED:
+            raise
+        return Reject(reason=error.failure.message)
 
 
 def _repeated(view: StepView, key: str, fact: DecisionWaiting) -> Question:
@@ -46,22 +66,23 @@ def _repeated(view: StepView, key: str, fact: DecisionWaiting) -> Question:
         step_id=fact.step_id,
         text=fact.question or "",
         form=fact.form,
+        can_decline=True,
     )
 
 
 class QuestionsOfCall(ToolQuestions):
     """The questions of one tool call, which knows what the call waits for."""
 
-    def __init__(self, view: StepView, key: str, answers: Mapping[str, JsonValue]) -> None:
+    def __init__(self, view: StepView, key: str, replies: Mapping[str, Reply]) -> None:
         """Nothing is asked yet.
 
         Args:
             key: Of the tool call: its questions are found again under it.
-            answers: What is answered already, by the keys of the questions.
+            replies: What was said already, by the keys of the questions.
         """
         self._view = view
         self._key = key
-        self._answers = dict(answers)
+        self._replies = dict(replies)
         self._count = 0
         self._blocked_by: FailureInfo | None = None
         self._journal_error: JournalError | None = None
@@ -87,17 +108,16 @@ class QuestionsOfCall(ToolQuestions):
         self._count += 1
         about = hashlib.blake2b(dumps([text, dict(form or {})]).encode(), digest_size=4).hexdigest()
         key = question_key(self._key, f"{self._count}-{about}")
-        if key in self._answers:
-            return self._answers[key]
         question = Question(
             key=key,
             run_id=self._view.run_id,
             step_id=self._view.address,
             text=text,
             form=form,
+            can_decline=True,
         )
         try:
-            answer = self._answers[key] = await answer_to(self._view, question)
+            reply = self._replies.get(key) or await _reply_to(self._view, question)
         except JournalError as error:
             self._journal_error = error
             raise ToolError(error.message, code=error.error_code) from error
@@ -107,4 +127,7 @@ class QuestionsOfCall(ToolQuestions):
             raise ToolError(error.failure.message, code=error.failure.code) from error
         except MinionsError as error:
             raise ToolError(error.message, code=error.error_code) from error
-        return answer
+        self._replies[key] = reply
+        if isinstance(reply, Answer):
+            return reply.value
+        raise ToolError(f"{reply.reason}", code=DECLINED)

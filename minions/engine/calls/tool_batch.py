@@ -40,7 +40,7 @@ from minions.engine.calls.pending_decisions import (
     needed_approval,
     shortened,
 )
-from minions.engine.calls.questions_of_call import QuestionsOfCall, pending_answers
+from minions.engine.calls.questions_of_call import QuestionsOfCall, Reply, pending_replies
 from minions.engine.calls.surplus_calls import surplus_calls
 from minions.engine.calls.tool_calls import DefaultToolCallExecutor
 from minions.engine.calls.trace import StepTrace
@@ -68,7 +68,7 @@ class ToolBatch:
     """Names of calls that an earlier run was asked for, by their key here."""
     _agents: dict[str, Sequence[StepExecution[object]]] = field(factory=dict, init=False)
     """Executions of agents that calls ran, by the key of the call."""
-    _answers: dict[str, Mapping[str, JsonValue]] = field(factory=dict, init=False)
+    _replies: dict[str, Mapping[str, Reply]] = field(factory=dict, init=False)
     """Answers that calls waited for, by the key of the call."""
 
     async def run(
@@ -198,7 +198,7 @@ class ToolBatch:
         if is_edited := edited is not call:
             call, unfit = edited, unfit or self._mismatch(edited)
         if unfit is None:
-            self._answers[call.key] = await pending_answers(view, call.key)
+            self._replies[call.key] = await pending_replies(view, call.key)
         await recorder.record(call.key, self._begun(call))
         running = evolve(call, status=CallStatus.EXECUTING, started_at=services.clock.now())
         done = evolve(running, status=CallStatus.FAILED, failure=_CUT_OFF)
@@ -342,8 +342,8 @@ class ToolBatch:
     async def _attempted(self, running: ToolCall) -> ToolCall:
         agents = AgentsOfRun(self.view, running.key)
         self._agents[running.key] = agents.executions
-        answers = self._answers.pop(running.key, {})
-        questions = QuestionsOfCall(self.view, running.key, answers)
+        replies = self._replies.pop(running.key, {})
+        questions = QuestionsOfCall(self.view, running.key, replies)
         view = self.view.for_call(agents, questions)
 
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:

@@ -7,6 +7,7 @@ marks an execution that was begun again in a later execution of the run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +17,7 @@ __all__ = [
     "enclosing",
     "execution_key",
     "head_of",
+    "is_question_key",
     "outermost",
     "path_of",
     "question_key",
@@ -24,6 +26,7 @@ __all__ = [
 ]
 
 _WITHIN: Final = "~"
+_QUESTION: Final = re.compile(r"/question/[0-9]{1,9}-[0-9a-f]{8}\Z")
 RESERVED_SIGNS: Final = "/~"
 """Characters that no step id may contain."""
 
@@ -85,3 +88,8 @@ def path_of(base: str) -> str:
 def question_key(call_key: str, name: str) -> str:
     """The key of a question that a tool call asks."""
     return f"{call_key}/question/{name}"
+
+
+def is_question_key(key: str) -> bool:
+    """Whether the key is that of a question that a tool call asks."""
+    return _QUESTION.search(key) is not None

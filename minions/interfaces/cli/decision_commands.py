@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 
-from minions.contracts.decision_words import Approve, Decision, name_of, word_of
+from minions.contracts.decision_words import (
+    Answer,
+    Approve,
+    Decision,
+    Reject,
+    name_of,
+    word_of,
+)
 from minions.contracts.errors import UsageError
 from minions.contracts.queue_places import QueuePlace
 from minions.engine.calls.pending_decisions import (
@@ -47,14 +54,11 @@ def resume_options(function: F) -> F:
     return function
 
 
-def decide(
-    run: str, about: str | None, decision: Decision, what: str, flags: dict[str, object]
-) -> int:
+def decide(run: str, about: str | None, decision: Decision, flags: dict[str, object]) -> int:
     """Make a decision that the run waits for, and resume it; the exit code.
 
     Args:
         about: An address, a tool, a step or a key; None: the only one that waits.
-        what: `approval` or `answer`.
     """
     context = command_context(settings_of(flags))
     refuse_two_outputs(context.settings)
@@ -69,7 +73,9 @@ def decide(
             recipe = opened.own_recipe()
             replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
             waiting = () if opened.recorded.is_over else pending_decisions(replay)
-            chosen = _chosen(waiting, about, what, opened.recorded.run_id)
+            chosen = _chosen(
+                waiting, about, decision, opened.recorded.run_id, "".join(context.flags_again)
+            )
             tell(f"{name_of(decision)}: {chosen.words}")
             if (digest := chosen.digest) is not None:
                 tell(f"  bound to these arguments ({digest})")
@@ -88,28 +94,48 @@ def decide(
 
 
 def _chosen(
-    waiting: Sequence[PendingDecision], about: str | None, what: str, run_id: str
+    waiting: Sequence[PendingDecision],
+    about: str | None,
+    decision: Decision,
+    run_id: str,
+    options: str,
 ) -> PendingDecision:
     """The pending decision that is meant.
 
+    Args:
+        options: What commands about the run need to find it.
     Raises:
         UsageError: None is, or several are.
     """
-    fitting = [each for each in waiting if each.what == what]
+    fitting = [each for each in waiting if _decides(decision, each)]
     found = [each for each in fitting if about is None or each.is_meant_by(about)]
     if len(found) == 1:
         return found[0]
     listed = "".join(f"\n  {_name(each, fitting)}: {each.words}" for each in fitting) or " none."
     if not fitting and waiting:
         listed += " It waits for other ones:" + "".join(
-            f"\n  {each.words}: {shortest_command(each, waiting, run_id)}" for each in waiting
+            f"\n  {each.words}: {shortest_command(each, waiting, run_id)}{options}"
+            for each in waiting
         )
     named = "" if about is None else f"'{about}' means {len(found)} of them. "
     raise UsageError(
-        f"{named}Run '{run_id}' waits for these decisions ({what}):{listed}",
+        f"{named}Run '{run_id}' waits for these decisions ({_KINDS[type(decision)]}):{listed}",
         code="unknown-call",
         suggestions=[_name(each, fitting) for each in fitting],
     )
+
+
+def _decides(decision: Decision, each: PendingDecision) -> bool:
+    if isinstance(decision, Reject):
+        return each.can_reject
+    return each.what == ("answer" if isinstance(decision, Answer) else "approval")
+
+
+_KINDS: Final[Mapping[type[Decision], str]] = {
+    Answer: "answer",
+    Approve: "approval",
+    Reject: "approval, or a question of a tool",
+}
 
 
 def _name(decision: PendingDecision, among: Sequence[PendingDecision]) -> str:

@@ -321,8 +321,11 @@ def _with_name(text: str, run_id: str, name: str) -> str:
 def _to_paste(line: str, run_id: str, context: CommandContext) -> str:
     """The line, where commands about the run have the flags with which it is found again."""
     flags = "".join(context.flags_again)
-    command = rf"`minions \w+ {re.escape(run_id)}\b[^`]*"
-    return re.sub(command, lambda found: found[0] + flags, line) if flags else line
+    name = re.escape(run_id)
+    # Between backticks, or alone on a line with a word on it in parentheses.
+    command = rf"`minions \w+ {name}\b[^`]*|^ +minions \w+ {name}\b.*?(?=(?: +\([^()]*\))?$)"
+    pattern = re.compile(command, re.MULTILINE)
+    return pattern.sub(lambda found: found[0] + flags, line) if flags else line
 
 
 def _next_command(

@@ -32,6 +32,7 @@ from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.stored_sessions import unreadable_entry
+from minions.engine.calls.answer_forms import filled_in
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
     mismatch,
@@ -175,6 +176,7 @@ def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
         form=waiting.form,
         default=given(fact.default),
         plan=_plan_of(fact.plan) if fact.plan is not None else None,
+        can_decline=waiting.can_decline,
     )
 
 
@@ -303,6 +305,8 @@ def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:
     match view.what, request.decision:
         case "answer", "answer":
             return _answer(view, request)
+        case "answer", "reject" if view.can_decline:
+            return Reject(reason=request.reason or None)
         case "approval", "approve":
             _check_consent(view, request)
             if request.arguments is not None:
@@ -318,9 +322,12 @@ def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:
         case "doubt", "fail":
             return Fail()
         case _:
-            raise UsageError(
-                f"{view.words}: decide it with {_WANTED[view.what]}.", code="bad-decision"
-            )
+            raise UsageError(f"{view.words}: decide it with {_wanted(view)}.", code="bad-decision")
+
+
+def _wanted(view: ApprovalView) -> str:
+    declined = ", or 'reject'" if view.can_decline else ""
+    return f"{_WANTED[view.what]}{declined}"
 
 
 _WANTED: Final = {
@@ -348,14 +355,15 @@ def _check_consent(view: ApprovalView, request: DecisionRequest) -> None:
 
 
 def _answer(view: ApprovalView, request: DecisionRequest) -> Answer:
-    problem = mismatch(request.value, view.form)
+    value = filled_in(request.value, view.form)
+    problem = mismatch(value, view.form)
     if problem is not None:
         form = dumps(view.form or {"type": "string"})
         raise UsageError(
             f"The value does not answer the question: {problem}. It has to fit {form}.",
             code="bad-answer",
         )
-    return Answer(_as_typed(request.value))
+    return Answer(_as_typed(value))
 
 
 def _as_typed(value: JsonValue) -> str:

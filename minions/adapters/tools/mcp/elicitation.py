@@ -12,7 +12,7 @@ from attrs import define, field
 from minions.contracts.errors import ToolError, words_of
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, check_schema
-from minions.contracts.tool_questions import ToolQuestions
+from minions.contracts.tool_questions import DECLINED, ToolQuestions
 
 if TYPE_CHECKING:
     from mcp.client.context import ClientRequestContext
@@ -51,7 +51,8 @@ class CallInFlight:
         """What a person answers.
 
         Raises:
-            ToolError: There is no answer; the call has ended.
+            ToolError: A person declined to answer (`question-declined`); else there is no answer,
+                and the call has ended.
         """
         try:
             check_schema(form)
@@ -59,8 +60,13 @@ class CallInFlight:
                 raise ToolError("Nobody can be asked here.", code="no-person")
             return await self.questions.ask(text[:_MOST_TEXT], form)
         except Exception as error:
-            self.stop(error)
+            if not _is_declined(error):  # that is an answer, too
+                self.stop(error)
             raise
+
+
+def _is_declined(error: Exception) -> bool:
+    return isinstance(error, ToolError) and error.error_code == DECLINED
 
 
 @define(eq=False)
@@ -113,6 +119,8 @@ async def elicited(call: CallInFlight, params: ElicitRequestParams) -> ElicitRes
     try:
         value = await call.answer(params.message, cast("JsonSchema", form))
     except Exception as error:  # noqa: BLE001  # the call reports it; the server is told that much
+        if _is_declined(error):
+            return ElicitResult(action="decline")
         return ErrorData(code=INVALID_PARAMS, message=words_of(error)[:200])
     if not isinstance(value, dict):
         return ElicitResult(action="decline")

@@ -21,4 +21,4 @@ def command(run: str, call: str | None, arguments: str | None, **flags: object) 
     It is made with exactly the arguments shown, or with those that you give.
     ADDRESS says which, if several wait: an address, a step, a tool or a key.
     """
-    return decide(run, call, Approve(arguments=arguments), "approval", flags)
+    return decide(run, call, Approve(arguments=arguments), flags)

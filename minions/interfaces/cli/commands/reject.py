@@ -1,4 +1,4 @@
-"""`minions reject`: rejects a call that a run waits for, and resumes the run."""
+"""`minions reject`: rejects a call, or declines to answer a tool, and resumes the run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def command(run: str, call: str | None, reason: str | None, **flags: object) -> 
     """Reject the call that run ID waits for, and resume it.
 
     The step of the call fails; under `tool_failure: report` the model reads the reason and
-    continues. ADDRESS says which, if several wait: an address, a step, a tool or a key.
+    continues. A question that a tool asks is declined: the tool is told so, and continues. ADDRESS
+    says which, if several wait: an address, a step, a tool or a key.
     """
-    return decide(run, call, Reject(reason=reason or None), "approval", flags)
+    return decide(run, call, Reject(reason=reason or None), flags)

@@ -308,6 +308,8 @@ class ApprovalView:
     default: JsonValue = None
     plan: PlanOfApproval | None = None
     """The plan that the question is about; None: it is about something else."""
+    can_decline: bool = False
+    """Whether `reject` declines to answer: a tool asks."""
 
 
 @frozen(kw_only=True)
@@ -396,22 +398,22 @@ class DecisionRequest:
     """The decision of a person."""
 
     schema_rules: ClassVar[JsonObject] = {
-        "if": {"properties": {"decision": {"enum": ["approve", "reject"]}}},
+        "if": {"properties": {"decision": {"enum": ["approve"]}}},
         "then": {"properties": {"digest": {"type": "string"}}, "required": ["digest"]},
     }
-    """For the OpenAPI document: an approval and a rejection name what they are about."""
+    """For the OpenAPI document: an approval names what it is about."""
 
     decision: Literal["approve", "reject", "answer", "redo", "done", "fail"]
-    """`approve` or `reject` an approval, `answer` a question; the others decide on a call in
-    doubt."""
+    """`approve` or `reject` an approval, `answer` a question (`reject` declines to answer one that
+    `can_decline`); the others decide on a call in doubt."""
     digest: str | None = field(default=None, metadata=MAYBE_TEXT)
-    """The digest as it was shown; needed to approve or reject."""
+    """The digest as it was shown; needed to approve or reject a call."""
     value: JsonValue = None
     """The answer; for a call that is `done` its result."""
     arguments: JsonObject | None = None
     """Edited arguments of a call that is approved: exactly these are called; None: those shown."""
     reason: str | None = field(default=None, metadata=text_schema(10_000, "null"))
-    """Why a call is rejected: the failure says it, and the model may read it."""
+    """Why it is rejected: the failure says it, and the model may read it."""
     by: str | None = field(default=None, metadata=USER)
     """Who decides, for others who look at the run. A token with a name decides as that, and as
     nobody else; with the only token of a server it is not checked. None: it is not told."""

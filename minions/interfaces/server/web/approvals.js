@@ -2,7 +2,7 @@
 
 import { enc, get, onChange, post } from "./api.js";
 import { Rows, action, callout, count, empty, fill, h, loading, note, ownName, pretty, problem, tag, time } from "./dom.js";
-import { Field } from "./form.js";
+import { Field, Fields } from "./form.js";
 import { planDiff } from "./plandiff.js";
 import { code } from "./text.js";
 
@@ -223,7 +223,31 @@ function planPart(waiting, decide) {
 	];
 }
 
+/** One field for each value of a form that is an object; null: it is another one. */
+function formSpecs(form) {
+	const entries = form?.type === "object" ? Object.entries(form.properties ?? {}) : [];
+	if (!entries.length || entries.length > 50 || entries.some(([, schema]) => !isObject(schema))) return null;
+	return entries.map(([name, schema]) => ({
+		name, schema, title: schema.title ?? name, description: schema.description, default: schema.default,
+		required: (form.required ?? []).includes(name) && schema.default === undefined,
+	}));
+}
+
+/** A form, whose answer is an object. */
+function formPart(specs, decide, decline) {
+	const fields = new Fields(specs);
+	const send = async () => {
+		const value = fields.read();
+		if (value) await decide({ decision: "answer", value }, "Answered; the run is resumed.")();
+	};
+	const button = action("Answer", send, { needs: "decide", class: "primary" });
+	return h("form", { novalidate: true, onsubmit: (event) => (event.preventDefault(), button.click()) }, fields.el, h("div.row", button, decline));
+}
+
 function answerPart(waiting, decide) {
+	const decline = waiting.can_decline ? action("Decline to answer", decide({ decision: "reject" }, "Declined; the tool is told so."), { needs: "decide", class: "danger" }) : null;
+	const specs = formSpecs(waiting.form);
+	if (specs) return formPart(specs, decide, decline);
 	const field = new Field({ name: "answer", schema: waiting.form ?? { type: "string" }, required: true }, "Your answer");
 	if (waiting.default !== null && waiting.default !== undefined) field.input.value = typeof waiting.default === "string" && field.kind === "text" ? waiting.default : JSON.stringify(waiting.default);
 	const send = async () => {
@@ -233,5 +257,5 @@ function answerPart(waiting, decide) {
 		else await decide({ decision: "answer", value }, "Answered; the run is resumed.")();
 	};
 	const button = action("Answer", send, { needs: "decide", class: "primary" });
-	return h("form", { novalidate: true, onsubmit: (event) => (event.preventDefault(), button.click()) }, field.el, h("div.row", button));
+	return h("form", { novalidate: true, onsubmit: (event) => (event.preventDefault(), button.click()) }, field.el, h("div.row", button, decline));
 }

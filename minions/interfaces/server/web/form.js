@@ -99,10 +99,10 @@ export class Field {
 	}
 }
 
-/** Fields for a recipe's inputs. */
+/** Fields for a recipe's inputs, or for a form. */
 export class Fields {
 	constructor(specs) {
-		this.fields = specs.map((spec) => new Field(spec));
+		this.fields = specs.map((spec) => new Field(spec, spec.title));
 		this.top = h("div.field-errors", { role: "alert" });
 		this.el = h("div.fields", this.top, this.fields.map((field) => field.el));
 	}
