@@ -88,7 +88,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         engine-failed bad-weights missing-weights
         sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
-        images-not-taken
+        images-not-taken mcp-needs-handshake
         template-refused
         bad-cassette cassette-miss cassette-refused
         script-exhausted bad-script cancelled no-executor no-sandbox no-recipe folder-gone

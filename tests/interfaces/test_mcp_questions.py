@@ -129,3 +129,27 @@ def test_an_answer_that_does_not_fit_the_servers_form_is_refused(cli: Cli, recor
     run = str(asked.json["run_id"])
     wrong = cli("answer", run, '{"nickname": "E"}', "--db", "j.sqlite")
     assert (wrong.code, "'name'" in wrong.err) == (2, True), wrong.err
+
+
+ASKING = str(Path(PROGRAM).with_name("asking_mcp_server.py"))
+
+
+def test_a_server_that_cannot_ask_without_a_handshake_is_asked_with_one_where_that_repeats_nothing(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    """A-135: the protocol is chosen by itself, and the server is as the SDK makes it."""
+    record = here / "record.txt"
+    table = f"[mcp.lamps]\ncommand = {json.dumps([sys.executable, ASKING, str(record)])}\n"
+    write("minions.toml", table)
+    locked = cli("mcp", "lock")
+    assert locked.code == 0, locked.err
+    text = "id: r\ntools: [{mcp: lamps}]\npermissions: {allow_write: true}\nsteps:\n"
+    write("once.yaml", f"{text}  - {{id: a, tool: lamps__order}}\n")
+    refused = cli("run", "once.yaml", "--no-store")
+    assert (refused.code, "mcp-needs-handshake" in refused.err) == (1, True), refused.err
+    assert 'Set `protocol = "handshake"` in [mcp.lamps]' in refused.err
+    assert "`minions mcp lock lamps`" in refused.err
+    write("pure.yaml", f"{text}  - {{id: a, tool: lamps__price}}\noutput: '{{{{ a }}}}'\n")
+    asked = cli("run", "pure.yaml", "--db", "j.sqlite")
+    assert (asked.code, "colour=TEXT" in asked.err) == (3, True), asked.err
+    assert record.read_text().splitlines() == ["order", "price", "price"]

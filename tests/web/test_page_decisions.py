@@ -137,9 +137,20 @@ def test_a_form_has_a_field_for_each_value_and_a_question_of_a_tool_can_be_decli
         "required": ["town", "count"],
     }
     question = {
-        "id": "q", "run_id": "run_1", "session_id": "ses_1", "recipe": "trip", "key": "k",
-        "step_id": "book", "what": "answer", "words": "book asks", "question": "Which?",
-        "tool": None, "arguments": None, "digest": None, "default": None, "form": form,
+        "id": "q",
+        "run_id": "run_1",
+        "session_id": "ses_1",
+        "recipe": "trip",
+        "key": "k",
+        "step_id": "book",
+        "what": "answer",
+        "words": "book asks",
+        "question": "Which?",
+        "tool": None,
+        "arguments": None,
+        "digest": None,
+        "default": None,
+        "form": form,
     }
     said: list[str | None] = []
     page = window.new_page()

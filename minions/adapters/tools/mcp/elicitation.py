@@ -75,6 +75,11 @@ class CallsInFlight:
 
     _calls: list[CallInFlight] = field(factory=list, init=False)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call waits for its result."""
+        return not self._calls
+
     @contextmanager
     def one_more(self, questions: ToolQuestions | None) -> Iterator[CallInFlight]:
         """A call, from its beginning to its end."""

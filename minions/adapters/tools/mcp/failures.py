@@ -13,6 +13,7 @@ __all__ = [
     "FAILED",
     "FLOODED",
     "LOGIN",
+    "NEEDS_HANDSHAKE",
     "NOT_LOCKED",
     "NO_EXTRA",
     "REFUSED",
@@ -33,6 +34,8 @@ BAD_RESULT: Final = "mcp-bad-result"
 """Code of a call whose result is none, or does not fit what the tool declares."""
 REFUSED: Final = "mcp-refused"
 """Code of a call that the server refused: a wrong key, no right, an unknown method."""
+NEEDS_HANDSHAKE: Final = "mcp-needs-handshake"
+"""Code of a call whose server asks a person, which it cannot without `initialize`."""
 LOGIN: Final = "mcp-login-needed"
 """Code of a call whose server asks for a login that nobody did, or that is over."""
 NO_EXTRA: Final = "missing-extra"

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from minions.adapters.tools.mcp.connection import Connection, Logins, Reveal
 from minions.adapters.tools.mcp.failures import (
@@ -19,6 +19,7 @@ from minions.adapters.tools.mcp.failures import (
     CHANGED,
     ENDED,
     FAILED,
+    NEEDS_HANDSHAKE,
     REFUSED,
     failed,
 )
@@ -26,7 +27,7 @@ from minions.adapters.tools.mcp.listing import as_pinned, changes_of, listed_too
 from minions.contracts.errors import ToolError, ToolServerError, words_of
 from minions.contracts.hidden_characters import shown_text
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tool_servers import PinnedServer, PinnedTool, ToolServer
+from minions.contracts.tool_servers import PinnedServer, PinnedTool, Protocol, ToolServer
 from minions.contracts.tools import ReportProgress, ToolScope
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class _Slot:
     opening: Connection | None = None
     changes: Mapping[str, str] = field(factory=dict)
     """What changed in each tool that is not as it was, by its name."""
+    protocol: Protocol = Protocol.AUTO
+    """What the next connection speaks."""
+    retired: list[Connection] = field(factory=list)
+    """Connections that only serve the calls that are in flight on them."""
     failures: int = 0
     failed_at: float = 0.0
     failure: ToolServerError | None = None
@@ -92,7 +97,7 @@ class McpServer:
         Raises:
             ToolServerError: It cannot be asked.
         """
-        connection = self._new_connection()
+        connection = self._new_connection(self.server.protocol)
         try:
             await connection.open()
             return await self._listed(connection)
@@ -113,8 +118,13 @@ class McpServer:
             connection = await self._open(slot)
             if (change := slot.changes.get(tool.name)) is not None:
                 raise self._changed(tool, change)
-            with connection.calls.one_more(scope.questions) as call:
-                result = await self._ended(connection, call, tool, arguments, scope)
+            try:
+                with connection.calls.one_more(scope.questions) as call:
+                    result = await self._ended(connection, call, tool, arguments, scope)
+            finally:
+                if connection in slot.retired and connection.calls.is_empty:
+                    slot.retired.remove(connection)
+                    await connection.close()
             slot.failures = 0
             return result
 
@@ -122,7 +132,7 @@ class McpServer:
         """End the connection of this event loop, and its process. Further calls are refused."""
         slot = self._slot()
         slot.is_closed = True  # else a call that is repeated would start the server again
-        for connection in (slot.opening, slot.connection):
+        for connection in (slot.opening, slot.connection, *slot.retired):
             if connection is not None:
                 await connection.close()
 
@@ -132,7 +142,8 @@ class McpServer:
         loop = asyncio.get_running_loop()
         slot = self._slots.get(loop)
         if slot is None:
-            slot = self._slots[loop] = _Slot(asyncio.Semaphore(self.server.max_calls))
+            calls = asyncio.Semaphore(self.server.max_calls)
+            slot = self._slots[loop] = _Slot(calls, protocol=self.server.protocol)
         return slot
 
     async def _open(self, slot: _Slot) -> Connection:
@@ -149,11 +160,13 @@ class McpServer:
                 return found
             self._refuse_while_closed(slot)
             self._refuse_while_resting(slot)
-            slot.opening = connection = self._new_connection()
+            slot.opening = connection = self._new_connection(slot.protocol)
             try:
                 await connection.open()
                 await self._compare(slot, connection)
             except ToolServerError as error:
+                if slot.protocol is not self.server.protocol:
+                    slot.protocol = Protocol.STATELESS  # the only one that it knows
                 self._count(slot, error)
                 await connection.close()
                 raise
@@ -165,9 +178,9 @@ class McpServer:
             slot.connection = connection  # not before its tools were compared
             return connection
 
-    def _new_connection(self) -> Connection:
+    def _new_connection(self, protocol: Protocol) -> Connection:
         return Connection(
-            server=self.server,
+            server=evolve(self.server, protocol=protocol),
             reveal=self._parts.reveal,
             client_version=self._parts.client_version,
             logins=self._parts.logins,
@@ -236,6 +249,8 @@ class McpServer:
         except (ToolError, ToolServerError) as error:
             raise call.why or error from error
         except Exception as error:
+            if _is_no_back_channel(connection, error):
+                raise self._without_handshake(connection) from error
             failure = await self._failure(connection, error)
             if isinstance(failure, ToolServerError) and not connection.is_open:
                 self._count(self._slot(), failure)
@@ -243,6 +258,25 @@ class McpServer:
         finally:
             if progress is not None:
                 progress.close()
+
+    def _without_handshake(self, connection: Connection) -> ToolServerError:
+        """The failure of a call whose server asks a person where it cannot. Where the protocol is
+        chosen by itself, the next connection begins with the handshake: a tool that may be repeated
+        is called there.
+        """
+        slot, name = self._slot(), self.server.name
+        if slot.protocol is Protocol.AUTO:
+            slot.protocol = Protocol.HANDSHAKE
+        if connection is slot.connection and slot.protocol is Protocol.HANDSHAKE:
+            slot.connection = None
+            slot.retired.append(connection)
+        return ToolServerError(
+            f"The MCP server '{name}' asks a person during the call, which it can only do on a "
+            f'connection that begins with `initialize`. Set `protocol = "handshake"` in '
+            f"{self.server.place}, and look at its tools again: {self.server.lock_command}.",
+            code=NEEDS_HANDSHAKE,
+            is_transient=slot.protocol is Protocol.HANDSHAKE,
+        )
 
     async def _failure(
         self, connection: Connection, error: Exception
@@ -311,6 +345,17 @@ class _Progress:
             self._timer.cancel()
         if self._newest is not None:
             self.report(*self._newest)
+
+
+def _is_no_back_channel(connection: Connection, error: Exception) -> bool:
+    """Whether the server could not send its question: the stateless protocol has no way for it."""
+    if connection.server.protocol is Protocol.HANDSHAKE:
+        return False
+    from mcp import MCPError
+    from mcp_types import INVALID_REQUEST
+
+    is_refused = isinstance(error, MCPError) and error.code == INVALID_REQUEST
+    return is_refused and "'elicitation/create'" in str(error)
 
 
 def _told(text: str) -> str:
