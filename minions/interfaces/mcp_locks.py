@@ -30,7 +30,8 @@ async def lock_servers(
         lock: Path of the lock file. Other servers in it stay as they are.
         is_check: Whether to compare only, and to write nothing.
     Returns:
-        What is new, gone or different since the lock was written, by server and tool.
+        What is new, gone or different since the lock was written, by server and tool; under the
+        empty name of a tool that the server is reached in another way, for which runs refuse it.
     Raises:
         UsageError: A server or the lock is wrong, or tools cannot be used. Nothing is written then.
         ToolServerError: A server cannot be asked; nothing is written.
@@ -44,7 +45,21 @@ async def lock_servers(
     now = {name: await looked_at(server) for name, server in wanted.items()}
     if not is_check:
         stored_lock(path, evolve(before, servers={**before.servers, **now}))
-    return {name: changes_between(before.servers.get(name), seen) for name, seen in now.items()}
+    return {
+        name: _with_refusal(wanted[name], before.servers.get(name), seen)
+        for name, seen in now.items()
+    }
+
+
+def _with_refusal(
+    server: ToolServer, before: PinnedServer | None, now: PinnedServer
+) -> Mapping[str, str]:
+    """What changed, and under the empty name why runs do not call the server as it is locked."""
+    from minions.adapters.tools.mcp.toolsets import LockedServer
+
+    refusal = LockedServer(server=server, pinned=before).refusal(None) if before else None
+    changes = changes_between(before, now)
+    return changes if refusal is None else {"": refusal, **changes}
 
 
 async def looked_at(server: ToolServer) -> PinnedServer:
@@ -68,10 +83,10 @@ def changes_between(before: PinnedServer | None, now: PinnedServer) -> dict[str,
     Args:
         before: As it was when it was locked; None: it was not.
     """
-    from minions.adapters.tools.mcp.listing import changes_of
+    from minions.adapters.tools.mcp.listing import about_new, changes_of
 
     old, new = _by_name(before.tools if before is not None else ()), _by_name(now.tools)
-    found = {name: f"+ new, {tool.effect.value}" for name, tool in new.items() if name not in old}
+    found = {name: about_new(tool) for name, tool in new.items() if name not in old}
     for name, tool in old.items():
         if (change := changes_of(tool, new.get(name))) is not None:
             found[name] = change

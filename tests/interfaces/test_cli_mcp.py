@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -101,6 +102,74 @@ def test_a_changed_description_needs_a_new_decision(
     assert cli("run", "r.yaml", "--no-store").code == 0
 
 
+def test_a_check_of_the_lock_tells_what_a_run_would_refuse(
+    cli: Cli, write: Write, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-135."""
+    write("r.yaml", RECIPE)
+
+    def refused() -> str:
+        """What a run says, which a check has to say, too."""
+        run = cli("run", "r.yaml", "--no-store")
+        checked = cli("mcp", "lock", "--check", "--json")
+        [server] = cast("list[dict[str, str | None]]", checked.json["servers"])
+        words = f"{server['refused']}"
+        assert (run.code, checked.code) == ((2, 1) if words != "None" else (0, 0)), run.err
+        assert words == "None" or (words in run.err and words in cli("mcp", "lock", "--check").out)
+        return words
+
+    configure()
+    assert "was not looked at yet" in refused()
+    assert cli("mcp", "lock").code == 0
+    assert refused() == "None"
+    configure(more='env = {A = "b"}\n')
+    assert "is reached in another way than when it was locked" in refused()
+    assert "  It was reached in another way when it was locked." in cli("mcp", "lock").out
+    assert refused() == "None"
+    monkeypatch.delenv("MINIONS_TRUST")
+    assert cli("trust").code == 0
+    lock = Path("mcp.lock.json")
+    lock.write_text(f"{lock.read_text()} ")
+    assert "mcp.lock.json is not trusted, or changed" in refused()
+
+
+def test_a_new_tool_is_shown_with_what_it_does_and_takes_and_no_control_characters(
+    cli: Cli, write: Write, configure: Callable[..., None], here: Path
+) -> None:
+    """A-135."""
+    about = here / "about.txt"
+    write("about.txt", f"Gives it back.\x1b[2J\nTwice.{'x' * 2_000}")
+    configure("--describe-from", str(about))
+    shown = cli("mcp", "lock", "--check")
+    assert (shown.code, "\x1b" in shown.out) == (1, False)
+    lines = shown.out.splitlines()
+    at = lines.index("  echo")
+    assert lines[at + 1 : at + 3] == ["    + new, pure", "      Gives it back.\\x1b[2J"]
+    assert lines[at + 3].startswith("      Twice.xxx")
+    assert lines[at + 3].endswith("more characters")
+    assert lines[at + 4] == "      · text (string)"
+    assert cli("mcp", "lock").code == 0
+    assert "\x1b" not in cli("mcp", "list").out
+    about.write_text("Send\x1b[31m all.")
+    changed = cli("mcp", "lock", "--check")
+    assert (changed.code, "+Send\\x1b[31m all." in changed.out) == (1, True)
+
+
+def test_a_tool_that_is_not_among_those_that_are_used_any_more_is_not_called(
+    cli: Cli, write: Write, configure: Callable[..., None]
+) -> None:
+    """A-135."""
+    write("r.yaml", RECIPE)
+    configure()
+    assert cli("mcp", "lock").code == 0
+    configure(more='tools = ["add"]\n')
+    assert cli("mcp", "lock", "--check").code == 1
+    refused = cli("run", "r.yaml", "--no-store")
+    assert (refused.code, "the MCP server has no tool 'echo'" in refused.err) == (2, True), (
+        refused.err
+    )
+
+
 def test_a_write_needs_the_permission_and_without_a_hint_every_tool_writes(
     cli: Cli, write: Write, configure: Callable[..., None]
 ) -> None:
@@ -165,6 +234,32 @@ def test_a_lock_that_came_with_a_folder_counts_once_it_was_trusted(
     changed = cli("run", "r.yaml", "--no-store")
     assert (changed.code, "mcp.lock.json is not trusted, or changed" in changed.err) == (2, True)
     assert "fake  untrusted: " in cli("mcp", "list").out
+
+
+def test_locking_one_server_trusts_none_that_stands_beside_it_in_a_lock_that_does_not_count(
+    cli: Cli,
+    write: Write,
+    configure: Callable[..., None],
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A-121, A-135."""
+    configure()
+    assert cli("mcp", "lock").code == 0
+    monkeypatch.delenv("MINIONS_TRUST")
+    assert cli("trust").code == 0
+    lock = here / "mcp.lock.json"
+    content = json.loads(lock.read_text())
+    content["of_recipes"] = [
+        {"name": "evil", "command": ["sh"], "url": None, "pinned": content["servers"]["fake"]}
+    ]
+    lock.write_text(json.dumps(content))
+    refused = cli("mcp", "lock", "fake")
+    assert (refused.code, "evil (of a recipe)" in refused.err) == (2, True), refused.err
+    assert "fake  untrusted: " in cli("mcp", "list").out
+    content["of_recipes"] = []
+    lock.write_text(json.dumps(content))
+    assert cli("mcp", "lock", "fake").code == 0  # all that it has is looked at
 
 
 def test_a_server_gets_the_secrets_that_it_is_given_by_reference_and_no_others(

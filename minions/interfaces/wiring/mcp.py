@@ -31,6 +31,7 @@ __all__ = [
     "OwnServer",
     "configured_servers",
     "lock_path",
+    "lock_problem",
     "login_store",
     "make_mcp_toolsets",
     "mcp_toolsets",
@@ -233,11 +234,16 @@ def make_mcp_toolsets(
     """
     path = lock_path(folder_of)
     lock, content = read_lock(path)
-    problem = None
-    if content and not FolderTrust.of(environ).holds(path, content):
-        lock = Lock()
-        problem = f"{path} is not trusted, or changed: `minions trust --show`, `minions trust`"
-    return mcp_toolsets(configured_servers(settings, folder_of), lock, problem)
+    problem = lock_problem(path, content, environ)
+    counted = lock if problem is None else Lock()
+    return mcp_toolsets(configured_servers(settings, folder_of), counted, problem)
+
+
+def lock_problem(path: Path, content: bytes, environ: Mapping[str, str]) -> str | None:
+    """Why the lock with that content does not count, in words for people; None: it does."""
+    if not content or FolderTrust.of(environ).holds(path, content):
+        return None
+    return f"{path} is not trusted, or changed: `minions trust --show`, `minions trust`"
 
 
 def mcp_toolsets(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from minions.adapters.tools.mcp.failures import failed
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import Tool as ListedTool
 
-__all__ = ["as_pinned", "changes_of", "listed_tools", "pinned_tools"]
+__all__ = ["about_new", "as_pinned", "changes_of", "listed_tools", "pinned_tools"]
 
 _MOST_TOOLS: Final = 500
 _MOST_PAGES: Final = 50
@@ -122,6 +122,42 @@ def _collisions(tools: Sequence[PinnedTool]) -> Iterator[str]:
         other = seen.setdefault(tool.shown_as, tool.name)
         if other != tool.name:
             yield f"'{other[:100]}' and '{tool.name[:100]}' would both be called '{tool.shown_as}'"
+
+
+_MOST_ABOUT: Final = 600
+"""Characters of a new tool's description that are shown; of a parameter's it is a fifth of that."""
+_MOST_PARAMETERS: Final = 30
+"""Parameters of a new tool that are shown."""
+
+
+def about_new(tool: PinnedTool) -> str:
+    """A tool that nobody looked at yet, as lines for a person who decides about it."""
+    lines = [f"+ new, {tool.effect.value}"]
+    lines += (f"  {line}" for line in _shortened(tool.description, _MOST_ABOUT).splitlines())
+    fields = tool.parameters.get("properties")
+    named = list(fields.items()) if isinstance(fields, Mapping) else []
+    needed = tool.parameters.get("required")
+    required = needed if isinstance(needed, Sequence) else ()
+    for name, schema in named[:_MOST_PARAMETERS]:
+        lines.append(f"  · {_about_parameter(name, schema, is_required=name in required)}")
+    if len(named) > _MOST_PARAMETERS:
+        lines.append(f"  · … {len(named) - _MOST_PARAMETERS} more parameters")
+    return "\n".join(lines)
+
+
+def _about_parameter(name: str, schema: JsonValue, *, is_required: bool) -> str:
+    said = schema if isinstance(schema, Mapping) else {}
+    kind = said.get("type")
+    words = [kind] if isinstance(kind, str) else []
+    words += [] if is_required else ["optional"]
+    about = said.get("description")
+    more = f": {' '.join(about.split())}" if isinstance(about, str) and about.strip() else ""
+    kinds = f" ({', '.join(words)})" if words else ""
+    return _shortened(f"{name[:100]}{kinds}{more}", _MOST_ABOUT // 5)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… {len(text) - most:,} more characters"
 
 
 def changes_of(pinned: PinnedTool, now: PinnedTool | None) -> str | None:

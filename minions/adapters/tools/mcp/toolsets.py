@@ -51,6 +51,25 @@ class LockedServer:
         """Whether it is reached as when somebody looked at it."""
         return self.pinned is not None and self.pinned.fingerprint == self.server.fingerprint
 
+    def refusal(self, problem: str | None) -> str | None:
+        """Why runs do not call it, and what to do, in words for people; None: they do.
+
+        Args:
+            problem: Why no lock counts, for messages; None: it does.
+        """
+        what = f"The MCP server '{self.server.name}'"
+        if problem is not None:
+            return f"{what} is not locked: {problem}."
+        if self.is_locked:
+            return None
+        why = "was not looked at yet"
+        if self.pinned is not None:
+            why = (
+                "is reached in another way than when it was locked: its command, address, "
+                "variables, headers or protocol changed"
+            )
+        return f"{what} {why}. Look at its tools: {self.server.lock_command}."
+
 
 class McpToolsets(Mapping[str, Toolset]):
     """The toolsets of servers by name: `mcp.NAME` of configured ones, `mcp:DIGEST` of those that
@@ -111,10 +130,11 @@ class McpToolsets(Mapping[str, Toolset]):
             )
 
     def _toolset(self, name: str, found: LockedServer | None) -> Toolset:
-        if found is None or found.pinned is None or not found.is_locked:
+        if found is None or found.pinned is None or found.refusal(self._problem) is not None:
             return _unlocked(name, found, self._problem)
         server, pinned = found.server, found.pinned
-        tools = {tool.shown_as: tool for tool in pinned.tools}
+        only = frozenset(server.only)
+        tools = {each.shown_as: each for each in pinned.tools if not only or each.name in only}
 
         def open_(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
             only = options.get("tools")
@@ -137,9 +157,12 @@ class McpToolsets(Mapping[str, Toolset]):
             name=name,
             description=f"Tools of the MCP server '{server.name}'.",
             options=_OPTIONS,
-            specs=tuple(_spec(tool, None) for tool in pinned.tools),
+            specs=tuple(_spec(tool, None) for tool in tools.values()),
             open=open_,
         )
+
+
+_OWN: Final = "The recipe's own MCP server"
 
 
 def check_extra() -> None:
@@ -171,15 +194,11 @@ def _spec(tool: PinnedTool, prefix: str | None) -> ToolSpec:
 
 def _unlocked(name: str, found: LockedServer | None, problem: str | None) -> Toolset:
     """A toolset whose tools are not known: it opens nothing."""
-    who = found.server.name if found is not None else None
-    what = f"The MCP server '{who}'" if who else "The recipe's own MCP server"
-    how = found.server.lock_command if found is not None else "`minions mcp lock RECIPE`"
-    why = "is reached in another way than when it was locked"
-    if found is None or found.pinned is None:
-        why = "was not looked at yet"
-    words = f"{what} {why}. Look at its tools: {how}."
-    if problem is not None:
-        words = f"{what} is not locked: {problem}."
+    what = f"The MCP server '{found.server.name}'" if found is not None else _OWN
+    words = found.refusal(problem) if found is not None else None
+    if words is None:
+        why = "was not looked at yet. Look at its tools: `minions mcp lock RECIPE`"
+        words = f"{_OWN} {why if problem is None else f'is not locked: {problem}'}."
 
     def refuse(_options: Mapping[str, JsonValue], _prefix: str) -> Sequence[Tool]:
         raise UsageError(words, code=NOT_LOCKED)

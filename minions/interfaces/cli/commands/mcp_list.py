@@ -10,6 +10,7 @@ from attrs import frozen
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import PinnedTool
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
+from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
 from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.wiring.mcp import as_server, configured_servers, lock_path, read_lock
@@ -60,10 +61,11 @@ def list_(**flags: object) -> int:
         tell("There are no MCP servers: minions.toml has no table [mcp.NAME].")
     for each in found:
         owner = " (of a recipe)" if each.is_of_recipe else ""
-        say(hanging(f"{each.name}  {each.state}{owner}: {each.way}"))
+        say(plain(hanging(f"{each.name}  {each.state}{owner}: {each.way}")))
         for tool in each.tools:
             about = tool.description.partition("\n")[0][:200]
-            say(hanging(f"  {each.name}__{tool.shown_as}  {tool.effect.value}  {about}".rstrip()))
+            line = f"  {each.name}__{tool.shown_as}  {tool.effect.value}  {about}".rstrip()
+            say(plain(hanging(line)))
     return 0
 
 

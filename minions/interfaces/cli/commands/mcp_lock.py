@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -22,6 +22,7 @@ from minions.contracts.errors import (
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import PinnedServer, ToolServer
 from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
 from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.mcp_locks import changes_between, looked_at, stored_lock
@@ -30,6 +31,7 @@ from minions.interfaces.wiring.mcp import (
     OwnServer,
     configured_servers,
     lock_path,
+    lock_problem,
     read_lock,
     with_own,
 )
@@ -46,10 +48,23 @@ class _Candidate:
     """How it was when it was locked before; None: it was not."""
     is_of_recipe: bool = False
 
+    def refusal(self, problem: str | None) -> str | None:
+        """Why runs do not call it as it is locked; None: they do."""
+        from minions.adapters.tools.mcp.toolsets import LockedServer
+
+        return LockedServer(server=self.server, pinned=self.before).refusal(problem)
+
+    @property
+    def was_reached_otherwise(self) -> bool:
+        """Whether it was looked at, and is reached in another way now."""
+        return self.before is not None and self.refusal(None) is not None
+
 
 @click.command("lock")
 @click.argument("names", nargs=-1, metavar="[NAME|RECIPE.yaml]…")
-@click.option("--check", is_flag=True, help="Only compare; exit code 1 if anything changed.")
+@click.option(
+    "--check", is_flag=True, help="Only compare; exit code 1 if a run would refuse something."
+)
 @click.option("--yes", is_flag=True, help="Start the servers of recipes without asking.")
 @output_options
 def lock(names: tuple[str, ...], *, check: bool, yes: bool, **flags: object) -> int:
@@ -62,19 +77,25 @@ def lock(names: tuple[str, ...], *, check: bool, yes: bool, **flags: object) -> 
     context = command_context(flags)
     _check_extra()
     path = lock_path(context.folder_of)
-    known, _ = read_lock(path)
+    known, content = read_lock(path)
+    problem = lock_problem(path, content, context.environ)
     wanted = _wanted(names, context, known)
+    if problem is not None and not check:
+        _refuse_unseen(known, wanted, problem)
     if not yes:
         _ask_about([each.server for each in wanted if each.is_of_recipe])
     seen = asyncio.run(_look_at(wanted))
     report = [_report(each, now) for each, now in zip(wanted, seen, strict=True)]
+    if check:
+        for each, told in zip(wanted, report, strict=True):
+            told["refused"] = each.refusal(problem)
     failed = [each for each in seen if isinstance(each, MinionsError)]
     if not check:
         _store(path, _changed(known, wanted, seen))
     _print(report, path, context, is_check=check)
     if failed:
         return 4 if isinstance(failed[0], EnvironmentRefusedError) else 1
-    return 1 if check and any(each["changes"] for each in report) else 0
+    return 1 if check and any(each["changes"] or each["refused"] for each in report) else 0
 
 
 def _check_extra() -> None:
@@ -164,16 +185,38 @@ async def _looked_at(server: ToolServer) -> PinnedServer | MinionsError:
         return error
 
 
+def _refuse_unseen(known: Lock, wanted: Sequence[_Candidate], problem: str) -> None:
+    """Refuse to trust what stands in a lock that does not count, and that this command does not
+    look at.
+
+    Raises:
+        UsageError: There is such a server.
+    """
+    looked_at = {each.server.name for each in wanted if not each.is_of_recipe}
+    own = {each.server.fingerprint for each in wanted if each.is_of_recipe}
+    unseen = [name for name in known.servers if name not in looked_at]
+    unseen += [
+        f"{e.name} (of a recipe)" for e in known.of_recipes if e.pinned.fingerprint not in own
+    ]
+    if unseen:
+        raise UsageError(
+            f"{problem}. It has servers that this command does not look at: {', '.join(unseen)}. "
+            "Trust it first, or look at these, too.",
+            code="mcp-not-locked",
+        )
+
+
 def _report(wanted: _Candidate, now: PinnedServer | MinionsError) -> dict[str, JsonValue]:
-    name = wanted.server.name
+    name, otherwise = wanted.server.name, wanted.was_reached_otherwise
     if isinstance(now, MinionsError):
-        return {"name": name, "tools": [], "changes": {}, "error": now.message}
-    return {
-        "name": name,
-        "tools": [f"{name}__{tool.shown_as}" for tool in now.tools],
-        "changes": cast("JsonValue", changes_between(wanted.before, now)),
-        "error": None,
-    }
+        found: dict[str, JsonValue] = {"tools": [], "changes": {}, "error": now.message}
+    else:
+        found = {
+            "tools": [f"{name}__{tool.shown_as}" for tool in now.tools],
+            "changes": cast("JsonValue", changes_between(wanted.before, now)),
+            "error": None,
+        }
+    return {"name": name, "reached_otherwise": otherwise, "refused": None, **found}
 
 
 def _changed(
@@ -215,14 +258,23 @@ def _print(
         return
     for each in report:
         if each["error"] is not None:
-            tell(f"{each['name']}: {each['error']}")
+            tell(plain(f"{each['name']}: {each['error']}"))
             continue
-        changes = cast("Mapping[str, str]", each["changes"])
-        tools = cast("Sequence[str]", each["tools"])
-        say(f"{each['name']}: {len(tools)} tools, {len(changes) or 'none'} changed")
-        for tool, change in changes.items():
-            say(f"  {tool}")
-            for line in change.splitlines():
-                say(f"    {line}")
+        for line in _lines_of(each):
+            say(plain(line))  # also in a pipe: a server wrote it, and a terminal may read it later
     if not is_check and any(each["error"] is None for each in report):
         tell(f"Locked in {path}: runs call these tools until they change.")
+
+
+def _lines_of(server: Mapping[str, JsonValue]) -> Iterator[str]:
+    """What changed in a server, for a person."""
+    changes = cast("Mapping[str, str]", server["changes"])
+    tools = cast("Sequence[str]", server["tools"])
+    yield f"{server['name']}: {len(tools)} tools, {len(changes) or 'none'} changed"
+    if server["refused"] is not None:
+        yield f"  {server['refused']}"
+    elif server["reached_otherwise"]:
+        yield "  It was reached in another way when it was locked."
+    for tool, change in changes.items():
+        yield f"  {tool}"
+        yield from (f"    {line}" for line in change.splitlines())
