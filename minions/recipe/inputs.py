@@ -47,6 +47,9 @@ def resolve_inputs(
         if is_partial and name not in given:
             continue
         is_text = from_text if isinstance(from_text, bool) else name in from_text
+        if name not in given and not spec.has_default:
+            problems.append(_missing(name, spec, is_typed=from_text is not False))
+            continue
         outcome = _resolved(name, spec, given, is_text=is_text, base=base, recipe=recipe)
         problems.extend(outcome.problems)
         literal += outcome.is_literal_secret
@@ -89,8 +92,6 @@ def _resolved(
     base: Path,
     recipe: AgentRecipe,
 ) -> _Outcome:
-    if name not in given and not spec.has_default:
-        return _missing(name, spec)
     if spec.is_secret:
         return _secret(name, given.get(name, spec.default))
     if name not in given:
@@ -119,14 +120,15 @@ def _validator_of(schema: str, _caller: int) -> SchemaValidator:
     return SchemaValidator(cast("JsonSchema", parse_json(schema)))
 
 
-def _missing(name: str, spec: InputSpec) -> _Outcome:
+def _missing(name: str, spec: InputSpec, *, is_typed: bool) -> str:
     about = f" ({spec.description})" if spec.description else ""
     takes, example = _takes(spec.schema), "…"
     if spec.is_secret:
         takes, example = "a reference to a secret", f"env:{_variable(name)}"
-    return _Outcome(
-        problems=(f"The input '{name}' is missing{about}. It takes {takes}: -p {name}={example}",)
-    )
+    found = f"The input '{name}' is missing{about}. It takes {takes}"
+    if is_typed:  # on a command line; other callers have no options
+        return f"{found}: -p {name}={example}"
+    return f"{found}, such as {example}." if spec.is_secret else f"{found}."
 
 
 def _variable(name: str) -> str:

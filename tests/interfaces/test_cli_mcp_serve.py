@@ -60,6 +60,13 @@ def shouts() -> str:
     return "quiet"
 """
 ASKS = "id: asks\nsteps: [{id: q, ask: Really?}]\n"
+READS = """\
+id: reads
+inputs:
+  where: {type: string, format: path, default: .}
+tools: [{files: {root: "{{ inputs.where }}"}}]
+steps: [{id: a, tool: files__list}]
+"""
 SHOUTS = "id: shouts\nsteps: [{id: a, tool: shouts}]\n"
 OPTIONS = ("--db", "j.sqlite", "--extensions", "tools.py")
 
@@ -67,7 +74,7 @@ OPTIONS = ("--db", "j.sqlite", "--extensions", "tools.py")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "recipes").mkdir()
-    for text in (GREET, WAITS, ASKS, SHOUTS):
+    for text in (GREET, WAITS, ASKS, READS, SHOUTS):
         name = text.partition("\n")[0].removeprefix("id: ")
         (tmp_path / "recipes" / f"{name}.yaml").write_text(text)
     (tmp_path / "recipes" / "broken.yaml").write_text("id: broken\nsteps: 5\n")
@@ -122,9 +129,15 @@ async def own(server: ToolServer) -> AsyncIterator[Called]:
 async def check_all(server: ToolServer) -> None:
     """Schemas, results, wrong inputs, failures, progress and cancellation."""
     told: list[str | None] = []
-    listening = evolve(scope(), report_progress=lambda _done, _total, text: told.append(text))
+
+    def listen(done: float, total: float | None, text: str | None) -> None:
+        assert total is not None
+        assert done <= total
+        told.append(text)
+
+    listening = evolve(scope(), report_progress=listen)
     async with own(server) as call:
-        assert sorted(call.tools) == ["asks", "greet", "shouts", "waits"]
+        assert sorted(call.tools) == ["asks", "greet", "reads", "shouts", "waits"]
         properties = call.tools["greet"].parameters["properties"]
         assert json.loads(json.dumps(properties)) == {
             "name": {"type": "string", "description": "Whom."},
@@ -135,7 +148,12 @@ async def check_all(server: ToolServer) -> None:
         assert await call("greet", None, name="Eva") == {"text": "hello Eva"}
         with pytest.raises((ToolError, ToolServerError), match="name"):
             await call("greet", None, nom="Eva")
-        with pytest.raises(ToolError, match="minions answer"):
+        with pytest.raises((ToolError, ToolServerError), match="'name' is missing") as missing:
+            await call("greet", None)
+        assert "-p " not in str(missing.value)  # the caller has no command line
+        with pytest.raises(ToolError, match="`minions mcp serve --allow-folder DIR`"):
+            await call("reads", None, where="/etc")
+        with pytest.raises(ToolError, match=r"minions answer run_\w+ VALUE --db j.sqlite --ext"):
             await call("asks", None)
         waiting = asyncio.ensure_future(call("waits", listening))
         while "b" not in told:
@@ -145,6 +163,7 @@ async def check_all(server: ToolServer) -> None:
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(waiting, HANG_S)
         assert told[0] == "a"
+        assert await call("greet", listening, name="Ada") == {"text": "hello Ada"}
         assert await call("greet", None, name="Urs") == {"text": "hello Urs"}
 
 
@@ -185,3 +204,23 @@ async def test_standard_output_holds_the_protocol_and_nothing_else(folder: Path)
     server = over_streams(folder)
     async with own(evolve(server, command=(*server.command, "--debug"))) as call:
         assert await call("shouts", None) == "quiet"
+
+
+def test_a_recipe_that_is_no_tool_is_named_with_the_reason(folder: Path) -> None:
+    """A-135."""
+    (folder / "recipes" / "a.b.yaml").write_text(ASKS.replace("asks", "a.b"))
+    (folder / "recipes" / "a_b.yaml").write_text(ASKS.replace("asks", "a_b"))
+    command = (sys.executable, "-m", "minions", "mcp", "serve", *OPTIONS)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **environment()},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=HANG_S,
+        check=True,
+    )
+    assert done.stdout == ""
+    assert "note: the recipe 'broken' is left out: recipes/broken.yaml:2:" in done.stderr
+    assert "note: the recipe 'a_b' is left out: 'a.b' has its name as a tool" in done.stderr

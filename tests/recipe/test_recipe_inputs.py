@@ -126,7 +126,7 @@ def test_every_problem_has_its_line() -> None:
 )
 def test_a_missing_input_says_what_it_takes_and_how_it_is_given(schema: str, words: str) -> None:
     with pytest.raises(UsageError) as caught:
-        resolve_inputs(recipe_with(f"{{x: {schema}}}"), {}, base=BASE)
+        resolve_inputs(recipe_with(f"{{x: {schema}}}"), {}, from_text=True, base=BASE)
     assert caught.value.message == f"The input 'x' is missing. It takes {words}: -p x=…"
 
 
@@ -181,12 +181,22 @@ def test_a_secret_given_as_it_is_is_refused_and_not_repeated(value: JsonValue) -
 
 def test_a_missing_secret_says_how_it_is_given() -> None:
     with pytest.raises(UsageError) as caught:
-        resolve_inputs(recipe_with(SECRETS), {}, base=BASE)
+        resolve_inputs(recipe_with(SECRETS), {}, from_text=True, base=BASE)
     assert caught.value.error_code == "bad-input"
     assert caught.value.message == (
         "The input 'token' is missing (Of the API). It takes a reference to a secret: "
         "-p token=env:TOKEN"
     )
+
+
+def test_a_caller_without_a_command_line_is_told_of_no_option() -> None:
+    """A-135."""
+    with pytest.raises(UsageError) as caught:
+        resolve_inputs(recipe_with("{x: {type: string}}"), {}, base=BASE)
+    assert caught.value.message == "The input 'x' is missing. It takes text."
+    with pytest.raises(UsageError) as caught:
+        resolve_inputs(recipe_with(SECRETS), {}, base=BASE)
+    assert caught.value.message.endswith("It takes a reference to a secret, such as env:TOKEN.")
 
 
 def test_beside_other_problems_a_literal_secret_is_one_of_them() -> None:

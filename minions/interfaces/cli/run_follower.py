@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shlex
 import signal
 import sys
@@ -36,6 +35,7 @@ from minions.interfaces.cli.console.run_reports import RunReports
 from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.deciders import TerminalDecider
 from minions.interfaces.operator_limits import bounded
+from minions.interfaces.pasted_commands import with_options
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.cassettes import Cassettes
 
@@ -307,7 +307,11 @@ async def _report(
     journal = run.context.scope.services.journal
     name = await shortest_name(journal, run.run_id) if run.has_recorded_end else run.run_id
     for line in summary_lines(result, stderr_painter(), time):
-        tell(_with_name(_to_paste(line, run.run_id, context), run.run_id, name))
+        tell(
+            _with_name(
+                with_options(line, run.run_id, "".join(context.flags_again)), run.run_id, name
+            )
+        )
     decision = next(iter(result.error.suggestions), "") if result.error is not None else ""
     command = _next_command(run, context, result.status, decision, edited)
     tell(f"session {result.session_id} · {_with_name(command, run.run_id, name)}")
@@ -316,16 +320,6 @@ async def _report(
 def _with_name(text: str, run_id: str, name: str) -> str:
     """The text with the shortest name of the run in its commands."""
     return text.replace(f" {run_id}", f" {name}")
-
-
-def _to_paste(line: str, run_id: str, context: CommandContext) -> str:
-    """The line, where commands about the run have the flags with which it is found again."""
-    flags = "".join(context.flags_again)
-    name = re.escape(run_id)
-    # Between backticks, or alone on a line with a word on it in parentheses.
-    command = rf"`minions \w+ {name}\b[^`]*|^ +minions \w+ {name}\b.*?(?=(?: +\([^()]*\))?$)"
-    pattern = re.compile(command, re.MULTILINE)
-    return pattern.sub(lambda found: found[0] + flags, line) if flags else line
 
 
 def _next_command(

@@ -124,6 +124,8 @@ class _Reports:
             done, total, words = report
             # The protocol wants a number that grows: a step that begins counts for a little.
             last = max(done, last + 0.001)
+            if last > total:
+                continue  # all steps have ended; more than all is no progress
             try:
                 await self._context.session.report_progress(last, total, words)
             except Exception:  # noqa: BLE001  # whoever asked is gone: the run does not depend on it

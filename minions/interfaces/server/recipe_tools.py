@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, NotFoundError, near_hint, near_names
@@ -16,6 +16,7 @@ from minions.contracts.events import RunEvent, StepFinished, StepStarted, ToolPr
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
+from minions.interfaces.pasted_commands import with_options
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
@@ -83,6 +84,10 @@ def _property(spec: InputSpec) -> dict[str, JsonValue]:
     return schema
 
 
+def _tool_name(recipe_id: str) -> str:
+    return _UNFIT.sub("_", recipe_id)[:_MOST_NAME]
+
+
 @frozen(kw_only=True)
 class ToolOutcome:
     """How a run ended."""
@@ -98,12 +103,16 @@ class RecipeTools:
     inputs that the operator offers.
     """
 
-    def __init__(self, store: RecipeStore, runtime: ServerRuntime, *, max_runs: int) -> None:
+    def __init__(
+        self, store: RecipeStore, runtime: ServerRuntime, *, max_runs: int, options: str = ""
+    ) -> None:
         """Nothing is read yet.
 
         Args:
             max_runs: Runs at a time; further ones are refused.
+            options: What the operator's commands need to find a run of this server again.
         """
+        self._options = options
         self._store = store
         self._runtime = runtime
         self._max_runs = max_runs
@@ -114,10 +123,20 @@ class RecipeTools:
         found = await asyncio.to_thread(self._store.all)
         tools: dict[str, RecipeTool] = {}
         for each in found:
-            name = _UNFIT.sub("_", each.id)[:_MOST_NAME]
+            name = _tool_name(each.id)
             if each.recipe is not None and name not in tools:
                 tools[name] = RecipeTool(name=name, recipe=each.recipe)
         return tuple(tools.values())
+
+    def collisions(self) -> Sequence[tuple[str, str]]:
+        """Recipes that are left out, each with the one that has its name. Reads all of them."""
+        owners: dict[str, str] = {}
+        found: list[tuple[str, str]] = []
+        for each in self._store.all():
+            owner = owners.setdefault(_tool_name(each.id), each.id) if each.recipe else each.id
+            if owner != each.id:
+                found.append((each.id, owner))
+        return found
 
     async def find(self, name: str) -> RecipeTool:
         """The recipe of that name.
@@ -179,7 +198,11 @@ class RecipeTools:
             run.listen(_Steps(len(recipe.steps), progress))
         result: AgentResult[JsonValue] = await run.execute()
         output = encode(result.output) if result.error is None else None
-        return ToolOutcome(output=output, error=result.error, run_id=result.run_id)
+        error = result.error
+        if error is not None:
+            message = with_options(error.message, result.run_id, self._options)
+            error = evolve(error, message=message)
+        return ToolOutcome(output=output, error=error, run_id=result.run_id)
 
     async def aclose(self) -> None:
         """Close what runs opened."""

@@ -18,6 +18,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.server.http.caller_inputs import CallerInputs
 from minions.interfaces.server.http.caller_secrets import CallerSecrets
+from minions.interfaces.server.http.caller_way import OVER_HTTP, CallerWay
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.settings import Settings
 from minions.interfaces.unattended_runtime import UnattendedRuntime
@@ -37,6 +38,7 @@ class ServerRuntime(UnattendedRuntime):
         *,
         note: Mapping[str, JsonValue],
         folders: Sequence[str | Path] = (),
+        way: CallerWay = OVER_HTTP,
     ) -> None:
         """Nothing is opened yet.
 
@@ -44,6 +46,7 @@ class ServerRuntime(UnattendedRuntime):
             runtime: The parts that executions share; closed here.
             note: Stored with each run's start, for a later resume.
             folders: Beneath these, and the folder of the note, callers may choose folders.
+            way: How callers come in, for messages.
         Raises:
             UsageError: A setting is wrong.
         """
@@ -51,8 +54,8 @@ class ServerRuntime(UnattendedRuntime):
         name = worker_name(runtime.services.ids("srv"))
         super().__init__(settings, runtime, name=name, folder=folder)
         self._note = note
-        self._caller_secrets = CallerSecrets.of(settings.caller_secrets)
-        self._caller_inputs = CallerInputs.beneath(folder, *folders)
+        self._caller_secrets = CallerSecrets.of(settings.caller_secrets, way)
+        self._caller_inputs = CallerInputs.beneath(folder, *folders, way=way)
 
     def note(self, **more: JsonValue) -> dict[str, JsonValue]:
         """The note for the start of a new run."""

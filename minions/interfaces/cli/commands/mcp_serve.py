@@ -14,6 +14,7 @@ from attrs import frozen
 import minions
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import (
     CommandContext,
     command_context,
@@ -42,6 +43,19 @@ __all__ = ["serve"]
 @click.option(
     "--allow-host", multiple=True, metavar="NAME", help="A further name of this host. Repeatable."
 )
+@click.option(
+    "--allow-secret",
+    "caller_secrets",
+    multiple=True,
+    metavar="REF",
+    help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
+)
+@click.option(
+    "--allow-folder",
+    multiple=True,
+    metavar="DIR",
+    help="Callers may choose folders beneath it where a recipe takes a path. Repeatable.",
+)
 @click.option("--max-runs", type=click.IntRange(min=1), default=20, show_default=True)
 @run_limit_options
 @click.option("-m", "--model", metavar="MODEL", help="provider/name for recipes that name none.")
@@ -54,6 +68,7 @@ def serve(
     port: int,
     token_file: str | None,
     allow_host: tuple[str, ...],
+    allow_folder: tuple[str, ...],
     max_runs: int,
     **flags: object,
 ) -> int:
@@ -71,7 +86,8 @@ def serve(
         if not folder.is_dir():
             raise UsageError(f"--recipes {folder}: there is no such folder.", code="no-folder")
     place = _Place(host=host, port=port, token_file=token_file, names=allow_host)
-    return asyncio.run(_serve(context, folders, place if http else None, max_runs))
+    tools = _tools(context, folders, allow_folder, max_runs)
+    return asyncio.run(_serve(tools, place if http else None, max_runs))
 
 
 @frozen(kw_only=True)
@@ -84,14 +100,12 @@ class _Place:
     names: tuple[str, ...]
 
 
-async def _serve(
-    context: CommandContext, folders: list[Path], place: _Place | None, max_runs: int
-) -> int:
-    tools = _tools(context, folders, max_runs)
+async def _serve(tools: RecipeTools, place: _Place | None, max_runs: int) -> int:
     try:
         if place is None:
             from minions.interfaces.server.mcp import serve_streams
 
+            await asyncio.to_thread(_tell_left_out, tools)
             await _until_signal(serve_streams(tools, minions.__version__))
             return 0
         return await _serve_http(tools, place, max_runs)
@@ -99,20 +113,44 @@ async def _serve(
         await tools.aclose()
 
 
-def _tools(context: CommandContext, folders: list[Path], max_runs: int) -> RecipeTools:
+def _tools(
+    context: CommandContext, folders: list[Path], offered: tuple[str, ...], max_runs: int
+) -> RecipeTools:
     """The recipes, with an executor as the one of `minions serve`."""
     from minions.interfaces.cli.run_follower import note_of
+    from minions.interfaces.server.http.caller_way import OVER_MCP
     from minions.interfaces.server.recipe_store import RecipeStore
     from minions.interfaces.server.recipe_tools import RecipeTools
     from minions.interfaces.server.runtime import ServerRuntime
-    from minions.interfaces.wiring.logs import make_log
+    from minions.interfaces.wiring.logs import is_logging, make_log
 
     runtime = context.runtime(recipe_folders=tuple(folders))
     note = {**note_of(context, None), "approve": context.settings.approve or "wait"}
-    served = ServerRuntime(context.settings, runtime, note=note, folders=[*folders])
-    log = make_log(context.settings, tell)
+    served = ServerRuntime(
+        context.settings, runtime, note=note, folders=[*folders, *offered], way=OVER_MCP
+    )
+    log = make_log(context.settings, tell) if is_logging(context.settings) else _FaultLog()
     store = RecipeStore(folders, served.catalog, served.bounded, log)
-    return RecipeTools(store, served, max_runs=max_runs)
+    return RecipeTools(store, served, max_runs=max_runs, options="".join(context.flags_again))
+
+
+def _tell_left_out(tools: RecipeTools) -> None:
+    """Say which recipes are no tools, and why; those with faults the log tells."""
+    for left_out, other in tools.collisions():
+        tell(plain(f"note: the recipe '{left_out}' is left out: '{other}' has its name as a tool"))
+
+
+class _FaultLog:
+    """Tells the operator of each recipe that is left out, once for each of its versions."""
+
+    def info(self, event: str, /, **facts: object) -> None:
+        """Print nothing."""
+
+    def warning(self, event: str, /, **facts: object) -> None:
+        """Print the recipe and its faults."""
+        if event in ("recipe_has_faults", "recipe_not_checked"):
+            faults = facts.get("faults", facts.get("error"))
+            tell(plain(f"note: the recipe '{facts.get('recipe')}' is left out: {faults}"))
 
 
 async def _until_signal(serving: object) -> None:
@@ -140,6 +178,7 @@ async def _serve_http(tools: RecipeTools, place: _Place, max_runs: int) -> int:
     host = f"[{place.host}]" if ":" in place.host else place.host
     token = f" · token {options.token}" if place.token_file is None else ""
     tell(f"minions serves MCP at http://{host}:{sock.getsockname()[1]}{PATH}{token}")
+    await asyncio.to_thread(_tell_left_out, tools)
     incidents = Incidents(StandardLog(), lambda prefix: f"{prefix}_{secrets.token_hex(4)}", "")
     async with http_app(tools, minions.__version__, options, incidents.report) as app:
         await serve_until_signal(app, sock, options, stop)

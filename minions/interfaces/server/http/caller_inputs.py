@@ -1,4 +1,4 @@
-"""Which values of inputs callers over HTTP may choose: none that opens a tool on something else.
+"""Which values of inputs callers may choose: none that opens a tool on something else.
 
 A recipe may make the options of its toolsets from inputs: the folder that tools read, the hosts
 that they ask. On the command line the operator chooses; a caller takes what the operator offers.
@@ -17,6 +17,7 @@ from attrs import frozen
 from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
+from minions.interfaces.server.http.caller_way import OVER_HTTP, CallerWay
 from minions.interfaces.server.http.problems import RefusedError
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.kinds.plan import PlanSpec
@@ -34,11 +35,12 @@ class CallerInputs:
 
     folders: tuple[str, ...]
     """Absolute, with links resolved; the first one is where relative paths start."""
+    way: CallerWay = OVER_HTTP
 
     @classmethod
-    def beneath(cls, *folders: str | Path) -> CallerInputs:
+    def beneath(cls, *folders: str | Path, way: CallerWay = OVER_HTTP) -> CallerInputs:
         """The check with these folders; the first one is where relative paths start."""
-        return cls(tuple(map(os.path.realpath, folders)))
+        return cls(tuple(map(os.path.realpath, folders)), way)
 
     def check(self, recipe: AgentRecipe, given: Mapping[str, InputValue]) -> None:
         """Refuse values that choose an option of a toolset beyond what the operator offers.
@@ -59,7 +61,7 @@ class CallerInputs:
             are_folders = options <= _FOLDER_OPTIONS
             if are_folders and self._is_beneath(given[name]):
                 continue
-            yield _refused(name, options, are_folders=are_folders)
+            yield _refused(name, options, self.way, are_folders=are_folders)
         if not all(map(self._is_beneath, _composed_folders(recipe, given))):
             yield "The inputs together choose a folder that is not beneath those of the server."
 
@@ -71,13 +73,13 @@ class CallerInputs:
         return any(os.path.commonpath([found, each]) == each for each in self.folders)
 
 
-def _refused(name: str, options: frozenset[str], *, are_folders: bool) -> str:
+def _refused(name: str, options: frozenset[str], way: CallerWay, *, are_folders: bool) -> str:
     chosen = " and ".join(f"`{each}`" for each in sorted(options))
     folders = " or a folder beneath those of the server," if are_folders else ""
     return (
-        f"The input '{name}' chooses {chosen} of a tool: over HTTP it takes the recipe's default,"
-        f"{folders} or a value that its schema lists under `enum`. `minions serve --allow-folder "
-        "DIR` offers more folders."
+        f"The input '{name}' chooses {chosen} of a tool: {way.words} it takes the recipe's default,"
+        f"{folders} or a value that its schema lists under `enum`. The operator offers more "
+        f"folders with `{way.command} --allow-folder DIR`."
     )
 
 

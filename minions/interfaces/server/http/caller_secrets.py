@@ -1,4 +1,4 @@
-"""Which secrets callers over HTTP may refer to: a caller must not choose what the server reads."""
+"""Which secrets callers may refer to: a caller must not choose what the server reads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from attrs import frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.secrets import InputValue, SecretRef
+from minions.interfaces.server.http.caller_way import OVER_HTTP, CallerWay
 from minions.interfaces.server.http.problems import RefusedError
 from minions.recipe.model import AgentRecipe
 
@@ -20,16 +21,17 @@ class CallerSecrets:
     """The references that the operator lists; each secret input also takes its own default."""
 
     listed: frozenset[SecretRef]
+    way: CallerWay = OVER_HTTP
 
     @classmethod
-    def of(cls, references: Sequence[str]) -> CallerSecrets:
+    def of(cls, references: Sequence[str], way: CallerWay = OVER_HTTP) -> CallerSecrets:
         """The references of the setting `caller_secrets`.
 
         Raises:
             UsageError: `bad-configuration`; one is not valid.
         """
         try:
-            return cls(frozenset(map(SecretRef.parse, references)))
+            return cls(frozenset(map(SecretRef.parse, references)), way)
         except UsageError as error:
             raise UsageError(
                 f"caller_secrets, or --allow-secret: {error.message}", code="bad-configuration"
@@ -62,9 +64,9 @@ class CallerSecrets:
             if ref is None or ref in self.listed or (is_stored and ref == default):
                 continue
             yield (
-                f"The input '{name}' is secret: over HTTP it takes the recipe's default, or a "
-                f"reference that the operator lists, and {ref.source} is neither. The operator "
-                f"lists it with `minions serve --allow-secret {ref.source}`, or under "
+                f"The input '{name}' is secret: {self.way.words} it takes the recipe's default, or "
+                f"a reference that the operator lists, and {ref.source} is neither. The operator "
+                f"lists it with `{self.way.command} --allow-secret {ref.source}`, or under "
                 "caller_secrets in minions.toml."
             )
 

@@ -1,0 +1,23 @@
+"""How callers come in, for messages that say what the operator can offer them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import frozen
+
+__all__ = ["OVER_HTTP", "OVER_MCP", "CallerWay"]
+
+
+@frozen(kw_only=True)
+class CallerWay:
+    """A way in."""
+
+    words: str
+    """For the middle of a sentence."""
+    command: str
+    """The operator's command, whose options `--allow-folder` and `--allow-secret` offer more."""
+
+
+OVER_HTTP: Final = CallerWay(words="over HTTP", command="minions serve")
+OVER_MCP: Final = CallerWay(words="over MCP", command="minions mcp serve")
