@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--describe", default="Gives the text back.")
     parser.add_argument("--describe-from", type=Path)
     parser.add_argument("--at-start")
+    parser.add_argument("--list", type=json.loads, help="the tools that it lists, as JSON")
     parser.add_argument("--record", type=Path, help="where to note what happens")
     parser.add_argument("--dies-on", type=int, default=0, help="the call that kills it")
     options = parser.parse_args()
@@ -46,6 +47,12 @@ def begin(how: str | None) -> None:
         sys.exit(3)
     if how == "hangs":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(3600)
+    if how == "talks":
+        sys.stdout.write("Welcome to \x1b[31mme\nWhat now?\n")
+        sys.stdout.flush()
+        sys.stderr.write("no \x1b[1Aprotocol\n")
+        sys.stderr.flush()
         time.sleep(3600)
     if how == "floods":
         sys.stdout.write("x" * 20_000_000)
@@ -113,6 +120,8 @@ class Server:
         send({"id": key, "result": result})
 
     def tools(self) -> list[dict[str, Any]]:
+        if self.options.list is not None:
+            return list(self.options.list)
         about = self.options.describe
         if self.options.describe_from is not None:
             about = self.options.describe_from.read_text()

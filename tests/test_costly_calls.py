@@ -38,7 +38,6 @@ PATTERNS: Final = {
     "contracts/secrets.py::__init__": "escaped texts alone: no loops",
     "engine/history/run_search.py::hits_in": "escaped words with blanks between them, of one "
     "query; the texts are those of one run",
-    "interfaces/cli/run_follower.py::_to_paste": "our own words about a run",
     "interfaces/server/http/allowed_methods.py::_pattern": "our own paths",
     "recipe/library.py::slug_of": "NAME_PATTERN: one loop, from the beginning",
     "recipe/text/sections.py::_check_text": "patterns of our keys: one loop each",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["HIDDEN", "escaped", "shown_text"]
+__all__ = ["HIDDEN", "escaped", "printable_text", "shown_text"]
 
 HIDDEN: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
@@ -22,12 +22,19 @@ and U+200D are not among them: see `_JOINERS`."""
 _JOINERS: Final = "(?<![\u0300-\U0010ffff])[\u200c\u200d]|[\u200c\u200d](?![\u0300-\U0010ffff])"
 """Joiners that join nothing: in Persian, Indic scripts and emoji they stand between characters that
 are not of the Latin script."""
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
+"""Characters that a terminal obeys instead of showing them; newline and tab are not among them."""
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]|{_JOINERS}")
 
 
 def shown_text(text: str) -> str:
     r"""The text with such characters as escapes: `\u202e`, beyond U+FFFF `\U000e0041`."""
     return text if text.isascii() else _HIDDEN.sub(lambda found: escaped(found[0]), text)
+
+
+def printable_text(text: str) -> str:
+    r"""The text with control characters, but newline and tab, escaped, too: `\x1b`."""
+    return _CONTROL.sub(lambda found: escaped(found[0]), shown_text(text))
 
 
 def escaped(character: str) -> str:

@@ -122,6 +122,56 @@ async def test_a_server_that_never_answers_is_given_up_and_killed(tmp_path: Path
     assert nothing_left(tmp_path)
 
 
+async def test_a_server_that_prints_text_is_given_up_with_its_words(tmp_path: Path) -> None:
+    """A-135."""
+    server = evolve(marked(tmp_path, "--at-start", "talks"), start_timeout_s=2.0)
+    failure = await failure_of(server, "echo", text="x")
+    assert failure.error_code == "mcp-server-failed"
+    assert failure.message.endswith(
+        "was not ready within 2 s; it wrote what is no message of the protocol to its standard "
+        "output: 'Welcome to \\x1b[31mme'. It said last:\n  no \\x1b[1Aprotocol."
+    )
+
+
+OBJECT: dict[str, JsonValue] = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "code", "words"),
+    [
+        ([{"name": "a", "inputSchema": OBJECT}] * 2, "mcp-bad-tools", "'a': 2 tools have this"),
+        ([{"name": " ", "inputSchema": OBJECT}], "mcp-bad-tools", "a tool without a name"),
+        ([{"name": "a"}], "mcp-bad-result", "tools[0].inputSchema is missing."),
+        ([{"name": "a", "inputSchema": []}], "mcp-bad-result", "tools[0].inputSchema is no object"),
+        ([{"name": 5, "inputSchema": OBJECT}], "mcp-bad-result", "tools[0].name is no text"),
+        (
+            [{"name": "a", "inputSchema": {"type": "array"}}],
+            "mcp-bad-result",
+            "tools[0].inputSchema.type is not 'object'",
+        ),
+        ([{}] * 5, "mcp-bad-result", "tools[1].inputSchema is missing; and 7 more."),
+    ],
+)
+async def test_a_list_of_tools_that_is_none_is_told_in_our_words(
+    tools: JsonValue, code: str, words: str
+) -> None:
+    """A-135."""
+    with pytest.raises(MinionsError) as raised:
+        await pinned(fake_server("--list", json.dumps(tools)))
+    assert (raised.value.error_code, words in raised.value.message) == (code, True), raised.value
+    assert "pydantic" not in raised.value.message
+
+
+async def test_a_name_that_a_second_tool_has_by_now_is_not_called() -> None:
+    """A-135."""
+    tool: JsonValue = {"name": "add", "inputSchema": OBJECT, "description": "Adds."}
+    one = fake_server("--list", json.dumps([tool]))
+    async with called(fake_server("--list", json.dumps([tool, tool])), as_of=one) as call:
+        with pytest.raises(ToolServerError, match="2 tools have this name") as raised:
+            await call("add", numbers=[1])
+    assert raised.value.error_code == "mcp-tools-changed"
+
+
 @pytest.mark.parametrize("how", ["floods", "floods_in_a_line"])
 async def test_a_server_that_floods_in_a_call_ends_it_and_is_gone(tmp_path: Path, how: str) -> None:
     """A-135."""

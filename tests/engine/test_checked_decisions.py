@@ -58,6 +58,13 @@ class Says(Decider):
         return cast("JsonValue | NoAnswer", self.word)
 
 
+OPEN: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}},
+    "required": ["x"],
+}
+
+
 def writer() -> FakeTool:
     return fake_tool("write", dict, effect=Effect.ONCE, parameters=PARAMETERS)
 
@@ -91,6 +98,27 @@ async def test_a_model_is_told_of_arguments_that_do_not_fit_before_anybody_is_as
     assert str(told[0]).startswith("Error: The arguments")
     failures = [call.failure.code for call in done.result.step("work").tool_calls if call.failure]
     assert failures == ["bad-arguments"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ('{"xx": 1}', "It has no parameter 'xx'. Did you mean 'x'? Its parameters are: "),
+        ('{"x": "one", "town": 1}', "It has no parameter 'town'. Its parameters are: "),
+    ],
+)
+async def test_whoever_calls_a_tool_wrongly_is_told_of_names_that_it_does_not_have(
+    arguments: str, words: str
+) -> None:
+    """A-45: although the schema takes any name."""
+    tool = fake_tool("write", dict, effect=Effect.ONCE, parameters=OPEN)
+    step = GoalSpec(id="work", goal="Work.", tools=("write",))
+    recipe = AgentRecipe(id="recipe", permissions=Permissions(allow_write=True), steps=(step,))
+    bad = evolve(tool_request("write"), arguments=arguments)
+    done = await ran(recipe, Says(), tool, ([bad], "done"))
+    [call] = done.result.step("work").tool_calls
+    assert call.failure is not None
+    assert (words in call.failure.message, tool.asked) == (True, []), call.failure
 
 
 async def test_a_step_is_told_of_arguments_that_do_not_fit_before_anybody_is_asked() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from attrs import evolve, frozen
 from returns.pipeline import is_successful
@@ -20,6 +20,7 @@ from minions.contracts.errors import (
     MinionsError,
     ToolError,
     ToolServerError,
+    did_you_mean,
     near_hint,
     near_names,
     words_of,
@@ -38,6 +39,8 @@ from minions.engine.services.retry import is_being_cancelled, is_retryable_error
 __all__ = ["DefaultToolCallExecutor", "tool_call_executors"]
 
 T = TypeVar("T")
+_MOST_UNKNOWN: Final = 400
+"""Characters on names of arguments that are no parameters."""
 
 
 def tool_call_executors() -> ToolCallExecutorFactory:
@@ -86,7 +89,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
         written = arguments.unwrap()
         values = _revealed(written, call, context.secrets)
         if errors := _errors(self._validator(tool), values, written):
-            return Failure(_mismatch(tool, errors))
+            return Failure(_mismatch(tool, errors, written))
         return Success(values)
 
     def _without_tool(
@@ -152,11 +155,18 @@ def _hidden(
     )
 
 
-def _mismatch(tool: Tool, errors: Sequence[str]) -> ToolFailure:
+def _mismatch(tool: Tool, errors: Sequence[str], written: Mapping[str, JsonValue]) -> ToolFailure:
+    properties = tool.spec.parameters.get("properties", {})
+    known = properties if isinstance(properties, Mapping) else {}
+    unknown = "".join(
+        f"It has no parameter '{name[:60]}'.{did_you_mean(name, known)} "
+        for name in (written if known else ())
+        if name not in known
+    )
     return ToolFailure(
         code="bad-arguments",
         message=f"The arguments do not fit the tool '{tool.spec.name}': {'; '.join(errors)}. "
-        f"Its parameters are: {dumps(tool.spec.parameters.get('properties', {}))}.",
+        f"{unknown[:_MOST_UNKNOWN]}Its parameters are: {dumps(properties)}.",
         is_mendable=True,
     )
 

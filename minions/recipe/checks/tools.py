@@ -211,6 +211,11 @@ def check_against_schema(
     """
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
+    if known and not {"additionalProperties", "patternProperties"}.intersection(schema):
+        # The schema takes any other name, but most say so without meaning it.
+        for key, entry in given.items():
+            if key not in known:
+                report(_unknown_parameter(entry, owner, tuple(known), is_warning=True))
     if schema.get("additionalProperties") is False:
         for key, entry in given.items():
             if key not in known:
@@ -242,12 +247,15 @@ def _is_plainly_right(node: Node, schema: JsonValue) -> bool:
     return schema.get("type") == "string" and isinstance(to_plain(node), str)
 
 
-def _unknown_parameter(entry: Entry, owner: str, known: tuple[str, ...]) -> Fault:
+def _unknown_parameter(
+    entry: Entry, owner: str, known: tuple[str, ...], *, is_warning: bool = False
+) -> Fault:
     return entry.key_node.place.fault(
         "unknown-key",
         f"{owner} does not know '{entry.key:.60}'",
         label=suggestion(entry.key, known),
         help=f"it knows: {', '.join(known) or 'none'}",
+        is_warning=is_warning,
     )
 
 

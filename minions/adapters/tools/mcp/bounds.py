@@ -7,6 +7,8 @@ from typing import Final
 
 from attrs import define, field
 
+from minions.contracts.hidden_characters import printable_text
+
 __all__ = ["MOST_MESSAGE_BYTES", "Inflow", "count_signs", "too_many_parts", "too_many_values"]
 
 MOST_MESSAGE_BYTES: Final = 8 * 1_048_576
@@ -21,6 +23,8 @@ _BURST: Final = 2_000
 """Messages that may come at once."""
 _PER_S: Final = 500.0
 """Messages a second that may come for long."""
+_MOST_QUOTED: Final = 200
+"""Bytes of such a line that are told."""
 _MOST_GARBAGE: Final = 20
 """Lines that are no messages."""
 
@@ -34,6 +38,8 @@ class Inflow:
     _credit: float = field(default=float(_BURST), init=False)
     _counted_at: float | None = field(default=None, init=False)
     _garbage: int = field(default=0, init=False)
+    _first: bytes | None = field(default=None, init=False)
+    """The beginning of the first line that is no message."""
 
     def asked(self) -> None:
         """A message was sent, which may have an answer."""
@@ -53,9 +59,15 @@ class Inflow:
     def garbage(self, line: bytes) -> str | None:
         """Count a line that is no message; why the connection ends, None: it does not."""
         self._garbage += 1
-        if self._garbage <= _MOST_GARBAGE:
+        self._first = self._first or line[:_MOST_QUOTED]
+        return self.told_garbage() if self._garbage > _MOST_GARBAGE else None
+
+    def told_garbage(self) -> str | None:
+        """What it wrote that is no message, in words for people; None: nothing."""
+        if self._first is None:
             return None
-        return f"wrote what is no message of the protocol to its standard output: {line[:80]!r}"
+        text = printable_text(self._first.decode("utf-8", "replace").strip())
+        return f"wrote what is no message of the protocol to its standard output: '{text}'"
 
 
 def count_signs(text: bytes) -> int:

@@ -77,6 +77,8 @@ class Connection:
     """Why it ended, or what it has to end for."""
     is_stale: bool = field(default=False, init=False)
     """Whether the server said that its tools are others now."""
+    _process: ServerProcess | None = field(default=None, init=False, repr=False)
+    """None: an address is asked, or it was not started yet."""
     _ready: asyncio.Future[Client] = field(init=False, repr=False)
     _owner: asyncio.Task[None] | None = field(default=None, init=False, repr=False)
 
@@ -98,7 +100,8 @@ class Connection:
             async with asyncio.timeout(seconds):
                 return await asyncio.shield(self._ready)
         except TimeoutError:
-            self.ending.note(FAILED, f"was not ready within {seconds:g} s")
+            said = self._process.quoted_output() if self._process is not None else ""
+            self.ending.note(FAILED, f"was not ready within {seconds:g} s{said}")
             await self.close()
             raise self.failure() from None
         except asyncio.CancelledError:
@@ -190,7 +193,7 @@ class Connection:
     async def _streams(self) -> AsyncIterator[TransportStreams]:
         server, inflow = self.server, Inflow(self.clock)
         if server.command:
-            process = ServerProcess(
+            process = self._process = ServerProcess(
                 server.command,
                 server.folder,
                 self.reveal(server.variables),

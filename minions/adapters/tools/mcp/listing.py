@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from minions.adapters.tools.mcp.failures import failed
 from minions.contracts.errors import SchemaError, UsageError, did_you_mean
-from minions.contracts.hidden_characters import shown_text
+from minions.contracts.hidden_characters import printable_text, shown_text
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import JsonSchema, check_schema
 from minions.contracts.tool_servers import PinnedTool, ToolServer
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import Tool as ListedTool
 
-__all__ = ["about_new", "as_pinned", "changes_of", "listed_tools", "pinned_tools"]
+__all__ = ["about_new", "as_pinned", "changes_of", "listed_tools", "pinned_tools", "repeated_names"]
 
 _MOST_TOOLS: Final = 500
 _MOST_PAGES: Final = 50
@@ -58,25 +59,35 @@ def pinned_tools(server: ToolServer, listed: Iterable[ListedTool]) -> tuple[Pinn
     Raises:
         UsageError: `mcp-bad-tools`: names, schemas or sizes are not taken; each fault is told.
     """
-    by_name = {tool.name: tool for tool in listed}
+    found = list(listed)
+    by_name = {tool.name: tool for tool in found}
     missing = [name for name in server.only if name not in by_name]
+    doubled = repeated_names(found)
     faults = [f"there is no tool '{name}'.{did_you_mean(name, by_name)}" for name in missing]
     tools: list[PinnedTool] = []
     for name, tool in by_name.items():
         if server.only and name not in server.only:
             continue
+        if name in doubled:
+            faults.append(f"'{name[:100]}': {doubled[name]} tools have this name")
         pinned = as_pinned(tool)
         faults += _faults(server.name, pinned)
         tools.append(pinned)
     faults += _collisions(tools)
     if faults:
-        lines = "".join(f"\n  {shown_text(fault)}" for fault in faults)
+        lines = "".join(f"\n  {printable_text(fault)}" for fault in faults)
         raise UsageError(
             f"Tools of the MCP server '{server.name}' cannot be used:{lines}\nName the tools that "
             f"you want in `tools` of {server.place}.",
             code="mcp-bad-tools",
         )
     return tuple(sorted(tools, key=lambda tool: tool.name))
+
+
+def repeated_names(listed: Iterable[ListedTool]) -> Mapping[str, int]:
+    """The names that several tools have, with how many."""
+    counts = Counter(tool.name for tool in listed)
+    return {name: count for name, count in counts.items() if count > 1}
 
 
 def as_pinned(tool: ListedTool) -> PinnedTool:
@@ -95,7 +106,9 @@ def as_pinned(tool: ListedTool) -> PinnedTool:
 
 def _faults(server: str, tool: PinnedTool) -> Iterator[str]:
     name = tool.name[:100]
-    if not tool.shown_as or len(f"{server}__{tool.shown_as}") > _MOST_NAME:
+    if not tool.name.strip():
+        yield "a tool without a name"
+    elif len(f"{server}__{tool.shown_as}") > _MOST_NAME:
         yield f"'{name}': `{server}__{tool.shown_as[:100]}` is longer than {_MOST_NAME} characters"
     if len(tool.description) > _MOST_DESCRIPTION:
         yield f"'{name}': its description has more than {_MOST_DESCRIPTION:,} characters"

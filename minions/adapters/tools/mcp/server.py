@@ -23,9 +23,10 @@ from minions.adapters.tools.mcp.failures import (
     REFUSED,
     failed,
 )
-from minions.adapters.tools.mcp.listing import as_pinned, changes_of, listed_tools
+from minions.adapters.tools.mcp.listing import as_pinned, changes_of, listed_tools, repeated_names
+from minions.adapters.tools.mcp.wrong_parts import wrong_parts
 from minions.contracts.errors import ToolError, ToolServerError, words_of
-from minions.contracts.hidden_characters import shown_text
+from minions.contracts.hidden_characters import printable_text, shown_text
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import PinnedServer, PinnedTool, Protocol, ToolServer
 from minions.contracts.tools import ReportProgress, ToolScope
@@ -188,9 +189,13 @@ class McpServer:
         )
 
     async def _compare(self, slot: _Slot, connection: Connection) -> None:
-        now = {tool.name: as_pinned(tool) for tool in await self._listed(connection)}
+        listed = await self._listed(connection)
+        now = {tool.name: as_pinned(tool) for tool in listed}
         found = ((name, changes_of(tool, now.get(name))) for name, tool in self._pinned.items())
-        slot.changes = {name: change for name, change in found if change is not None}
+        slot.changes = {
+            **{name: change for name, change in found if change is not None},
+            **{name: f"+ {n} tools have this name" for name, n in repeated_names(listed).items()},
+        }
 
     async def _listed(self, connection: Connection) -> Sequence[ListedTool]:
         seconds = self.server.start_timeout_s
@@ -291,9 +296,10 @@ class McpServer:
         if connection.ending.what is not None:
             return connection.failure()
         if not isinstance(error, MCPError):
-            words = _told(words_of(error))
             if type(error).__name__ == "ValidationError":
+                words = _told(wrong_parts(error))
                 return failed(name, f"sent what is not the protocol's: {words}", code=BAD_RESULT)
+            words = _told(words_of(error))
             connection.ending.note(ENDED, f"cannot be used any more: {words}")
             return connection.failure()
         if error.code == CONNECTION_CLOSED:
@@ -359,4 +365,4 @@ def _is_no_back_channel(connection: Connection, error: Exception) -> bool:
 
 
 def _told(text: str) -> str:
-    return shown_text(text[:_MOST_WORDS])
+    return printable_text(text[:_MOST_WORDS])

@@ -27,6 +27,7 @@ from minions.adapters.tools.mcp.bounds import (
 )
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import ENDED, FAILED, FLOODED
+from minions.contracts.hidden_characters import printable_text
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -93,6 +94,11 @@ class ServerProcess:
     def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return {**kept, **self.variables}
+
+    def quoted_output(self) -> str:
+        """What it wrote that is no message, and its log, for messages; empty: nothing."""
+        told = self.inflow.told_garbage()
+        return f"{f'; it {told}' if told is not None else ''}{self.quoted_log()}"
 
     def quoted_log(self) -> str:
         """The end of what it wrote to its standard error, for messages; empty: nothing."""
@@ -192,7 +198,7 @@ class ServerProcess:
             for value in self.variables.values():
                 text = text.replace(value, "***") if len(value) > 3 else text
             if text:
-                self._log.append(text)
+                self._log.append(printable_text(text))
 
     async def _note_end(self) -> None:
         assert self._process is not None  # noqa: S101
