@@ -49,7 +49,7 @@ def begin(how: str | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)
     if how == "talks":
-        sys.stdout.write("Welcome to \x1b[31mme\nWhat now?\n")
+        sys.stdout.write(f"Welcome to \x1b[31mme {os.environ.get('KEY')}\nWhat now?\n")
         sys.stdout.flush()
         sys.stderr.write("no \x1b[1Aprotocol\n")
         sys.stderr.flush()

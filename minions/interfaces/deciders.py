@@ -208,7 +208,8 @@ class _Whole:
 
 def _prompt_of(each: FormField) -> str:
     """The name of a field, what it is for, and what fits."""
-    about = f" ({each.title})" if each.title is not None and each.title != each.name else ""
+    title = each.title if (each.title or "").casefold() != each.name.casefold() else None
+    about = f" ({title})" if title is not None else ""
     more = f": {each.description}" if each.description is not None else ""
     optional = "" if each.is_required or each.has_default else ", optional"
     default = f" [{dumps(each.default)}]" if each.has_default else ""

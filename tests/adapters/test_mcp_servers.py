@@ -124,12 +124,13 @@ async def test_a_server_that_never_answers_is_given_up_and_killed(tmp_path: Path
 
 async def test_a_server_that_prints_text_is_given_up_with_its_words(tmp_path: Path) -> None:
     """A-135."""
-    server = evolve(marked(tmp_path, "--at-start", "talks"), start_timeout_s=2.0)
+    talks = marked(tmp_path, "--at-start", "talks")
+    server = evolve(talks, start_timeout_s=2.0, variables={"KEY": "sk-secret"})
     failure = await failure_of(server, "echo", text="x")
     assert failure.error_code == "mcp-server-failed"
     assert failure.message.endswith(
         "was not ready within 2 s; it wrote what is no message of the protocol to its standard "
-        "output: 'Welcome to \\x1b[31mme'. It said last:\n  no \\x1b[1Aprotocol."
+        "output: 'Welcome to \\x1b[31mme ***'. It said last:\n  no \\x1b[1Aprotocol."
     )
 
 

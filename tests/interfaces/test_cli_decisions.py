@@ -202,7 +202,7 @@ ORDER: dict[str, JsonValue] = {
         "color": {"type": "string", "title": "Colour", "description": "Of the lamp\u202e."},
         "count": {"type": "integer", "default": 1},
         "size": {"type": "string", "oneOf": [{"const": "s", "title": "small"}, {"const": "l"}]},
-        "gift": {"type": "boolean"},
+        "gift": {"type": "boolean", "title": "Gift"},
         "note": {"type": "string"},
     },
     "required": ["color", "count", "gift"],
@@ -222,6 +222,7 @@ async def test_a_form_is_asked_for_field_by_field_until_each_fits() -> None:
     assert answer == {"color": "red", "count": 1, "size": "s", "gift": True}
     assert "  color (Colour): Of the lamp\\u202e.\n    text: " in said
     assert "  count\n    whole number [1]: " in said
+    assert "  gift\n    yes or no: " in said  # its title says nothing more
     assert "  size\n    one of s, l (s = small), optional: " in said
     assert "  'perhaps' is not of type 'boolean'" in said
 

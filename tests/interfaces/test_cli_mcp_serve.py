@@ -10,16 +10,25 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from attrs import evolve
+from mcp import Client
 
 from mcp_servers import Called, called, scope
 from minions.contracts.errors import ToolError, ToolServerError
+from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import Protocol, ToolServer
+from minions.interfaces.server.mcp import mcp_server
+from minions.interfaces.server.recipe_tools import (
+    RecipeTool,
+    RecipeTools,
+    RunProgress,
+    ToolOutcome,
+)
 from patience import HANG_S
 
 ROOT = Path(__file__).parents[2]
@@ -224,3 +233,38 @@ def test_a_recipe_that_is_no_tool_is_named_with_the_reason(folder: Path) -> None
     assert done.stdout == ""
     assert "note: the recipe 'broken' is left out: recipes/broken.yaml:2:" in done.stderr
     assert "note: the recipe 'a_b' is left out: 'a.b' has its name as a tool" in done.stderr
+
+
+class _Repeats(RecipeTools):
+    """Runs a step again after all of them have ended, as a recipe with a back edge does."""
+
+    def __init__(self) -> None:
+        """There are no recipes."""
+
+    async def list(self) -> Sequence[RecipeTool]:
+        return ()
+
+    async def run(
+        self,
+        name: str,
+        inputs: Mapping[str, JsonValue],
+        progress: RunProgress | None = None,
+        user: str | None = None,
+    ) -> ToolOutcome:
+        assert progress is not None
+        for done, words in ((0.0, "a"), (1.0, "a"), (1.0, "a again"), (1.0, "a again")):
+            progress(done, 1.0, words)
+        return ToolOutcome(output="done", error=None, run_id="run_1")
+
+
+async def test_progress_never_exceeds_its_total() -> None:
+    """A-135."""
+    told: list[tuple[float, float | None]] = []
+
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        assert message is not None
+        told.append((progress, total))
+
+    async with Client(mcp_server(_Repeats(), "1")) as client:
+        await client.call_tool("any", {}, progress_callback=listen)
+    assert told == [(0.0, 1.0), (1.0, 1.0)]

@@ -7,8 +7,6 @@ from typing import Final
 
 from attrs import define, field
 
-from minions.contracts.hidden_characters import printable_text
-
 __all__ = ["MOST_MESSAGE_BYTES", "Inflow", "count_signs", "too_many_parts", "too_many_values"]
 
 MOST_MESSAGE_BYTES: Final = 8 * 1_048_576
@@ -24,7 +22,7 @@ _BURST: Final = 2_000
 _PER_S: Final = 500.0
 """Messages a second that may come for long."""
 _MOST_QUOTED: Final = 200
-"""Bytes of such a line that are told."""
+"""Characters of such a line that are told."""
 _MOST_GARBAGE: Final = 20
 """Lines that are no messages."""
 
@@ -38,7 +36,7 @@ class Inflow:
     _credit: float = field(default=float(_BURST), init=False)
     _counted_at: float | None = field(default=None, init=False)
     _garbage: int = field(default=0, init=False)
-    _first: bytes | None = field(default=None, init=False)
+    _first: str | None = field(default=None, init=False)
     """The beginning of the first line that is no message."""
 
     def asked(self) -> None:
@@ -56,8 +54,10 @@ class Inflow:
             return None
         return f"sent more than {_BURST:,} messages, and more than {_PER_S:,.0f} a second"
 
-    def garbage(self, line: bytes) -> str | None:
-        """Count a line that is no message; why the connection ends, None: it does not."""
+    def garbage(self, line: str) -> str | None:
+        """Count a line that is no message, as people may read it; why the connection ends, None: it
+        does not.
+        """
         self._garbage += 1
         self._first = self._first or line[:_MOST_QUOTED]
         return self.told_garbage() if self._garbage > _MOST_GARBAGE else None
@@ -66,8 +66,7 @@ class Inflow:
         """What it wrote that is no message, in words for people; None: nothing."""
         if self._first is None:
             return None
-        text = printable_text(self._first.decode("utf-8", "replace").strip())
-        return f"wrote what is no message of the protocol to its standard output: '{text}'"
+        return f"wrote what is no message of the protocol to its standard output: '{self._first}'"
 
 
 def count_signs(text: bytes) -> int:

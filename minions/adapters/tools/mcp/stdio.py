@@ -139,7 +139,7 @@ class ServerProcess:
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            if (what := self.inflow.garbage(line)) is None:
+            if (what := self.inflow.garbage(self._readable(line))) is None:
                 return True
             self.ending.note(FAILED, what)
             return False
@@ -194,11 +194,15 @@ class ServerProcess:
 
     def _keep(self, lines: Sequence[bytes]) -> None:
         for line in lines[-_MOST_LOG_LINES:]:
-            text = line[:_MOST_LINE].decode("utf-8", "replace").strip()
-            for value in self.variables.values():
-                text = text.replace(value, "***") if len(value) > 3 else text
-            if text:
-                self._log.append(printable_text(text))
+            if text := self._readable(line):
+                self._log.append(text)
+
+    def _readable(self, line: bytes) -> str:
+        """The beginning of a line that it wrote, for messages: without its secrets."""
+        text = line[:_MOST_LINE].decode("utf-8", "replace").strip()
+        for value in self.variables.values():
+            text = text.replace(value, "***") if len(value) > 3 else text
+        return printable_text(text)
 
     async def _note_end(self) -> None:
         assert self._process is not None  # noqa: S101
