@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["CATEGORY_OF", "RESOURCE_LIMIT", "FailureCategory", "category_of"]
+__all__ = ["CATEGORY_OF", "RESOURCE_LIMIT", "FailureCategory", "category_of", "is_outage"]
 
 RESOURCE_LIMIT: Final = "resource-limit"
 """Code of work that ran out of memory; it is not tried again."""
@@ -167,3 +167,24 @@ def category_of(
     if listed is None and "-" in code:
         listed = CATEGORY_OF.get(f"{code.partition('-')[0]}-…")
     return listed or unlisted
+
+
+_OUTSIDE: Final = frozenset(
+    (FailureCategory.TRANSIENT, FailureCategory.RATE_LIMIT, FailureCategory.TIMEOUT)
+)
+_OUTSIDE_CODES: Final = frozenset(
+    {
+        *("auth-rejected", "bad-key", "disk-full", "malformed-response", "model-not-found"),
+        *("no-key", "quota-exhausted"),
+    }
+)
+
+
+def is_outage(code: str, category: FailureCategory) -> bool:
+    """Whether a run that failed so says nothing of what its model answers: the server, the account
+    or a limit of time is the reason.
+
+    Args:
+        category: That of the failure; an application's own code does not tell it.
+    """
+    return category in _OUTSIDE or code in _OUTSIDE_CODES

@@ -59,6 +59,9 @@ class SampleOutcome:
     scores: tuple[Score, ...] = ()
     ungraded: str | None = None
     """Why a model that grades gave no grade; None: each did."""
+    outage: str | None = None
+    """Code and message of a failure of a server, an account or a limit of time, because of which
+    the run does not tell what its model answers; None: there was none."""
     usage: TokenUsage = field(factory=TokenUsage)
     grading: TokenUsage = field(factory=TokenUsage)
     """What the models that grade used."""
@@ -73,6 +76,14 @@ class SampleOutcome:
     def counts(self) -> bool:
         """Whether it is known if it passes: it has ended, and was graded."""
         return self.has_ended and self.ungraded is None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it counts, and no failure of a server or the like kept its model from answering.
+
+        An evaluation takes such a failure for an answer that did not pass; a tuner must not.
+        """
+        return self.counts and self.outage is None
 
     @property
     def has_output(self) -> bool:

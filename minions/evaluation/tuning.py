@@ -10,7 +10,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.evaluation.report import VariantOutcome
+from minions.evaluation.report import SampleOutcome, VariantOutcome
 from minions.evaluation.statistics import Interval, mean_interval, percentile, rate_interval
 
 __all__ = ["Configuration", "Dimension", "Measurement", "Setting", "StepSpace", "is_dearer"]
@@ -137,17 +137,16 @@ class Measurement:
     def of_outcome(
         cls, outcome: VariantOutcome, *, problem: str | None = None, is_stopped: bool = False
     ) -> Measurement:
-        """The measurement of an evaluated variant."""
+        """The measurement of an evaluated variant, of the runs that tell what its models answer."""
+        by_case = [[each for each in case.samples if each.is_measured] for case in outcome.cases]
+        took = [each.duration_ms for own in by_case for each in own]
         return cls(
-            shares=tuple(each.share for each in outcome.cases),
-            costs=tuple(
-                _mean([sample.usage.cost_usd for sample in each.ended]) for each in outcome.cases
-            ),
+            shares=tuple(_mean([float(each.is_passed) for each in own]) for own in by_case),
+            costs=tuple(_mean([_cost_usd(each) for each in own]) for own in by_case),
             tokens=tuple(
-                _mean([float(sample.usage.total_tokens) for sample in each.ended]) or 0.0
-                for each in outcome.cases
+                _mean([float(each.usage.total_tokens) for each in own]) or 0.0 for own in by_case
             ),
-            duration_ms=percentile(_durations(outcome), 0.5),
+            duration_ms=percentile([each for each in took if each is not None], 0.5),
             problem=problem,
             is_stopped=is_stopped,
         )
@@ -181,7 +180,8 @@ class Measurement:
     @property
     def tokens_each(self) -> float:
         """Tokens of one run, the mean of the cases that count."""
-        return sum(self.tokens) / self.counted if self.counted else 0.0
+        pairs = zip(self.tokens, self.shares, strict=False)
+        return _mean([used for used, share in pairs if share is not None]) or 0.0
 
     def reaches(self, bar: float) -> bool:
         """Whether all cases count and the pass rate is at least that, from 0 to 1."""
@@ -251,5 +251,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None
 
 
-def _durations(outcome: VariantOutcome) -> list[float]:
-    return [each.duration_ms for each in outcome.samples if each.duration_ms is not None]
+def _cost_usd(sample: SampleOutcome) -> float | None:
+    """What the run cost; one that failed before a model used anything cost nothing."""
+    is_free = not sample.has_output and not sample.usage.total_tokens
+    return 0.0 if is_free else sample.usage.cost_usd

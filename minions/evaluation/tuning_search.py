@@ -181,7 +181,7 @@ class Search:
         if self._at_least is None:
             self._bar = 0.0 if base.rate is None else base.rate.value
             if base.problem is not None or not self._bar:
-                self._stopped = evolve(base, problem=base.problem or _NO_BAR)
+                self._stopped = evolve(base, problem=_base_problem(base) or _NO_BAR)
                 return evolve(self._found(), is_passed=False)
         for _ in range(_MOST_CONFIRMED):
             await self._sweep()
@@ -211,7 +211,9 @@ class Search:
                 del self._dropped[each], self._measured[each]
 
     def _found(self) -> SearchResult:
-        problem = None if self._stopped is None else self._stopped.problem
+        problem = _base_problem(self._measured[_AS_IT_IS])
+        if self._stopped is not None:
+            problem = self._stopped.problem
         return SearchResult(
             bar=self._bar,
             trials=tuple(self._trials()),
@@ -352,18 +354,32 @@ class Search:
         if not found.is_passed:
             return found if not self._rejected else self._none_confirmed()
         base = await self._held_out(_AS_IT_IS) if self._at_least is None else None
+        if base is not None and base.problem is not None:
+            problem = _base_problem(base)
+            return evolve(found, confirmation=self._whole(), is_cut=True, problem=problem)
         measured = await self._held_out(chosen)
-        last = next((each for each in (base, measured) if each and each.problem), None)
-        if last is not None:
-            return evolve(found, confirmation=self._whole(), is_cut=True, problem=last.problem)
+        if measured.problem is not None:
+            problem = measured.problem
+            return evolve(found, confirmation=self._whole(), is_cut=True, problem=problem)
         bar = self._at_least
         if bar is None:
             bar = 0.0 if base is None or base.rate is None else base.rate.value
         self._held_out_bar = bar
-        if not measured.reaches(bar) or self._is_dearer_than_base(measured, bar):
+        if not measured.reaches(bar):
             return None
-        await self._held_out(_AS_IT_IS)  # it shows what is saved
-        return evolve(found, confirmation=self._whole(), confirmation_bar=bar)
+        base = await self._held_out(_AS_IT_IS)  # it shows what is saved
+        if self._is_dearer_than_base(measured, bar):
+            return None
+        problem = found.problem
+        if problem is None and self._passes(_AS_IT_IS):  # else it is no alternative
+            problem = _base_problem(base)
+        return evolve(
+            found,
+            confirmation=self._whole(),
+            confirmation_bar=bar,
+            is_cut=problem is not None,
+            problem=problem,
+        )
 
     def _none_confirmed(self) -> SearchResult:
         """What has the highest rate on the cases held out, where nothing passes."""
@@ -391,6 +407,13 @@ class Search:
         if self._by_cost and measured.cost_usd is not None and base.cost_usd is not None:
             ours, theirs = measured.cost_usd, base.cost_usd
         return ours > theirs
+
+
+def _base_problem(base: Measurement) -> str | None:
+    """Why the recipe as it is was not measured; None: it was."""
+    if base.problem is None or base.is_stopped:
+        return base.problem
+    return f"the recipe as it is was not measured: {base.problem}"
 
 
 def _value(measured: Measurement) -> float:

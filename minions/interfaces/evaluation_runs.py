@@ -88,6 +88,8 @@ class EvaluationPlan:
     """US dollars of the whole evaluation, earlier executions included."""
     at_least: float | None = None
     retry_failed: bool = False
+    retry_outages: bool = False
+    """As `BatchPlan.retry_outages`."""
     note: Mapping[str, JsonValue] = field(factory=dict)
     """Stored with the start of each run."""
     asked_as: str | None = None
@@ -310,6 +312,7 @@ class Evaluation:
                 concurrency=plan.concurrency,
                 max_cost_usd=left,
                 retry_failed=plan.retry_failed,
+                retry_outages=plan.retry_outages,
                 note={**plan.note, EVALUATED: plan.title},
             ),
         )
@@ -323,12 +326,12 @@ class Evaluation:
 
     async def _scored(self, case: Case, result: BatchResult) -> SampleOutcome:
         output = encode(result.output)
-        error = result.error
         outcome = SampleOutcome(
             run_id=result.run_id,
             status=str(result.status),
             output=output,
-            problem=None if error is None else f"{error.code}: {error.message}",
+            problem=_words(result.error),
+            outage=_words(result.outage),
             usage=result.usage,
             duration_ms=result.duration_ms,
         )
@@ -405,9 +408,12 @@ def _graded_outcome(
     score = grade_of(grader, encode(result.output))
     if score is not None:
         return evolve(before, scores=(*before.scores, score), grading=grading)
-    error = result.error
-    why = str(result.status) if error is None else f"{error.code}: {error.message}"
+    why = _words(result.error) or str(result.status)
     return evolve(before, ungraded=before.ungraded or why[:_LONGEST_REASON], grading=grading)
+
+
+def _words(error: FailureInfo | None) -> str | None:
+    return None if error is None else f"{error.code}: {error.message}"
 
 
 def _plain(inputs: Mapping[str, InputValue]) -> dict[str, JsonValue]:

@@ -200,10 +200,10 @@ class Tuning(Measures):
         except RecipeError as error:  # two settings that do not go together
             return Measurement(problem=error.message)
         stopped, report = await self._evaluated(configuration, recipe, part, count, left)
-        problem = stopped.message if stopped is not None else _unended(report)
+        is_of_all = stopped is not None and stopped.code not in _VARIANT_ONLY
+        problem = stopped.message if stopped is not None and is_of_all else _unmeasured(report)
         if stopped is not None and stopped.code == LIMIT_REACHED and left is not None:
             problem = self._spent_words(runs_kept)
-        is_of_all = stopped is not None and stopped.code not in _VARIANT_ONLY
         return Measurement.of_outcome(
             report.variants[0], problem=problem, is_stopped=is_of_all or self._stopped is not None
         )
@@ -228,8 +228,8 @@ class Tuning(Measures):
             listener(configuration, part, count)
         report = await evaluation.report()
         self._spent[configuration, part] = evaluation.spent_usd
-        if samples := len(report.variants[0].samples):
-            self._each[configuration] = evaluation.spent_usd / samples
+        if measured := sum(each.is_measured for each in report.variants[0].samples):
+            self._each[configuration] = evaluation.spent_usd / measured
         return evaluation.stopped, report
 
     def _made(self, evaluated: EvaluatedRecipe, plan: EvaluationPlan) -> Evaluation:
@@ -250,6 +250,7 @@ class Tuning(Measures):
             inputs=plan.inputs,
             max_cost_usd=left,
             retry_failed=plan.retry_failed,
+            retry_outages=True,
             note=plan.note,
             asked_as=plan.asked_as,
         )
@@ -314,17 +315,24 @@ class Tuning(Measures):
                 refuse_unknown_price(model, (most, "max_cost_usd"), self._runtime.services)
 
 
-def _unended(report: EvaluationReport) -> str | None:
-    """Which cases do not count although they were asked; None: all do."""
-    missing = [each for each in report.variants[0].cases if each.share is None]
+def _unmeasured(report: EvaluationReport) -> str | None:
+    """Which runs tell nothing although they were to, and what to do; None: all tell something."""
+    all_ = [(each.case.name, own) for each in report.variants[0].cases for own in each.samples]
+    missing = [(name, own) for name, own in all_ if not own.is_measured]
     if not missing:
         return None
-    first = missing[0]
-    if first.ungraded is not None:
+    of_all = f"{len(missing)} of {len(all_)} runs"
+    failed = next(((name, own.outage) for name, own in missing if own.outage), None)
+    if failed is not None:
         return (
-            f"{len(missing)} cases do not count, such as {first.case.name}: not graded, "
-            f"{first.ungraded} (--retry-failed has them graded again)"
+            f"{of_all} have no answer of the model; started again, it repeats them. "
+            f"{failed[0]}: {failed[1]}"
         )
-    return (
-        f"{len(missing)} cases did not end, such as {first.case.name} ({first.samples[0].status})"
-    )
+    ungraded = next(((name, own.ungraded) for name, own in missing if own.ungraded), None)
+    if ungraded is not None:
+        return (
+            f"{of_all} do not count, such as {ungraded[0]}: not graded, {ungraded[1]} "
+            "(--retry-failed has them graded again)"
+        )
+    name, first = missing[0]
+    return f"{of_all} did not end, such as {name} ({first.status})"

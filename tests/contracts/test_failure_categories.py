@@ -9,7 +9,12 @@ import yaml
 
 from minions.contracts.calls import ModelFailure, ToolFailure
 from minions.contracts.errors import FailureInfo
-from minions.contracts.failure_categories import CATEGORY_OF, FailureCategory, category_of
+from minions.contracts.failure_categories import (
+    CATEGORY_OF,
+    FailureCategory,
+    category_of,
+    is_outage,
+)
 from minions.contracts.instructions import OutputFailure
 from minions.engine.history.recorded import error_document, recorded_error
 
@@ -83,3 +88,18 @@ def test_events_carry_the_category() -> None:
     assert error is not None
     assert error["category"] == "timeout"
     assert error_document(None) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        *((code, True) for code in ("model-unavailable", "rate-limited", "model-timeout")),
+        *((code, True) for code in ("quota-exhausted", "auth-rejected", "malformed-response")),
+        *((code, False) for code in ("invalid-output", "refused", "output-truncated")),
+        *((code, False) for code in ("tool-failed", "bad-request", "assertion-failed")),
+    ],
+)
+def test_failures_of_a_server_are_told_from_those_of_an_answer(code: str, expected: bool) -> None:
+    """A-142."""
+    assert is_outage(code, category_of(code)) is expected
+    assert is_outage("of-an-application", FailureCategory.TRANSIENT)

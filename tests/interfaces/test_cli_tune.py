@@ -36,6 +36,8 @@ def made(name, cost, wrong, pause=0.0):
         await asyncio.sleep(pause)
         if name == "gone":
             return ModelFailure(code="model-unreachable", message="The server does not answer.")
+        if name == "shaky" and Path("down.txt").exists() and text[-1] == "3":
+            return ModelFailure(code="model-unavailable", message="HTTP 503, try later.")
         right = "bug" if "page" in text else "other"
         digits = "" if text.startswith("Think") else wrong.get(count, wrong[max(wrong)])
         kind = {"bug": "other", "other": "bug"}[right] if text[-1] in digits else right
@@ -53,6 +55,7 @@ gone = made("gone", 0.0001, {0: ""})
 slow = made("slow", 0.01, {0: ""}, 0.01)
 quick = made("quick", 0.001, {0: ""}, 0.01)
 free = made("free", 0.0, {0: ""})
+shaky = made("shaky", 0.01, {0: ""})
 '''
 RECIPE: Final = """\
 # sorts tickets
@@ -332,6 +335,30 @@ def test_a_model_whose_server_is_gone_harms_only_itself(run: Cli) -> None:
     trials = {each["label"]: each["verdict"] for each in report["trials"]}
     assert trials["label: scripted/gone"] == "not measured"
     assert "label: scripted/gone, examples 1" not in trials
+
+
+def test_runs_that_failed_by_an_outage_set_no_bar_and_are_repeated_by_the_same_command(
+    run: Cli, here: Path, write: Write
+) -> None:
+    """A-142."""
+    write("triage.yaml", RECIPE.replace("scripted/large", "scripted/shaky"))
+    write("down.txt", "")
+    words = ("triage.yaml", "cases.jsonl", "-m", "scripted/small", "--over", "model")
+    outcome = run(*words, "--write")
+    assert outcome.code == 1
+    told = " ".join(outcome.err.split())
+    assert "the recipe as it is was not measured: 2 of 15 runs have no answer of the model" in told
+    assert "started again, it repeats them" in told
+    assert "model-unavailable: HTTP 503, try later." in told
+    assert "wanted: what the recipe passes as it is, which is not known" in outcome.out
+    assert "ranked by tokens" not in outcome.out
+    (here / "down.txt").unlink()
+    before = len(calls(here))
+    again = run(*words)
+    assert again.code == 0, again.err
+    assert "wanted: 100% of the cases, as the recipe is" in again.out
+    repeated = [text for name, _, text in calls(here)[before:] if name == "shaky"]
+    assert len(repeated) == 2 + 10  # those cases, and the cases held out
 
 
 def test_without_prices_tokens_are_compared_and_it_says_so(run: Cli, write: Write) -> None:

@@ -23,6 +23,7 @@ from minions import (
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.evaluation.case_parts import Part
+from minions.evaluation.tuning_search import TrialVerdict
 from minions.evaluations import (
     Case,
     Configuration,
@@ -185,7 +186,8 @@ async def test_a_search_that_ended_before_anything_was_known_says_so(tmp_path: P
     )
     lines = list(tuning_lines(evolve(report, result=result), 200))
     assert "wanted: what the recipe passes as it is, which is not known" in lines
-    assert "0 of 12" in lines[-2]
+    assert "0 of 12" in lines[-3]
+    assert lines[-2] == "not measured: as it is: no"
     assert lines[-1] == "nothing is known to pass"
     half = evolve(base, measured=Measurement(shares=(1.0, None)))
     passing = evolve(result, trials=(half,), is_passed=True)
@@ -262,3 +264,116 @@ async def test_cases_that_say_nothing_tell_no_models_apart() -> None:
         with pytest.raises(UsageError, match="every configuration would pass") as refused:
             await app.tune(RECIPE, [{"text": f"number {at}"} for at in range(20)])
     assert (refused.value.error_code, calls) == ("bad-items", [])
+
+
+def failing(own: ScriptedModel, texts: set[str], calls: list[str]) -> ScriptedModel:
+    """The model behind a server that answers these texts with an error, the first time."""
+
+    async def answer(prompt: Prompt) -> ModelCallResponse | ModelFailure:
+        text = (prompt.messages[-1].content or "").splitlines()[0]
+        if text in texts:
+            texts.remove(text)
+            calls.append(f"{own.name} down")
+            return ModelFailure(code="model-unavailable", message="HTTP 500, busy.")
+        return (await own.complete(prompt)).unwrap()
+
+    return ScriptedModel(answer, name=own.name)
+
+
+async def tuned_in_outage(
+    journal: Path, own: ScriptedModel, other: ScriptedModel, at_least: float | None = None
+) -> TuningReport:
+    async with Minions(model=own, journal=journal) as app:
+        return await app.tune(
+            RECIPE,
+            CASES,
+            models=[other],
+            over=["model"],
+            scorers=[Exact()],
+            name="mine",
+            at_least=at_least,
+        )
+
+
+@pytest.mark.parametrize("at_least", [None, 0.9])
+async def test_an_outage_of_the_recipes_own_server_chooses_nothing_until_it_is_over(
+    tmp_path: Path, at_least: float | None
+) -> None:
+    """A-142."""
+    journal, calls = tmp_path / "j.sqlite", list[str]()
+    down = {each["text"] for each in CASES[:10]}
+    own = failing(model("scripted/own", 0.01, calls), down, calls)
+    other = model("scripted/other", 0.001, calls)
+    report = await tuned_in_outage(journal, own, other, at_least)
+    assert not report.is_passed
+    base = report.result.trials[0]
+    failed = 12 - base.measured.counted
+    assert 1 < failed < 10
+    assert (base.verdict, base.measured.cost_usd) == (TrialVerdict.NOT_MEASURED, 0.01)
+    assert base.measured.tokens_each == 15
+    assert f"{failed} of 12 runs have no answer of the model" in (report.result.problem or "")
+    assert "started again, it repeats them" in (report.result.problem or "")
+    assert "model-unavailable: HTTP 500, busy." in (report.result.problem or "")
+    lines = "\n".join(tuning_lines(report, 200))
+    assert "ranked by tokens" not in lines
+    assert ("nothing is known to pass" in lines) == (at_least is None)
+    down.clear()
+    before = calls.count("scripted/own")
+    again = await tuned_in_outage(journal, own, other, at_least)
+    assert again.is_passed
+    assert again.result.bar == (at_least or 1.0)
+    assert again.result.chosen.label == "talk: scripted/other"
+    assert again.base is not None
+    # Under a bar of its own the search went on to the cases held out, and these failed, too.
+    held_out = 8 if at_least is None else calls.count("scripted/own down") - failed
+    assert calls.count("scripted/own") - before == failed + held_out
+
+
+async def test_a_candidate_whose_server_failed_is_measured_by_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """A-142."""
+    journal, calls = tmp_path / "j.sqlite", list[str]()
+    down = {each["text"] for each in CASES}
+    own = model("scripted/own", 0.01, calls)
+    other = failing(model("scripted/other", 0.001, calls), down, calls)
+    report = await tuned_in_outage(journal, own, other)
+    assert report.result.chosen == Configuration()
+    lines = "\n".join(tuning_lines(report, 200))
+    assert "not measured: talk: scripted/other: 4 of 4 runs have no answer" in lines
+    down.clear()
+    again = await tuned_in_outage(journal, own, other)
+    assert again.result.chosen.label == "talk: scripted/other"
+    assert calls.count("scripted/own") == 20
+
+
+async def test_a_step_that_may_fail_is_no_answer_of_the_model_where_its_server_fails(
+    tmp_path: Path,
+) -> None:
+    """A-142."""
+    recipe = RECIPE + "    optional: true\noutput: \"{{ talk | default('-') }}\"\n"
+    journal, calls = tmp_path / "j.sqlite", list[str]()
+    down = {each["text"] for each in CASES[:10]}
+    own = failing(model("scripted/own", 0.01, calls), down, calls)
+    reports = []
+    for _ in range(3):
+        async with Minions(model=own, journal=journal) as app:
+            report = await app.tune(recipe, CASES, over=["model"], scorers=[Exact()], name="mine")
+        reports.append(report)
+        down.clear()
+    first, second, third = reports
+    assert "have no answer of the model" in (first.result.problem or "")
+    assert second.is_passed
+    assert third.is_passed
+    assert calls.count("scripted/own") == 20
+
+
+async def test_a_model_that_fails_by_its_own_answers_counts(tmp_path: Path) -> None:
+    refusing = ScriptedModel(
+        lambda _: ModelFailure(code="refused", message="No."), name="scripted/other"
+    )
+    own = model("scripted/own", 0.01, [])
+    report = await tuned_in_outage(tmp_path / "j.sqlite", own, refusing)
+    assert report.is_passed
+    assert report.result.trials[1].verdict is TrialVerdict.OUT_OF_REACH
+    assert report.result.by_cost

@@ -19,7 +19,7 @@ from minions.contracts.errors import (
     LeaseHeldError,
     UsageError,
 )
-from minions.contracts.executions import AgentResult, RunState
+from minions.contracts.executions import AgentResult, RunState, RunStatus, StepStatus
 from minions.contracts.facts import given
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
@@ -27,7 +27,12 @@ from minions.contracts.run_rows import RunFilter, RunRow
 from minions.engine.batches.budget import BatchBudget, Share
 from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.batches.result import NOT_STARTED, BatchResult
-from minions.engine.history.recorded import recorded_end, recorded_error, recorded_usage
+from minions.engine.history.recorded import (
+    recorded_end,
+    recorded_error,
+    recorded_step_failures,
+    recorded_usage,
+)
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recipe_changes import is_same_json
@@ -73,6 +78,9 @@ class BatchPlan:
     """What one run may cost at most; None: not known."""
     retry_failed: bool = False
     """Whether lines that failed, wholly or in part, are retried."""
+    retry_outages: bool = False
+    """Whether lines are retried that failed, wholly or in part, without an answer of the model: see
+    `BatchResult.outage`."""
     note: Mapping[str, JsonValue] = field(factory=dict)
     """Stored with the start of each run."""
     user: str | None = None
@@ -215,7 +223,9 @@ class Batch:
         run_id = self._names.run_id(line)
         row = next((row for row in earlier if row.run_id == run_id), None)
         if row is not None and not self._is_to_run(row):
-            return await self._recorded(line, row)
+            recorded = await self._recorded(line, row)
+            if not self._is_outage(recorded):
+                return recorded
         result = await self._executed(line, row)
         if result is None and row is not None:
             return await self._recorded(line, row)
@@ -234,9 +244,14 @@ class Batch:
             return False  # a worker has it, or gets it again
         return row.status in _RESUMED or (self._plan.retry_failed and row.status in _RETRIED)
 
+    def _is_outage(self, recorded: BatchResult) -> bool:
+        is_over = recorded.status in _RETRIED
+        return self._plan.retry_outages and is_over and recorded.outage is not None
+
     async def _recorded(self, line: BatchLine, row: RunRow) -> BatchResult:
         """The recorded result; nothing is done."""
         output, error = None, None
+        failures: tuple[FailureInfo, ...] = ()
         if row.problem is not None:
             error = FailureInfo(code="corrupt-entry", message=row.problem)
         elif row.ended_at is not None:
@@ -245,12 +260,15 @@ class Batch:
                 output = given(end.output)
                 found = given(end.error)
                 error = recorded_error(found) if isinstance(found, Mapping) else None
+            if row.status == RunState.PARTIAL:
+                failures = await recorded_step_failures(self._journal, row)
         return BatchResult(
             index=line.index,
             run_id=row.run_id,
             status=row.status,
             output=output,
             error=error,
+            step_failures=failures,
             usage=recorded_usage(row.usage),
             duration_ms=_duration_ms(row),
             is_recorded=True,
@@ -346,6 +364,7 @@ class Batch:
             status=result.status,
             output=result.output,
             error=result.error,
+            step_failures=_step_failures(result),
             usage=result.usage,
             duration_ms=duration_ms,
         )
@@ -361,6 +380,13 @@ class Batch:
 
 async def _execute(run: AgentRun[Any]) -> AgentResult[Any]:  # Any: see `Execute`
     return await run.execute()
+
+
+def _step_failures(result: AgentResult[Any]) -> tuple[FailureInfo, ...]:  # Any: see `Execute`
+    if result.status is not RunStatus.PARTIAL:
+        return ()
+    ended = (each for each in result.executions if each.status is StepStatus.FAILED)
+    return tuple(each.error for each in ended if each.error is not None)
 
 
 def _duration_ms(row: RunRow) -> float | None:

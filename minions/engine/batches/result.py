@@ -9,6 +9,7 @@ from attrs import field, frozen
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import RunState
+from minions.contracts.failure_categories import is_outage
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 
@@ -30,6 +31,8 @@ class BatchResult:
     """The state of its run, a member of `RunState`, or `not_started`."""
     output: object = None
     error: FailureInfo | None = None
+    step_failures: tuple[FailureInfo, ...] = ()
+    """Why steps of a partial run failed."""
     usage: TokenUsage = field(factory=TokenUsage)
     """Tokens and cost of the whole run, also of its earlier executions."""
     duration_ms: float | None = None
@@ -43,6 +46,15 @@ class BatchResult:
     def is_successful(self) -> bool:
         """Whether the run completed, at least in part."""
         return self.status in (RunState.COMPLETED, RunState.PARTIAL)
+
+    @property
+    def outage(self) -> FailureInfo | None:
+        """The failure because of which the run does not tell what its model answers: of a server,
+        an account, or a limit of time; None: there is none.
+        """
+        ended = (self.error, *self.step_failures)
+        found = (each for each in ended if each is not None)
+        return next((each for each in found if is_outage(each.code, each.category)), None)
 
     def to_json(self) -> dict[str, JsonValue]:
         """The result as a line of the output file; these keys are stable."""

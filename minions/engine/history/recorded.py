@@ -24,6 +24,7 @@ from minions.contracts.facts import (
     ModelCallFact,
     ModelCallFinished,
     ModelCallLoss,
+    RunBeginning,
     RunFinished,
     StepFailed,
     StepFinished,
@@ -58,6 +59,7 @@ __all__ = [
     "recorded_error",
     "recorded_execution",
     "recorded_model_call",
+    "recorded_step_failures",
     "recorded_tool_call",
     "recorded_usage",
 ]
@@ -150,6 +152,22 @@ async def recorded_end(journal: Journal, row: RunRow) -> RunFinished | None:
     )
     end = entries[0].fact if entries else None
     return end if isinstance(end, RunFinished) else None
+
+
+async def recorded_step_failures(journal: Journal, row: RunRow) -> tuple[FailureInfo, ...]:
+    """Why steps failed in the run's last execution, in the order in which they did.
+
+    Raises:
+        JournalError: They could not be read.
+    """
+    entries = await journal.entries(row.session_id, run_id=row.run_id, kinds={"run", "step"})
+    failures: list[FailureInfo] = []
+    for each in entries:
+        if isinstance(each.fact, StepFailed):
+            failures.append(recorded_error(each.fact.error))
+        elif isinstance(each.fact, RunBeginning):
+            failures.clear()
+    return tuple(failures)
 
 
 def recorded_usage(usage: Mapping[str, JsonValue] | None) -> TokenUsage:

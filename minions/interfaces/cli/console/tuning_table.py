@@ -17,6 +17,8 @@ __all__ = ["closed_lines", "space_lines", "tuning_lines"]
 
 _NARROW: Final = 80
 _HEAD: Final = ("configuration", "passed", "95 % of", "cost", "tokens", "median", "cases", "")
+_MOST_REASONS: Final = 5
+"""Reasons why configurations were not measured; `--json` has all."""
 _MOST_TRIALS: Final = 40
 """Configurations in the table; `--json` has all."""
 
@@ -56,6 +58,7 @@ def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
     yield from table if is_wide else _listed(rows)
     if len(result.trials) > _MOST_TRIALS:
         yield f"… and {len(result.trials) - _MOST_TRIALS} more (--json has all)"
+    yield from _unmeasured_lines(report)
     if not result.by_cost:
         yield "ranked by tokens: the price of a model is not known"
     yield from _chosen_lines(report)
@@ -85,14 +88,27 @@ def _parts_lines(report: TuningReport) -> Iterator[str]:
 def _cells(trial: Trial, report: TuningReport) -> tuple[str, ...]:
     measured = trial.measured
     verdict = "" if trial.verdict is TrialVerdict.PASSED else trial.verdict.value
-    if measured.problem is not None:
-        verdict = f"{verdict}: {shown_text(measured.problem[:60])}"
     return (
         shown_text(trial.configuration.label),
         *_figures(measured),
         f"{measured.counted} of {report.searched}",
         verdict,
     )
+
+
+def _unmeasured_lines(report: TuningReport) -> Iterator[str]:
+    """Why configurations were not measured, each reason once; why the search was cut aside."""
+    found: dict[str, list[str]] = {}
+    for trial in report.result.trials:
+        why = trial.measured.problem
+        if why is not None and why not in (report.result.problem or ""):
+            found.setdefault(why, []).append(trial.configuration.label)
+    for at, (why, labels) in enumerate(found.items()):
+        if at == _MOST_REASONS:
+            yield f"… and {len(found) - at} other reasons (--json has all)"
+            return
+        named = labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
+        yield f"not measured: {shown_text(named)}: {shown_text(why)}"
 
 
 def _figures(measured: Measurement) -> tuple[str, str, str, str, str]:
@@ -155,7 +171,7 @@ def _unconfirmed_lines(report: TuningReport, label: str) -> Iterator[str]:
     measured = _measured(report)
     if report.result.is_passed:
         yield f"passes in the search, and was not confirmed: {label}"
-    elif measured is None or not measured.counted:
+    elif measured is None or not measured.counted or measured.problem is not None:
         yield "nothing is known to pass"
     else:
         yield f"nothing passes; the best is: {label}"
