@@ -1,10 +1,11 @@
 """Searches for the cheapest configuration that passes a bar. It asks nobody: who measures is handed
 in.
 
-Step by step, each model is tried with the recipe's other settings, then each other dimension with
-that model. A configuration is measured over more and more cases, and is dropped as soon as it
-cannot reach the bar or is dearer than the best one that does. What was found is then confirmed on
-cases that no part of the search has seen.
+Each model of each step is tried with the recipe's other settings, then each other dimension with
+each model; what is expected to cost least comes first, so that a small budget is spent where
+something can be saved. A configuration is measured over more and more cases, and is dropped as soon
+as it cannot reach the bar or is dearer than the best one that does. What was found is then
+confirmed on cases that no part of the search has seen.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ _MOST_SWEEPS: Final = 2
 """Passes over several steps: what one of them needs may depend on a later one."""
 _MOST_CONFIRMED: Final = 3
 """Configurations that are asked the cases held out: each further one says less."""
+_FAR: Final = 2.0
+"""Times the cost of what passes from which other settings of a model are not tried: they rarely
+save half."""
 _AS_IT_IS: Final = Configuration()
 _NO_BAR: Final = "the recipe as it is passes no case: say which pass rate is wanted, at least 0.9"
 
@@ -50,7 +54,8 @@ def most_configurations(steps: Sequence[StepSpace]) -> int:
     """How many configurations a search measures at most, as a rule far fewer."""
     all_ = math.prod(1 + len(each.of(dimension)) for each in steps for dimension in Dimension)
     passes = _sweeps(steps) * (1 + _MOST_CONFIRMED)
-    return min(all_, 1 + passes * sum(each.most for each in steps))
+    screened = sum(1 + len(each.of(Dimension.MODEL)) for each in steps)
+    return min(all_, 1 + passes * (screened + sum(each.most for each in steps)))
 
 
 def most_confirmed() -> int:
@@ -106,6 +111,12 @@ class Measures(ABC):
         Args:
             runs_kept: Runs of configurations that were measured for which budget is to be left.
         """
+
+    def expected_cost_usd(self, configuration: Configuration) -> float | None:
+        """US dollars of one run by the prices of its models and the tokens of the recipe as it is,
+        which was measured before; None: not known. It decides the order in which models are tried.
+        """
+        return None
 
 
 @frozen(kw_only=True)
@@ -197,6 +208,8 @@ class Search:
         for _ in range(_sweeps(self._steps)):
             before = current
             for space in self._steps:
+                current = await self._with_best_model(space, current)
+            for space in self._steps:
                 current = await self._tuned(space, current)
             if current == before or self._stopped is not None:
                 return
@@ -226,6 +239,15 @@ class Search:
 
     # --- one step ---------------------------------------------------------------------------------
 
+    async def _with_best_model(self, space: StepSpace, current: Configuration) -> Configuration:
+        """The best configuration after the models of one step were tried with the other settings of
+        the current one. What is expected to be dearer than what passes is left for later.
+        """
+        for each in self._with_models(space, current):
+            if not self._is_expected_dearer(each):
+                await self._race(each)
+        return self._best
+
     async def _tuned(self, space: StepSpace, current: Configuration) -> Configuration:
         """The best configuration after all choices of one step were tried from the current one."""
         for start in self._with_models(space, current):
@@ -245,14 +267,37 @@ class Search:
     def _is_given_up(self, start: Configuration) -> bool:
         """Whether other settings with that model are not tried: it is dearer, or not reached."""
         measured = self._measured.get(start)
-        is_missing = measured is None or measured.problem is not None
-        return is_missing or self._dropped.get(start) is TrialVerdict.DEARER
+        if measured is None or measured.problem is not None:
+            return True
+        is_dropped = self._dropped.get(start) is TrialVerdict.DEARER
+        return is_dropped or self._is_far_dearer(measured)
 
-    def _with_models(self, space: StepSpace, current: Configuration) -> Iterator[Configuration]:
-        """The current configuration with each model of the step, the present one first."""
+    def _is_far_dearer(self, measured: Measurement) -> bool:
+        """Whether it costs so much more than what passes that no other setting makes up for it."""
+        best = self._best
+        if not self._passes(best):
+            return False
+        ours, theirs = (self._used(each) for each in (measured, self._measured[best]))
+        return ours > _FAR * theirs
+
+    def _with_models(self, space: StepSpace, current: Configuration) -> Sequence[Configuration]:
+        """The current configuration with each model of the step, the cheapest first; those whose
+        price is not known last, the present one before others.
+        """
         own = current.without(space.step, Dimension.MODEL)
         others = [own.plus(each) for each in space.of(Dimension.MODEL)]
-        yield from dict.fromkeys((current, own, *others))
+        return sorted(dict.fromkeys((current, own, *others)), key=self._expected)
+
+    def _expected(self, configuration: Configuration) -> float:
+        expected = self._measures.expected_cost_usd(configuration)
+        return math.inf if expected is None else expected
+
+    def _is_expected_dearer(self, configuration: Configuration) -> bool:
+        best = self._best
+        if not self._passes(best):
+            return False
+        expected = self._measures.expected_cost_usd(configuration)
+        return expected is not None and expected > self._expected(best)
 
     # --- measuring --------------------------------------------------------------------------------
 
@@ -275,7 +320,11 @@ class Search:
                 return
 
     async def _ask(self, configuration: Configuration, count: int) -> Measurement:
-        kept = dict.fromkeys((_AS_IT_IS, self._best), self._confirming) if self._measured else {}
+        kept: dict[Configuration, int] = {}
+        if self._measured:
+            # What is asked now takes the place of what is best, for less, or is confirmed itself.
+            other = configuration if self._best == _AS_IT_IS else self._best
+            kept = dict.fromkeys((_AS_IT_IS, other), self._confirming)
         measured = await self._measures.measure(configuration, Part.SEARCH, count, runs_kept=kept)
         self._measured[configuration] = measured
         if measured.is_stopped:
@@ -314,16 +363,19 @@ class Search:
         measured = self._measured[configuration]
         is_passed = self._passes(configuration)
         rate = 0.0 if measured.rate is None else measured.rate.value
-        cost = measured.cost_usd if self._by_cost else None
         return (
             not is_passed,
             measured.problem is not None,
             0.0 if is_passed else -rate,
-            cost or 0.0,
+            self._used(measured),
             measured.tokens_each,
             len(configuration.settings),
             configuration.label,
         )
+
+    def _used(self, measured: Measurement) -> float:
+        """What one run used: US dollars, or tokens where configurations are ranked by these."""
+        return (measured.cost_usd or 0.0) if self._by_cost else measured.tokens_each
 
     def _passes(self, configuration: Configuration) -> bool:
         measured = self._measured[configuration]

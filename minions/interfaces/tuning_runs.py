@@ -5,7 +5,7 @@ second time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from attrs import evolve, field, frozen
@@ -21,8 +21,9 @@ from minions.contracts.errors import (
     UsageError,
 )
 from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import TokenUsage
 from minions.contracts.secrets import InputValue
-from minions.engine.services.pricing import refuse_unknown_price
+from minions.engine.services.pricing import refuse_unknown_price, with_cost
 from minions.evaluation.case_parts import CaseParts, Part, parts_of
 from minions.evaluation.cases import Case
 from minions.evaluation.report import EvaluationReport
@@ -124,6 +125,9 @@ class Tuning(Measures):
         self.space: TuningSpace = tuning_space(recipe, plan.text, plan.file, plan.options, held_out)
         self._spent: dict[tuple[Configuration, Part], float] = {}
         self._each: dict[Configuration, float] = {}
+        self._usage: TokenUsage | None = None
+        """Of one run of what was measured first, the recipe as it is; None: nothing was."""
+        self._expected: dict[Configuration, float | None] = {}
         self._listeners: list[OnTrial] = []
         self._evaluation: Evaluation | None = None
         self._stopped: FailureInfo | None = None
@@ -208,6 +212,30 @@ class Tuning(Measures):
             report.variants[0], problem=problem, is_stopped=is_of_all or self._stopped is not None
         )
 
+    def expected_cost_usd(self, configuration: Configuration) -> float | None:
+        """See `Measures.expected_cost_usd`. Of several steps each is taken for an equal part."""
+        if self._usage is None:
+            return None
+        if configuration not in self._expected:
+            try:
+                models = list(self._models_of(self.recipe_of(configuration)))
+            except RecipeError:  # two settings that do not go together
+                return None
+            priced = (with_cost(self._usage, each, self._runtime.services) for each in models)
+            costs = [each.cost_usd for each in priced]
+            known = [each for each in costs if each is not None]
+            is_known = bool(known) and len(known) == len(costs)
+            self._expected[configuration] = sum(known) / len(known) if is_known else None
+        return self._expected[configuration]
+
+    def _models_of(self, recipe: AgentRecipe) -> Iterator[ChatModel]:
+        """The models that answer its steps, the first one of each."""
+        for step in recipe.steps:
+            if isinstance(step, GoalSpec | AnalyzeSpec):
+                own = step.own_model
+                config = recipe.model if own is None else recipe.model.overlaid(own)
+                yield self._runtime.named_model(recipe, config)
+
     async def _evaluated(
         self,
         configuration: Configuration,
@@ -228,6 +256,8 @@ class Tuning(Measures):
             listener(configuration, part, count)
         report = await evaluation.report()
         self._spent[configuration, part] = evaluation.spent_usd
+        if self._usage is None:
+            self._usage = _usage_of_run(report)
         if measured := sum(each.is_measured for each in report.variants[0].samples):
             self._each[configuration] = evaluation.spent_usd / measured
         return evaluation.stopped, report
@@ -306,13 +336,22 @@ class Tuning(Measures):
     def _check(self, recipe: AgentRecipe) -> None:
         limits = bounded(recipe, self._plan.limits).limits
         most = self._plan.max_cost_usd or Limits.from_metadata(limits).max_cost_usd
-        for step in recipe.steps:
-            if not isinstance(step, GoalSpec | AnalyzeSpec):
-                continue
-            config = recipe.model if step.model is None else recipe.model.overlaid(step.model)
-            model = self._runtime.named_model(recipe, config)
+        for model in self._models_of(recipe):
             if most is not None:
                 refuse_unknown_price(model, (most, "max_cost_usd"), self._runtime.services)
+
+
+def _usage_of_run(report: EvaluationReport) -> TokenUsage | None:
+    """The mean tokens of one run, without a cost; None: none tells them."""
+    found = [each.usage for each in report.variants[0].samples if each.is_measured]
+    total = sum(found, TokenUsage())
+    if not total.total_tokens:
+        return None
+    return TokenUsage(
+        input_tokens=-(-total.input_tokens // len(found)),
+        output_tokens=-(-total.output_tokens // len(found)),
+        cached_tokens=total.cached_tokens // len(found),
+    )
 
 
 def _unmeasured(report: EvaluationReport) -> str | None:

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from minions.evaluation.case_parts import Part
 from minions.evaluation.tuning import Configuration, Dimension, Measurement, Setting, StepSpace
-from minions.evaluation.tuning_search import Measures, Search, SearchResult, TrialVerdict
+from minions.evaluation.tuning_search import (
+    Measures,
+    Search,
+    SearchResult,
+    TrialVerdict,
+    most_configurations,
+)
 
 CASES: Final = 20
 HELD_OUT: Final = 10
@@ -30,6 +36,13 @@ class FakeMeasures(Measures):
     """Runs after which it is stopped."""
     runs: dict[tuple[str, Part], int] = field(factory=dict)
     kept: list[Mapping[Configuration, int]] = field(factory=list)
+    prices: Mapping[str, float] = field(factory=dict)
+    """Expected US dollars of one run by the value of the model; `own`: of the recipe's own."""
+
+    def expected_cost_usd(self, configuration: Configuration) -> float | None:
+        named = [each.value for each in configuration.settings if each.dimension is Dimension.MODEL]
+        found = [self.prices.get(name) for name in named or ["own"]]
+        return sum(each for each in found if each is not None) if None not in found else None
 
     async def measure(
         self,
@@ -232,8 +245,9 @@ async def test_budget_for_the_confirmation_is_kept_from_the_first_variant_on() -
     await found(measures, space(model=("a", "b")))
     first, *others = measures.kept[:7]
     assert first == {}
-    assert others[0] == {AS_IT_IS: HELD_OUT}
-    assert others[-1] == {AS_IT_IS: HELD_OUT, Configuration().plus(setting("a")): HELD_OUT}
+    kept = {AS_IT_IS: HELD_OUT, Configuration().plus(setting("a")): HELD_OUT}
+    assert others[0] == kept  # that of what is asked now
+    assert others[-1] == kept  # that of the best so far
 
 
 async def test_a_recipe_that_passes_nothing_is_no_bar() -> None:
@@ -284,8 +298,117 @@ async def test_other_settings_of_a_model_that_is_dearer_are_not_tried() -> None:
         return 1.0, 0.5 if Dimension.MODEL in configuration.of_step("label") else 0.1
 
     result = await found(FakeMeasures(world), space(model=("large",), examples=("1", "2")))
-    tried = [each.configuration.label for each in result.trials]
-    assert tried == ["as it is", "label: examples 1", "label: examples 2", "label: large"]
+    labels = [each.configuration.label for each in result.trials]
+    assert labels == ["as it is", "label: large", "label: examples 1", "label: examples 2"]
+
+
+PRICES: Final = {"own": 0.10, "small": 0.01, "tiny": 0.005, "dear": 1.0}
+
+
+def of_prices(*passing: str) -> World:
+    """Configurations with these models pass; each costs what its model is expected to cost."""
+
+    def world(configuration: Configuration, _part: Part) -> tuple[float, float]:
+        own = configuration.of_step("label")
+        name = own[Dimension.MODEL].value if Dimension.MODEL in own else "own"
+        return (1.0 if name in passing else 0.2), PRICES[name] * (1 + 0.1 * (len(own) > 1))
+
+    return world
+
+
+def tried(result: SearchResult) -> list[str]:
+    return [each.configuration.label.removeprefix("label: ") for each in result.trials]
+
+
+def wide() -> StepSpace:
+    return space(model=("dear", "small", "tiny"), output=("json",), examples=("1", "2"))
+
+
+async def test_each_model_is_tried_as_the_recipe_is_before_other_settings_are() -> None:
+    """A-142."""
+    measures = FakeMeasures(of_prices("own", "small", "dear"), prices=PRICES)
+    result = await found(measures, wide())
+    assert tried(result)[:3] == ["as it is", "tiny", "small"]
+    assert [each for each in tried(result) if not each.startswith(("tiny", "small"))] == [
+        "as it is",
+        "dear",  # what saves nothing comes last
+    ]
+    assert tried(result)[-1] == "dear"
+    assert tried(result).index("tiny, examples 2") < tried(result).index("small, output json")
+
+
+async def test_a_small_budget_is_spent_where_something_can_be_saved() -> None:
+    """A-142."""
+    world = of_prices("own", "small", "dear")
+    most = CASES + 5 + CASES + 2 * HELD_OUT  # as it is, tiny, small, and both confirmed
+    measures = FakeMeasures(world, prices=PRICES, most_runs=most)
+    result = await found(measures, wide())
+    assert tried(result)[:3] == ["as it is", "tiny", "small"]
+    assert result.chosen.label == "label: small"
+
+
+async def test_models_are_tried_in_the_order_of_their_price_and_unknown_ones_last() -> None:
+    prices = {name: price for name, price in PRICES.items() if name != "tiny"}
+    measures = FakeMeasures(of_prices("own"), prices=prices)
+    result = await found(measures, space(model=("tiny", "dear", "small")))
+    assert tried(result) == ["as it is", "small", "tiny", "dear"]
+
+
+async def test_where_nothing_passes_dearer_models_are_tried_before_other_settings() -> None:
+    measures = FakeMeasures(of_prices("dear"), prices=PRICES)
+    result = await found(measures, wide(), at_least=0.9)
+    assert tried(result)[:4] == ["as it is", "tiny", "small", "dear"]
+    assert result.chosen.label == "label: dear"
+
+
+async def test_models_of_all_steps_are_tried_before_other_settings_of_the_first_step() -> None:
+    def world(configuration: Configuration, _part: Part) -> tuple[float, float]:
+        models = [each for each in configuration.settings if each.dimension is Dimension.MODEL]
+        return 1.0, 0.2 - 0.02 * len(models) + 0.01 * len(configuration.settings)
+
+    steps = (
+        space("read", model=("small",), examples=("1",)),
+        space("write", model=("small",), examples=("1",)),
+    )
+    result = await found(FakeMeasures(world), *steps)
+    assert tried(result)[:3] == ["as it is", "read: small", "read: small; write: small"]
+    assert len(result.trials) <= most_configurations(steps)
+
+
+async def test_a_recipe_that_was_not_measured_ends_in_no_choice_by_its_bar() -> None:
+    """A-142."""
+
+    class Outage(FakeMeasures):
+        async def measure(
+            self,
+            configuration: Configuration,
+            part: Part,
+            count: int,
+            *,
+            runs_kept: Mapping[Configuration, int],
+        ) -> Measurement:
+            measured = await super().measure(configuration, part, count, runs_kept=runs_kept)
+            if configuration != AS_IT_IS:
+                return measured
+            return evolve(measured, shares=(None, *measured.shares[1:]), problem="1 run failed")
+
+    world = of_prices("own", "small")
+    own = await found(Outage(world), space(model=("small",)))
+    assert (own.is_passed, own.is_cut, len(own.trials)) == (False, True, 1)
+    assert own.problem == "the recipe as it is was not measured: 1 run failed"
+    told = await found(Outage(world), space(model=("small",)), at_least=0.9)
+    assert (told.chosen.label, told.is_confirmed, told.is_cut) == ("label: small", True, True)
+    assert told.problem == own.problem
+
+
+async def test_under_a_bar_of_its_own_what_is_dearer_on_unseen_cases_is_not_chosen() -> None:
+    def world(configuration: Configuration, part: Part) -> tuple[float, float]:
+        if configuration == AS_IT_IS:
+            return 1.0, 0.05
+        return 1.0, 0.01 if part is Part.SEARCH else 0.20
+
+    result = await found(FakeMeasures(world), space(model=("other",)), at_least=0.9)
+    assert result.chosen == AS_IT_IS
 
 
 def test_figures_of_a_search_that_was_cut_are_those_of_the_cases_that_count() -> None:

@@ -70,7 +70,14 @@ output: "{{ label }}"
 """
 PRICES: Final = "\n".join(
     f'[prices."scripted/{name}"]\ninput_per_mtok = {price}\noutput_per_mtok = {price}'
-    for name, price in {"large": 100, "small": 10, "poor": 5, "dear": 1000, "gone": 1}.items()
+    for name, price in {
+        "large": 100,
+        "small": 10,
+        "poor": 5,
+        "quick": 10,
+        "dear": 1000,
+        "gone": 1,
+    }.items()
 )
 COUNT: Final = 25
 
@@ -243,6 +250,20 @@ def test_the_budget_is_never_exceeded_and_the_best_so_far_is_told(run: Cli, here
     assert "to confirm what was found" in report["stopped"]
     told = run(*MODEL_AND_EXAMPLES, "-m", "scripted/dear", "--budget", "0.25", "-j", "1")
     assert "the search was cut: $0.1" in told.err
+
+
+def test_a_small_budget_is_spent_on_models_that_save_something(run: Cli, here: Path) -> None:
+    """A-142."""
+    models = ("-m", "scripted/dear", "-m", "scripted/quick", "-m", "scripted/poor")
+    report = read(run("triage.yaml", "cases.jsonl", *models, "--max-cost", "0.26", "--json"))
+    assert report["chosen"] == {
+        "configuration": [{"step": "label", "dimension": "model", "value": "scripted/quick"}],
+        "label": "label: scripted/quick",
+        "is_confirmed": True,
+    }
+    labels = [each["label"] for each in report["trials"]]
+    assert labels[:3] == ["as it is", "label: scripted/poor", "label: scripted/quick"]
+    assert all("scripted/" in label for label in labels[1:])  # none of the recipe's own model
 
 
 def test_a_budget_below_what_the_recipe_costs_asks_no_more_than_that(run: Cli, here: Path) -> None:
