@@ -92,6 +92,8 @@ class StepSpace:
     """What is tried, beside what the recipe says, in this order."""
     closed: Mapping[Dimension, str] = field(factory=dict)
     """Why there is nothing to choose, or not all."""
+    notes: Mapping[Setting, str] = field(factory=dict)
+    """What a setting leaves out of what the recipe says, beside what it is for."""
 
     def of(self, dimension: Dimension) -> tuple[Setting, ...]:
         """The settings of a dimension; empty: there is nothing to choose."""
@@ -113,6 +115,7 @@ class StepSpace:
                 if self.of(each)
             },
             "closed": {each.value: why for each, why in self.closed.items()},
+            "notes": {each.value: note for each, note in self.notes.items()},
         }
 
 

@@ -26,8 +26,10 @@ _PROMPT_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "analyze": ("analyze", "context", "input"),
 }
 """By the kind of a step, the keys that make its prompt."""
-_KEPT: Final = ("max_output_tokens", "timeout_s", "idle_timeout_s", "stop", "cache")
-"""Settings of a model that hold for another one, too: bounds, and what ends an answer."""
+_OF_PROVIDER: Final = ("base_url", "api_key_env", "extra")
+"""Settings of a model that hold for another one only where that is of the same provider."""
+_OF_SEVERAL: Final = ("fallbacks", "cooldown_s")
+"""Settings of a model that others follow: a candidate is tried alone."""
 
 
 @frozen(kw_only=True)
@@ -61,6 +63,8 @@ class _Edit:
     model: JsonValue = None
     """The value of `model`; None: it is not changed."""
     mode: OutputMode | None = None
+    note: str | None = None
+    """What of the step's model it leaves out, for people; None: nothing."""
 
 
 @frozen(kw_only=True)
@@ -177,6 +181,7 @@ class _Builder:
             keys: Its own keys in the text; None: it stands elsewhere.
         """
         options: dict[Dimension, tuple[Setting, ...]] = {}
+        notes: dict[Setting, str] = {}
         closed: dict[Dimension, str] = {}
         for dimension in Dimension:
             if dimension not in self._options.dimensions:
@@ -193,6 +198,7 @@ class _Builder:
                 setting: edit for setting, edit in made.items() if self._is_writable(setting, edit)
             }
             self.edits.update(writable)
+            notes.update({each: edit.note for each, edit in writable.items() if edit.note})
             if writable:
                 options[dimension] = tuple(writable)
             if left_out := [each.value for each in made if each not in writable]:
@@ -201,7 +207,7 @@ class _Builder:
                 )
             elif not made:
                 closed[dimension] = problem or "there is one way"
-        return StepSpace(step=step.id, options=options, closed=closed)
+        return StepSpace(step=step.id, options=options, closed=closed, notes=notes)
 
     def _is_writable(self, setting: Setting, edit: _Edit) -> bool:
         alone = TuningSpace(file=self._file, text=self._text, steps=(), edits={setting: edit})
@@ -237,20 +243,17 @@ class _Builder:
     ) -> tuple[Mapping[str, _Edit], str | None]:
         config = self._config(step)
         has_own = step.own_model is not None and step.own_model.name is not None
-        written = keys.get("model") if has_own else (self._recipe.document or {}).get("model")
-        named = dict(_named_models(written, config))
-        kept: dict[str, JsonValue] = {
-            name: getattr(config, name) for name in _KEPT if getattr(config, name) is not None
-        }
-        if "stop" in kept:
-            kept["stop"] = list(config.stop or ())
+        of_recipe = (self._recipe.document or {}).get("model")
+        named = _named_models(keys.get("model") if has_own else of_recipe, config)
+        edits = {name: _Edit(model=value) for name, value in named}
+        settings = _settings(of_recipe, keys.get("model"))
         present = config.name or self._options.configured
         for name in self._options.models:
             if name != present or config.tiers:
-                named.setdefault(name, {"name": name, **kept} if kept else name)
-        return {name: _Edit(model=value) for name, value in named.items()}, (
-            "no other model is given: name some with -m MODEL"
-        )
+                edits.setdefault(name, _renamed(settings, present, name))
+        if self._options.models:
+            return edits, f"{present} answers it already, and no other model is given"
+        return edits, "no other model is given: name some with -m MODEL"
 
     # --- prompts ----------------------------------------------------------------------------------
 
@@ -305,6 +308,51 @@ def _named_models(written: JsonValue, config: ModelConfig) -> Iterator[tuple[str
         for other in _items(item.get("fallbacks")) if isinstance(item, Mapping) else ():
             if name := _name_of(other):
                 yield name, other
+
+
+def _settings(of_recipe: JsonValue, own: JsonValue) -> Mapping[str, JsonValue]:
+    """The settings of the step's model as they are written, of several models the first one's."""
+    base, added = (_settings_of(each) for each in (of_recipe, own))
+    is_other = added.get("name") not in (None, base.get("name"))
+    return added if is_other else {**base, **added}
+
+
+def _settings_of(written: JsonValue) -> Mapping[str, JsonValue]:
+    first = written[0] if isinstance(written, list | tuple) and written else written
+    if isinstance(first, Mapping):
+        return first
+    return {"name": first} if isinstance(first, str) else {}
+
+
+def _renamed(settings: Mapping[str, JsonValue], present: str | None, name: str) -> _Edit:
+    """The model of that name with the settings of the present one, but for those that it cannot
+    have.
+    """
+    has_provider = present is not None and _provider(present) == _provider(name)
+    foreign = [each for each in _OF_PROVIDER if each in settings and not has_provider]
+    followers = [each for each in _OF_SEVERAL if each in settings]
+    left_out = ("name", *foreign, *followers)
+    kept = {key: value for key, value in settings.items() if key not in left_out}
+    value: JsonValue = {"name": name, **kept} if kept else name
+    return _Edit(model=value, note=_note(foreign, followers, present))
+
+
+def _provider(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _note(foreign: Sequence[str], followers: Sequence[str], present: str | None) -> str | None:
+    whose = f"of {present}" if present is not None else "of the recipe"
+    parts = []
+    if foreign:
+        parts.append(f"{_listed(foreign)} {whose} left out: another provider's")
+    if followers:
+        parts.append(f"{_listed(followers)} {whose} left out: it is tried alone")
+    return "; ".join(parts) or None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{each}`" for each in names)
 
 
 def _name_of(item: JsonValue) -> str | None:

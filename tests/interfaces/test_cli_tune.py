@@ -252,6 +252,22 @@ def test_the_budget_is_never_exceeded_and_the_best_so_far_is_told(run: Cli, here
     assert "the search was cut: $0.1" in told.err
 
 
+def test_options_of_the_model_are_measured_and_written_and_what_is_left_out_is_told(
+    run: Cli, here: Path, write: Write
+) -> None:
+    """A-142."""
+    options = "{name: scripted/large, temperature: 0, seed: 7, fallbacks: [scripted/dear]}"
+    write("triage.yaml", RECIPE.replace("scripted/large", options))
+    words = ("triage.yaml", "cases.jsonl", "-m", "scripted/small", "--over", "model")
+    outcome = run(*words, "--at-least", "0.5")
+    assert outcome.code == 0, outcome.err
+    assert "+    model: {name: scripted/small, temperature: 0, seed: 7}  # dear" in outcome.out
+    note = "label: scripted/small: `fallbacks` of scripted/large left out: it is tried alone"
+    assert f"cheapest that passes: label: scripted/small\n  {note}\n" in outcome.out
+    assert note in " ".join(outcome.err.split())
+    assert note in run(*words, "--dry-run").out
+
+
 def test_a_small_budget_is_spent_on_models_that_save_something(run: Cli, here: Path) -> None:
     """A-142."""
     models = ("-m", "scripted/dear", "-m", "scripted/quick", "-m", "scripted/poor")

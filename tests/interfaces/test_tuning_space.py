@@ -10,6 +10,7 @@ from minions.contracts.errors import NotFoundError
 from minions.contracts.json_values import JsonValue
 from minions.evaluation.cases import Case
 from minions.evaluation.tuning import Configuration, Dimension, Setting
+from minions.interfaces.cli.console.tuning_table import closed_lines
 from minions.interfaces.tuning_examples import HeldOutCases
 from minions.interfaces.tuning_space import (
     RecipeVersion,
@@ -85,13 +86,73 @@ def test_each_of_several_models_is_tried_alone() -> None:
     assert written(space, model="a/large")["model"] == large
 
 
-def test_bounds_of_the_model_hold_for_another_one_and_what_suits_its_server_does_not() -> None:
-    model = (
-        "model: {name: a/b, max_output_tokens: 50, stop: [x], temperature: 0.5,"
-        " base_url: 'http://127.0.0.1:1/v1'}"
-    )
-    found = written(space_of(goal(model), "c/d"), model="c/d")["model"]
-    assert found == {"name": "c/d", "max_output_tokens": 50, "stop": ["x"]}
+OPTIONS = (
+    "{name: a/b, temperature: 0, seed: 7, top_p: 0.5, max_output_tokens: 50, stop: [x],"
+    " timeout_s: 30, output_mode: tools, context_tokens: 900, reasoning_effort: low"
+)
+KEPT: Mapping[str, JsonValue] = {
+    "temperature": 0,
+    "seed": 7,
+    "top_p": 0.5,
+    "max_output_tokens": 50,
+    "stop": ("x",),
+    "timeout_s": 30,
+    "output_mode": "tools",
+    "context_tokens": 900,
+    "reasoning_effort": "low",
+}
+
+
+def plain(written: JsonValue) -> JsonValue:
+    """The value with tuples for lists."""
+    if isinstance(written, Mapping):
+        return {key: plain(value) for key, value in written.items()}
+    return tuple(written) if isinstance(written, list | tuple) else written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        goal(f"model: {OPTIONS}}}"),
+        goal(more=f"    model: {OPTIONS}}}\n"),
+        goal("model: {name: a/b, temperature: 1}", f"    model: {OPTIONS}}}\n"),
+        goal("model: {name: x/y, max_output_tokens: 9}", f"    model: {OPTIONS}}}\n"),
+        goal(f"model: [{OPTIONS}}}, x/y]"),
+    ],
+    ids=["recipe", "step", "both", "another model of the recipe", "several"],
+)
+def test_options_of_the_model_hold_for_another_one(text: str) -> None:
+    """A-142."""
+    space = space_of(text, "c/d")
+    assert plain(written(space, model="c/d")["model"]) == {"name": "c/d", **KEPT}
+    assert not space.steps[0].notes
+
+
+def test_options_without_a_name_hold_for_another_model() -> None:
+    space = space_of(goal("model: {seed: 3}"), "c/d", configured="a/b")
+    assert written(space, model="c/d")["model"] == {"name": "c/d", "seed": 3}
+
+
+def test_what_belongs_to_a_provider_stays_with_it_and_else_it_is_told() -> None:
+    """A-142."""
+    own = "extra: {foo: 1}, base_url: 'http://127.0.0.1:1/v1'"
+    space = space_of(goal(f"model: {{name: a/b, {own}, fallbacks: [x/y]}}"), "a/small", "c/d")
+    same = written(space, model="a/small")["model"]
+    assert same == {"name": "a/small", "extra": {"foo": 1}, "base_url": "http://127.0.0.1:1/v1"}
+    assert written(space, model="c/d")["model"] == "c/d"
+    notes = {setting.value: note for setting, note in space.steps[0].notes.items()}
+    assert notes == {
+        "a/small": "`fallbacks` of a/b left out: it is tried alone",
+        "c/d": "`base_url`, `extra` of a/b left out: another provider's; "
+        "`fallbacks` of a/b left out: it is tried alone",
+    }
+    lines = list(closed_lines(space.steps))
+    assert "label: a/small: `fallbacks` of a/b left out: it is tried alone" in lines
+
+
+def test_where_the_model_that_is_given_answers_already_it_says_so() -> None:
+    space = space_of(goal("model: a/b"), "a/b")
+    assert closed(space, Dimension.MODEL).startswith("a/b answers it already")
 
 
 def test_an_output_mode_is_written_beside_the_model_that_answers() -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from minions.contracts.durations import spoken
 from minions.contracts.hidden_characters import shown_text
 from minions.evaluation.statistics import Interval
-from minions.evaluation.tuning import Configuration, Measurement, StepSpace
+from minions.evaluation.tuning import Configuration, Measurement, Setting, StepSpace
 from minions.evaluation.tuning_report import TuningReport
 from minions.evaluation.tuning_search import Trial, TrialVerdict
 from minions.interfaces.cli.console.evaluation_table import cost_words
@@ -33,7 +33,7 @@ def space_lines(steps: Sequence[StepSpace]) -> Iterator[str]:
 
 
 def closed_lines(steps: Sequence[StepSpace]) -> Iterator[str]:
-    """What is not tried, each reason once."""
+    """What is not tried, each reason once, and what choices leave out."""
     found: dict[tuple[str, str], list[str]] = {}
     for space in steps:
         for dimension, why in space.closed.items():
@@ -41,6 +41,13 @@ def closed_lines(steps: Sequence[StepSpace]) -> Iterator[str]:
     for (what, why), names in found.items():
         named = shown_text(", ".join(names))
         yield f"{what}: nothing to choose for {named}: {shown_text(why)}"
+    for space in steps:
+        for setting, note in space.notes.items():
+            yield _note_line(setting, note)
+
+
+def _note_line(setting: Setting, note: str) -> str:
+    return shown_text(f"{setting.step}: {setting}: {note}")
 
 
 def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
@@ -152,6 +159,7 @@ def _chosen_lines(report: TuningReport) -> Iterator[str]:
         return
     if result.is_confirmed and result.is_passed:
         yield f"cheapest that passes: {label}"
+        yield from _note_lines(report)
     else:
         yield f"nothing passes on the {report.confirming} cases held out; the best is: {label}"
     yield f"on the {report.confirming} cases held out:"
@@ -166,11 +174,20 @@ def _chosen_lines(report: TuningReport) -> Iterator[str]:
         yield from _miss_lines(report.chosen, result.confirmation_bar)
 
 
+def _note_lines(report: TuningReport) -> Iterator[str]:
+    """What the chosen configuration leaves out."""
+    for space in report.steps:
+        for setting, note in space.notes.items():
+            if setting in report.result.chosen.settings:
+                yield f"  {_note_line(setting, note)}"
+
+
 def _unconfirmed_lines(report: TuningReport, label: str) -> Iterator[str]:
     """What the search says, where no case held out was asked."""
     measured = _measured(report)
     if report.result.is_passed:
         yield f"passes in the search, and was not confirmed: {label}"
+        yield from _note_lines(report)
     elif measured is None or not measured.counted or measured.problem is not None:
         yield "nothing is known to pass"
     else:
