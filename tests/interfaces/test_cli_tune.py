@@ -268,6 +268,14 @@ def test_options_of_the_model_are_measured_and_written_and_what_is_left_out_is_t
     assert note in run(*words, "--dry-run").out
 
 
+def test_what_is_chosen_can_be_named_together_or_one_by_one(run: Cli) -> None:
+    words = ("triage.yaml", "cases.jsonl", "-m", "scripted/small", "--dry-run", "--json")
+    together = read(run(*words, "--over", "examples, model"))
+    apart = read(run(*words, "--over", "model", "--over", "examples", "--over", "model"))
+    assert together == apart
+    assert list(apart["space"][0]["options"]) == ["model", "examples"]
+
+
 def test_a_small_budget_is_spent_on_models_that_save_something(run: Cli, here: Path) -> None:
     """A-142."""
     models = ("-m", "scripted/dear", "-m", "scripted/quick", "-m", "scripted/poor")
@@ -436,6 +444,18 @@ def test_a_suite_names_recipe_cases_models_and_scorers(run: Cli, write: Write) -
     ("arguments", "code", "expected"),
     [
         (("--over", "modle"), 2, "'modle' is nothing to choose. Did you mean 'model'?"),
+        (("--over", "model", "--over", "modle"), 2, "'modle' is nothing to choose."),
+        (("--over", "model,"), 2, "'' is nothing to choose."),
+        (
+            ("-m", "scripted/small", "--over", "examples"),
+            2,
+            "-m is of no use: --over leaves out 'model'. Leave -m out, or add --over model.",
+        ),
+        (
+            ("--against", "triage.yaml", "--over", "model,output", "--over", "examples"),
+            2,
+            "--against is of no use: --over leaves out 'form'.",
+        ),
         (("--step", "lable"), 2, "no step 'lable' that a model answers"),
         (("-m", "small"), 2, "unknown model 'small'"),
         (("-m", "openai/gpt-5-mini"), 4, "OPENAI_API_KEY"),

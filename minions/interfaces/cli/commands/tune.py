@@ -55,18 +55,18 @@ _TYPICAL: Final = TokenUsage(input_tokens=1_000, output_tokens=200)
 
 
 def _dimensions(
-    _context: click.Context, _option: click.Parameter, said: str | None
+    _context: click.Context, _option: click.Parameter, said: tuple[str, ...]
 ) -> frozenset[Dimension]:
-    """The dimensions that `--over` names."""
+    """The dimensions that `--over` names, each time that it is given."""
     known = [each.value for each in Dimension]
-    names = [name.strip() for name in said.split(",")] if said is not None else known
+    names = [name.strip() for words in said for name in words.split(",")]
     for name in names:
         if name not in known:
             raise click.BadParameter(
                 f"'{name}' is nothing to choose.{did_you_mean(name, known)} "
                 f"Expected some of {', '.join(known)}."
             )
-    return frozenset(map(Dimension, names))
+    return frozenset(map(Dimension, names or known))
 
 
 @click.command("tune")
@@ -89,9 +89,10 @@ def _dimensions(
 @click.option(
     "--over",
     "dimensions",
+    multiple=True,
     metavar="WHAT,…",
     callback=_dimensions,
-    help=f"What is chosen: {', '.join(Dimension)}; default: all.",
+    help=f"What is chosen: {', '.join(Dimension)}; repeatable; default: all.",
 )
 @click.option("--step", "steps", multiple=True, metavar="STEP", help="Only this step; repeatable.")
 @click.option(
@@ -132,6 +133,7 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
     cases are held out: what was found is confirmed by them. Started again with the same arguments,
     recorded answers are not asked again.
     """
+    _check_use(flags)
     options = _options(recipe, data, flags)
     context = command_context(flags)
     path = _path(options)
@@ -203,6 +205,22 @@ def _options(recipe: str, data: str | None, flags: dict[str, object]) -> _TuneOp
         name=taken("name", str),
         is_written=bool(taken("is_written", bool)),
     )
+
+
+def _check_use(flags: dict[str, object]) -> None:
+    """Refuse candidates of what `--over` leaves out.
+
+    Raises:
+        UsageError: An option is of no use.
+    """
+    chosen = flags["dimensions"]
+    needed = (("models", "-m", Dimension.MODEL), ("against", "--against", Dimension.FORM))
+    for name, option, dimension in needed:
+        if flags[name] and isinstance(chosen, frozenset) and dimension not in chosen:
+            raise UsageError(
+                f"{option} is of no use: --over leaves out '{dimension}'. Leave {option} out, or "
+                f"add --over {dimension}."
+            )
 
 
 def _path(options: _TuneOptions) -> Path:
