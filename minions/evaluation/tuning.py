@@ -131,6 +131,10 @@ class Measurement:
     """By case, those of one run."""
     duration_ms: float | None = None
     """Median of one run."""
+    failed: int = 0
+    """Runs that count and have no output."""
+    failure: str | None = None
+    """Code and message of the first of these; None: there is none."""
     problem: str | None = None
     """Why not all cases were asked; None: all were."""
     is_stopped: bool = False
@@ -142,7 +146,9 @@ class Measurement:
     ) -> Measurement:
         """The measurement of an evaluated variant, of the runs that tell what its models answer."""
         by_case = [[each for each in case.samples if each.is_measured] for case in outcome.cases]
-        took = [each.duration_ms for own in by_case for each in own]
+        all_ = [each for own in by_case for each in own]
+        took = [each.duration_ms for each in all_]
+        failures = [each.problem or each.status for each in all_ if not each.has_output]
         return cls(
             shares=tuple(_mean([float(each.is_passed) for each in own]) for own in by_case),
             costs=tuple(_mean([_cost_usd(each) for each in own]) for own in by_case),
@@ -150,6 +156,8 @@ class Measurement:
                 _mean([float(each.usage.total_tokens) for each in own]) or 0.0 for own in by_case
             ),
             duration_ms=percentile([each for each in took if each is not None], 0.5),
+            failed=len(failures),
+            failure=next(iter(failures), None),
             problem=problem,
             is_stopped=is_stopped,
         )
@@ -213,6 +221,8 @@ class Measurement:
             "cost_usd": self.cost_usd,
             "tokens": self.tokens_each,
             "duration_ms": self.duration_ms,
+            "failed": self.failed,
+            "failure": self.failure,
             "problem": self.problem,
         }
 

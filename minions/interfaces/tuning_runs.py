@@ -361,11 +361,12 @@ def _unmeasured(report: EvaluationReport) -> str | None:
     if not missing:
         return None
     of_all = f"{len(missing)} of {len(all_)} runs"
-    failed = next(((name, own.outage) for name, own in missing if own.outage), None)
-    if failed is not None:
+    outages = [(name, own.outage) for name, own in missing if own.outage is not None]
+    if outages:
+        # What opened a circuit says more than that it is open.
+        name, why = min(outages, key=lambda each: each[1].startswith(CIRCUIT_OPEN))
         return (
-            f"{of_all} have no answer of the model; started again, it repeats them. "
-            f"{failed[0]}: {failed[1]}"
+            f"{of_all} have no answer of the model; started again, it repeats them. {name}: {why}"
         )
     ungraded = next(((name, own.ungraded) for name, own in missing if own.ungraded), None)
     if ungraded is not None:

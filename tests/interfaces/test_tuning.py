@@ -377,3 +377,21 @@ async def test_a_model_that_fails_by_its_own_answers_counts(tmp_path: Path) -> N
     assert report.is_passed
     assert report.result.trials[1].verdict is TrialVerdict.OUT_OF_REACH
     assert report.result.by_cost
+    told = report.result.trials[1].measured.to_json()
+    assert (told["failed"], told["failure"]) == (4, "refused: No.")
+    lines = list(tuning_lines(report, 200))
+    assert "without an output: talk: scripted/other (4 runs): refused: No." in lines
+
+
+async def test_the_failure_that_is_told_first_is_not_that_calls_were_held_back(
+    tmp_path: Path,
+) -> None:
+    def answer(prompt: Prompt) -> ModelFailure | str:
+        text = prompt.messages[-1].content or ""
+        if "1" in text:
+            return ModelFailure(code="model-timeout", message="Too late.")
+        return ModelFailure(code="circuit-open", message="It is left alone.")
+
+    own = ScriptedModel(answer, name="scripted/own")
+    report = await tuned_in_outage(tmp_path / "j.sqlite", own, model("scripted/other", 0.01, []))
+    assert "model-timeout: Too late." in (report.result.problem or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from minions.contracts.durations import spoken
@@ -66,6 +66,7 @@ def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
     if len(result.trials) > _MOST_TRIALS:
         yield f"… and {len(result.trials) - _MOST_TRIALS} more (--json has all)"
     yield from _unmeasured_lines(report)
+    yield from _failure_lines(report)
     if not result.by_cost:
         yield "ranked by tokens: the price of a model is not known"
     yield from _chosen_lines(report)
@@ -104,18 +105,34 @@ def _cells(trial: Trial, report: TuningReport) -> tuple[str, ...]:
 
 
 def _unmeasured_lines(report: TuningReport) -> Iterator[str]:
-    """Why configurations were not measured, each reason once; why the search was cut aside."""
+    """Why configurations were not measured; why the search was cut aside."""
+    cut = report.result.problem or ""
     found: dict[str, list[str]] = {}
-    for trial in report.result.trials:
-        why = trial.measured.problem
-        if why is not None and why not in (report.result.problem or ""):
-            found.setdefault(why, []).append(trial.configuration.label)
+    for each in report.result.trials:
+        why = each.measured.problem
+        if why is not None and why not in cut:
+            found.setdefault(why, []).append(each.configuration.label)
+    yield from _reason_lines("not measured", found)
+
+
+def _failure_lines(report: TuningReport) -> Iterator[str]:
+    """Why runs that count as not passed have no output."""
+    found: dict[str, list[str]] = {}
+    for each in report.result.trials:
+        why, count = each.measured.failure, each.measured.failed
+        if why is not None:
+            runs = f"{count} run{'s' * (count != 1)}"
+            found.setdefault(why, []).append(f"{each.configuration.label} ({runs})")
+    yield from _reason_lines("without an output", found)
+
+
+def _reason_lines(what: str, found: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for at, (why, labels) in enumerate(found.items()):
         if at == _MOST_REASONS:
             yield f"… and {len(found) - at} other reasons (--json has all)"
             return
         named = labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
-        yield f"not measured: {shown_text(named)}: {shown_text(why)}"
+        yield f"{what}: {shown_text(named)}: {shown_text(why)}"
 
 
 def _figures(measured: Measurement) -> tuple[str, str, str, str, str]:
