@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -156,6 +157,16 @@ async def test_the_newest_recording_answers_first_and_older_ones_fill_in(tmp_pat
     assert [await said(model, asked(text)) for text in "ab"] == ["new a", "old b"]
 
 
+async def test_a_recording_while_the_server_is_down_hides_no_older_answer(tmp_path: Path) -> None:
+    """A-137."""
+    down = ModelFailure(code="unreachable", message="No answer.", is_retryable=True)
+    await recorded(tmp_path / "c", [down, "old a", "old b"], [asked(text) for text in "aab"])
+    await recorded(tmp_path / "c", [down, down, "new b"], [asked(text) for text in "aab"])
+    model = Cassette.read(tmp_path / "c").model()
+    got = [await said(model, asked(text)) for text in "aaaab"]
+    assert got == ["unreachable", "old a", "unreachable", "unreachable", "new b"]
+
+
 async def test_an_answer_that_the_journal_replays_is_used_up(tmp_path: Path) -> None:
     await recorded(tmp_path / "c", ["one", "two"], [asked("a"), asked("a")])
     model = Cassette.read(tmp_path / "c").model()
@@ -302,6 +313,35 @@ def test_two_processes_do_not_record_into_one_cassette(tmp_path: Path) -> None:
         CassetteRecorder(tmp_path / "c", warn=no_warning)
     recorder.close()
     CassetteRecorder(tmp_path / "c", warn=no_warning).close()
+
+
+def test_a_recording_that_got_its_name_meanwhile_is_not_written_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is opened by one process, and moved by another before the first has locked it."""
+    import fcntl
+
+    usual = fcntl.flock
+
+    def moved_first(file: int, operation: int) -> None:
+        (tmp_path / "c").rename(tmp_path / "final")
+        usual(file, operation)
+
+    CassetteRecorder(tmp_path / "c", warn=no_warning).close()
+    monkeypatch.setattr(fcntl, "flock", moved_first)
+    with pytest.raises(EnvironmentRefusedError, match="another process records into it"):
+        CassetteRecorder(tmp_path / "c", warn=no_warning)
+
+
+def test_a_cassette_is_a_regular_file_in_a_folder_that_is_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="it is no regular file"):
+        Cassette.read(tmp_path / "fifo")
+    with pytest.raises(EnvironmentRefusedError, match="it is no regular file"):
+        CassetteRecorder(tmp_path / "fifo", warn=no_warning)
+    with pytest.raises(EnvironmentRefusedError, match=f"there is no folder {tmp_path / 'no'}"):
+        CassetteRecorder(tmp_path / "no" / "c", warn=no_warning)
+    assert not (tmp_path / "no").exists()
 
 
 async def test_an_answer_that_was_paid_for_outlives_a_cassette_that_breaks(tmp_path: Path) -> None:
