@@ -39,9 +39,10 @@ from minions.contracts.errors import UsageError, did_you_mean
 from minions.contracts.json_values import JsonValue
 from minions.contracts.model_endpoints import ModelEndpoint
 
-__all__ = ["Cassette", "CassetteRecorder", "RecordingModel", "ReplayModel"]
+__all__ = ["MISS", "Cassette", "CassetteRecorder", "RecordingModel", "ReplayModel"]
 
 MISS: Final = "cassette-miss"
+"""The code of the failure of a request that a cassette does not answer."""
 _COMMANDS: Final = {RECORD_BY: f"minions run RECIPE {RECORD_BY} FILE"}
 """The commands of options that record."""
 _MOST_CONSIDERED: Final = 2_000
