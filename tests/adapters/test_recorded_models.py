@@ -25,6 +25,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.border_names import border_words
 from minions.contracts.calls import (
+    ChatModel,
     ModelCallResponse,
     ModelCapabilities,
     ModelDelta,
@@ -120,8 +121,29 @@ async def test_a_failure_and_the_answer_after_it_are_replayed_in_turn(tmp_path: 
     model = Cassette.read(tmp_path / "c").model()
     failure = (await model.complete(asked("a"))).failure()
     assert (failure.code, failure.status, failure.is_retryable) == ("rate-limited", 429, True)
-    assert failure.retry_after_s is None  # no server has to be waited for
+    assert failure.retry_after_s == 0.0  # no server has to be waited for
     assert await said(model, asked("a")) == "Here."
+
+
+async def test_a_retry_after_a_replayed_failure_waits_no_time_and_after_another_it_does(
+    tmp_path: Path,
+) -> None:
+    """A-137."""
+    down = ModelFailure(code="model-unavailable", message="500", is_retryable=True)
+    recipe = recipe_from_document({"id": "r", "steps": [{"id": "a", "goal": "Hi"}]}, Catalog())
+
+    async def waited_with(model: ChatModel) -> float:
+        services = deterministic_services()
+        begin = services.clock.monotonic()
+        result = await AgentExecutor(model, services=services).execute(recipe)
+        assert result.unwrap() == "Here."
+        return services.clock.monotonic() - begin
+
+    recorder = CassetteRecorder(tmp_path / "c", warn=no_warning)
+    real = RecordingModel(ScriptedModel([down, down, "Here."]), recorder)
+    assert await waited_with(real) > 0.5
+    recorder.close()
+    assert await waited_with(Cassette.read(tmp_path / "c").model()) == 0.0
 
 
 @given(st.permutations(["a", "a", "b", "c", "c", "c"]))
