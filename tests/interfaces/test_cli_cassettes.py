@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -292,6 +295,20 @@ def test_a_recipe_names_a_cassette_as_its_model_and_tests_itself_with_it(
     assert tested.code == 0, tested.err + tested.out
 
 
+@contextlib.contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """The port of a server that answers so."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 SWALLOWING = RECIPE.replace("Say goodbye", "Say farewell").replace(
     "  - id: end\n", "  - id: end\n    on_error: continue\n"
 )
@@ -376,6 +393,44 @@ output: "{{ a }}"
         assert missed.code == 1
         assert missed.out.startswith("Hi Ann\n")
         assert "error[cassette-miss]: requests that were not answered: 1." in missed.err
+
+
+FETCHING = """
+id: fetching
+tools: [{http: {allow: ["127.0.0.1:PORT"], allow_private: true}}]
+steps:
+  - {id: a, goal: "Fetch it.", tools: [http__get], completion: text}
+"""
+
+
+def test_a_model_that_fetches_a_page_is_replayed(cli: Cli, write: Write) -> None:
+    """A-137."""
+    served: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.append(self.path)
+            self.send_response_only(200)
+            self.send_header("Date", f"Mon, 01 Jan 2024 00:00:0{len(served)} GMT")
+            self.send_header("X-Request-Id", str(len(served)))
+            self.end_headers()
+            self.wfile.write(b"the page")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+            """Nothing is printed."""
+
+    with serving(Handler) as port:
+        write("fetching.yaml", FETCHING.replace("PORT", str(port)))
+        call = (
+            f"{{tool_calls: [{{name: http__get, arguments: {{url: 'http://127.0.0.1:{port}/'}}}}]}}"
+        )
+        write("script.yaml", f"answers: [{call}, The page is there.]")
+        model = ("-m", "scripted/script.yaml")
+        fetching = ("run", "fetching.yaml", "--no-store", *model)
+        recorded, replayed = (cli(*fetching, way, "f.jsonl") for way in ("--record", "--replay"))
+    assert (recorded.code, recorded.out) == (0, "The page is there.\n")
+    assert (replayed.code, replayed.out) == (0, "The page is there.\n"), replayed.err
+    assert served == ["/", "/"]
 
 
 def test_a_recipe_names_no_cassette_outside_of_its_project(cli: Cli, write: Write) -> None:
