@@ -337,8 +337,9 @@ def test_two_processes_do_not_record_into_one_cassette(tmp_path: Path) -> None:
     CassetteRecorder(tmp_path / "c", warn=no_warning).close()
 
 
+@pytest.mark.parametrize("has_other", [False, True])
 def test_a_recording_that_got_its_name_meanwhile_is_not_written_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_other: bool
 ) -> None:
     """The file is opened by one process, and moved by another before the first has locked it."""
     import fcntl
@@ -347,6 +348,8 @@ def test_a_recording_that_got_its_name_meanwhile_is_not_written_into(
 
     def moved_first(file: int, operation: int) -> None:
         (tmp_path / "c").rename(tmp_path / "final")
+        if has_other:
+            (tmp_path / "c").touch()
         usual(file, operation)
 
     CassetteRecorder(tmp_path / "c", warn=no_warning).close()
