@@ -215,6 +215,7 @@ class ModelFailure:
     message: str
     is_retryable: bool = False
     retry_after_s: float | None = None
+    """Seconds that a retry waits; 0: none. None: as long as the recipe's `retry` says."""
     usage: TokenUsage = NO_USAGE
     """Tokens that the failed call used nevertheless, as far as the server reported them."""
     suggestions: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import field, frozen
 from returns.result import Failure, Result, Success
 
-from minions.adapters.models.recorded import ReplayModel
+from minions.adapters.models.recorded import MISS, Cassette, ReplayModel
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.addresses import around
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
@@ -99,13 +99,14 @@ async def run_test(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> T
 
 async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> list[str]:
     script = ScriptedModel.from_answers(test.answers, name=f"scripted/{test.name}")
-    scripted = _faked(runtime, test).evolve(
-        models=_source(recipe, test, script, runtime), prices=None
-    )
+    models = _source(recipe, test, script, runtime)
+    scripted = _faked(runtime, test).evolve(models=models, prices=None)
     recipe = without_cases(recipe, [test.inputs])
     run = scripted.executor(recipe).prepare(recipe, test.inputs)
     result = await run.execute()
     faults = list(_differences(test, result, run.context))
+    if isinstance(models, ReplayModel):
+        faults += _missed(test, models.cassette, faults)
     return [*faults, *_unused(script)] if result.status is test.status else faults
 
 
@@ -260,6 +261,16 @@ def _differences(
 def _unused(script: ScriptedModel) -> Iterator[str]:
     if left := script.answers_left:
         yield "1 answer was not used" if left == 1 else f"{left} answers were not used"
+
+
+def _missed(test: RecipeTest, cassette: Cassette, told: Sequence[str]) -> Iterator[str]:
+    """Requests that were not answered, whatever the recipe made of that; told before, or wanted by
+    the test: none.
+    """
+    misses = cassette.misses
+    if not misses or test.error == MISS or any(misses[0] in each for each in told):
+        return
+    yield f"requests that were not answered: {len(misses)}. The first: {misses[0]}"
 
 
 def _prompt_faults(test: RecipeTest, result: AgentResult[object]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import warnings
@@ -45,8 +46,8 @@ class CassetteModels:
 
         Args:
             path: The cassette of the test.
-            is_recording: Whether models are asked; an older cassette is replaced then, once one has
-                answered.
+            is_recording: Whether models are asked; an older cassette is replaced at the end, if one
+                has answered and the test has passed.
             folder: Where the search for `minions.toml` starts, whose providers and models have
                 names; None: the current one.
         """
@@ -76,18 +77,62 @@ class CassetteModels:
         """What is said of each request that was not recorded."""
         return self._cassette.misses if self._cassette is not None else ()
 
-    def close(self) -> None:
-        """Close the cassette, and models that were made by their name."""
-        if self._recorder is not None:
-            self._recorder.close()
-        if self._models is not None:
-            wait_for(self._models.aclose())
+    @property
+    def unused(self) -> str | None:
+        """How many recorded calls nobody asked for, and what the first asks; None: there are none.
+
+        After a miss, too, there are none: it says what differs.
+        """
+        cassette = self._cassette
+        if cassette is None or cassette.misses or not (count := cassette.calls_left):
+            return None
+        calls = "1 recorded call was" if count == 1 else f"{count} recorded calls were"
+        return f"{self.path}: {calls} not asked for. The first is {cassette.first_left}"
+
+    def close(self, *, has_passed: bool = True) -> None:
+        """Close the cassette, and models that were made by their name.
+
+        A recording becomes the cassette if the test has passed, or if there was none; else it is
+        left beside it, as `NAME.jsonl.new`, with a warning.
+
+        Args:
+            has_passed: Whether the test has.
+        Raises:
+            OSError: The recording cannot take the place of the cassette; it lies beside it.
+        """
+        try:
+            if self._recorder is not None:
+                self._end(self._recorder, has_passed=has_passed)
+        finally:
+            if self._models is not None:
+                wait_for(self._models.aclose())
 
     def _recording(self, model: str | ChatModel | Callable[[], ChatModel]) -> ChatModel:
-        asked, label = self._asked(model)  # first: without a model, an older cassette stays
+        asked, label = self._asked(model)  # first: without a model, no file is made
         if self._recorder is None:
-            self._recorder = CassetteRecorder(self.path, warn=warnings.warn, replaces=True)
+            with contextlib.suppress(OSError):  # the recorder says what is the matter
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._recorder = CassetteRecorder(self._new, warn=warnings.warn, replaces=True)
         return RecordingModel(asked, self._recorder, name=label)
+
+    @property
+    def _new(self) -> Path:
+        """Where it is recorded: the cassette was paid for, and stays until another one is good."""
+        return self.path.with_name(f"{self.path.name}.new")
+
+    def _end(self, recorder: CassetteRecorder, *, has_passed: bool) -> None:
+        has_older = self.path.exists()
+        is_good = has_passed and not recorder.is_broken
+        if recorder.has_answers and (is_good or not has_older):
+            recorder.close(move_to=self.path)
+            return
+        recorder.close()
+        stays = f"The cassette {self.path} stays as it was"
+        if recorder.has_answers:
+            why = "the test did not pass" if not has_passed else "not all could be recorded"
+            warnings.warn(f"{stays}, since {why}. The new recording is {self._new}.", stacklevel=3)
+        elif recorder.has_calls and has_older:
+            warnings.warn(f"{stays}: no model has answered, so nothing was recorded.", stacklevel=3)
 
     def _asked(
         self, model: str | ChatModel | Callable[[], ChatModel]

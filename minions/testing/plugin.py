@@ -5,12 +5,15 @@ Heavy imports are made by the fixtures that need them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from pluggy import Result
+
     from minions.adapters.models.script_items import Answer
     from minions.adapters.models.scripted import ScriptedModel
     from minions.testing.cassettes import CassetteModels
@@ -30,6 +33,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Rewrite assertions in the suites, so that failures show values."""
     pytest.register_assert_rewrite("minions.testing.journal_suite")
+
+
+_HAS_PASSED: Final = pytest.StashKey[bool]()
+"""Whether the function of a test has; absent: it was not called."""
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Result[pytest.TestReport], None]:
+    """Keep for the fixture `cassette` whether its test has passed."""
+    done = yield
+    if call.when == "call":
+        item.stash[_HAS_PASSED] = done.get_result().passed
 
 
 @pytest.fixture
@@ -56,8 +73,9 @@ def cassette(request: pytest.FixtureRequest) -> Iterator[CassetteModels]:
     """Makes models that answer from the test's recording: `cassette("openai/gpt-5-mini")`.
 
     With `--minions-record` they are asked, and recorded; names are those of `minions.toml` and the
-    environment, as for `minions run`. A request that was not recorded fails the
-    test at its end, whatever the test made of it.
+    environment, as for `minions run`. An older recording stays unless the test passes. A request
+    that was not recorded fails the test at its end, whatever the test made of it; recorded calls
+    that were not asked for are a warning.
     """
     from minions.testing.cassettes import CassetteModels, cassette_path
 
@@ -66,6 +84,9 @@ def cassette(request: pytest.FixtureRequest) -> Iterator[CassetteModels]:
     is_recording = request.config.getoption("--minions-record")
     models = CassetteModels(path, is_recording=is_recording, folder=request.path.parent)
     yield models
-    models.close()
+    has_passed = request.node.stash.get(_HAS_PASSED, False)
+    models.close(has_passed=has_passed)
     if models.misses:
         pytest.fail(models.misses[0], pytrace=False)
+    if has_passed and (unused := models.unused) is not None:
+        warnings.warn(unused, stacklevel=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.border_names import border_words
 from minions.contracts.calls import (
+    ChatModel,
     ModelCallResponse,
     ModelCapabilities,
     ModelDelta,
@@ -119,8 +121,29 @@ async def test_a_failure_and_the_answer_after_it_are_replayed_in_turn(tmp_path: 
     model = Cassette.read(tmp_path / "c").model()
     failure = (await model.complete(asked("a"))).failure()
     assert (failure.code, failure.status, failure.is_retryable) == ("rate-limited", 429, True)
-    assert failure.retry_after_s is None  # no server has to be waited for
+    assert failure.retry_after_s == 0.0  # no server has to be waited for
     assert await said(model, asked("a")) == "Here."
+
+
+async def test_a_retry_after_a_replayed_failure_waits_no_time_and_after_another_it_does(
+    tmp_path: Path,
+) -> None:
+    """A-137."""
+    down = ModelFailure(code="model-unavailable", message="500", is_retryable=True)
+    recipe = recipe_from_document({"id": "r", "steps": [{"id": "a", "goal": "Hi"}]}, Catalog())
+
+    async def waited_with(model: ChatModel) -> float:
+        services = deterministic_services()
+        begin = services.clock.monotonic()
+        result = await AgentExecutor(model, services=services).execute(recipe)
+        assert result.unwrap() == "Here."
+        return services.clock.monotonic() - begin
+
+    recorder = CassetteRecorder(tmp_path / "c", warn=no_warning)
+    real = RecordingModel(ScriptedModel([down, down, "Here."]), recorder)
+    assert await waited_with(real) > 0.5
+    recorder.close()
+    assert await waited_with(Cassette.read(tmp_path / "c").model()) == 0.0
 
 
 @given(st.permutations(["a", "a", "b", "c", "c", "c"]))
@@ -154,6 +177,16 @@ async def test_the_newest_recording_answers_first_and_older_ones_fill_in(tmp_pat
     await recorded(tmp_path / "c", ["new a"], [asked("a")])
     model = Cassette.read(tmp_path / "c").model()
     assert [await said(model, asked(text)) for text in "ab"] == ["new a", "old b"]
+
+
+async def test_a_recording_while_the_server_is_down_hides_no_older_answer(tmp_path: Path) -> None:
+    """A-137."""
+    down = ModelFailure(code="unreachable", message="No answer.", is_retryable=True)
+    await recorded(tmp_path / "c", [down, "old a", "old b"], [asked(text) for text in "aab"])
+    await recorded(tmp_path / "c", [down, down, "new b"], [asked(text) for text in "aab"])
+    model = Cassette.read(tmp_path / "c").model()
+    got = [await said(model, asked(text)) for text in "aaaab"]
+    assert got == ["unreachable", "old a", "unreachable", "unreachable", "new b"]
 
 
 async def test_an_answer_that_the_journal_replays_is_used_up(tmp_path: Path) -> None:
@@ -302,6 +335,38 @@ def test_two_processes_do_not_record_into_one_cassette(tmp_path: Path) -> None:
         CassetteRecorder(tmp_path / "c", warn=no_warning)
     recorder.close()
     CassetteRecorder(tmp_path / "c", warn=no_warning).close()
+
+
+@pytest.mark.parametrize("has_other", [False, True])
+def test_a_recording_that_got_its_name_meanwhile_is_not_written_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_other: bool
+) -> None:
+    """The file is opened by one process, and moved by another before the first has locked it."""
+    import fcntl
+
+    usual = fcntl.flock
+
+    def moved_first(file: int, operation: int) -> None:
+        (tmp_path / "c").rename(tmp_path / "final")
+        if has_other:
+            (tmp_path / "c").touch()
+        usual(file, operation)
+
+    CassetteRecorder(tmp_path / "c", warn=no_warning).close()
+    monkeypatch.setattr(fcntl, "flock", moved_first)
+    with pytest.raises(EnvironmentRefusedError, match="another process records into it"):
+        CassetteRecorder(tmp_path / "c", warn=no_warning)
+
+
+def test_a_cassette_is_a_regular_file_in_a_folder_that_is_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="it is no regular file"):
+        Cassette.read(tmp_path / "fifo")
+    with pytest.raises(EnvironmentRefusedError, match="it is no regular file"):
+        CassetteRecorder(tmp_path / "fifo", warn=no_warning)
+    with pytest.raises(EnvironmentRefusedError, match=f"there is no folder {tmp_path / 'no'}"):
+        CassetteRecorder(tmp_path / "no" / "c", warn=no_warning)
+    assert not (tmp_path / "no").exists()
 
 
 async def test_an_answer_that_was_paid_for_outlives_a_cassette_that_breaks(tmp_path: Path) -> None:

@@ -43,5 +43,5 @@ def test_every_option_stands_there_with_its_default() -> None:
         ).items()
         if "default" in schema
     ]
-    assert len(rows) == 7 + 4 + 7 + 7
+    assert len(rows) == 7 + 5 + 7 + 7
     assert [line for line in rows if line not in text] == []

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from chat_servers import served_models
-from command_line import Cli, Write
+from command_line import Cli, Outcome, Write
 from minions.testing import ChatEndpoint, endpoint
 from minions.testing.endpoint import Exchange
 
@@ -148,7 +152,7 @@ def test_calls_that_nobody_asked_for_are_told(cli: Cli, lab: ChatEndpoint, write
         "run", "greet.yaml", "--replay", "greet.jsonl", "--no-store", "--until", "greetings"
     )
     assert short.code == 0
-    assert "note: recorded calls that were not asked for: 1" in short.err
+    assert "note: recorded calls that were not asked for: 1. The first is call 4, of " in short.err
 
 
 def test_a_cassette_holds_no_key(cli: Cli, lab: ChatEndpoint, here: Path) -> None:
@@ -289,6 +293,144 @@ def test_a_recipe_names_a_cassette_as_its_model_and_tests_itself_with_it(
     assert cli("run", "greet.yaml", "--no-store").out == SAID
     tested = cli("test", "greet.yaml")
     assert tested.code == 0, tested.err + tested.out
+
+
+@contextlib.contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """The port of a server that answers so."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+SWALLOWING = RECIPE.replace("Say goodbye", "Say farewell").replace(
+    "  - id: end\n", "  - id: end\n    on_error: continue\n"
+)
+
+
+def test_a_miss_of_a_cassette_that_is_named_as_a_model_fails_the_command(
+    cli: Cli, lab: ChatEndpoint, write: Write
+) -> None:
+    """A-137."""
+    cli(*RECORD)
+    asked = len(lab.requests)
+    swallowing = SWALLOWING.replace("; {{ end.words }}", "")
+    write("greet.yaml", swallowing)
+    write("one.jsonl", "{}\n")
+    write("cases.jsonl", '{"names": ["Ann"], "expected": "Hi Ann"}\n')
+    commands = (
+        ("run", "greet.yaml", "--no-store"),
+        ("batch", "greet.yaml", "one.jsonl", "--db", "b.sqlite"),
+        ("eval", "greet.yaml", "cases.jsonl", "--no-store"),
+    )
+    named = ("-m", "replay/greet.jsonl")
+    for command in commands:
+        missed = cli(*command, *named)
+        assert missed.code == 1, command
+        assert "error[cassette-miss]: requests that were not answered: 1." in missed.err
+    write("greet.yaml", f"{swallowing}\nmodel: replay/greet.jsonl\n")
+    own = cli("run", "greet.yaml", "--no-store")
+    assert (own.code, own.out) == (1, "Hi Ann, Hi Bob, Hi Cid\n")
+    assert "error[cassette-miss]" in own.err
+    assert len(lab.requests) == asked
+
+
+def test_a_test_of_a_recipe_that_its_cassette_does_not_answer_fails(
+    cli: Cli, lab: ChatEndpoint, write: Write
+) -> None:
+    """A-137."""
+    cli(*RECORD)
+    expected = (
+        "{output: 'Hi Ann, Hi Bob, Hi Cid'}",
+        "{status: partial}",
+        "{status: failed}",
+        "{status: failed, error: cassette-miss}",
+    )
+    for expect in expected:
+        case = f"\ntests:\n  - {{name: t, model: replay/greet.jsonl, expect: {expect}}}\n"
+        text = SWALLOWING
+        if "failed" in expect:
+            text = text.replace("    on_error: continue\n", "")
+        else:
+            text = text.replace("; {{ end.words }}", "")
+        write("greet.yaml", text + case)
+        tested = cli("test", "greet.yaml")
+        is_wanted = "cassette-miss" in expect
+        assert tested.code == (0 if is_wanted else 1), expect
+        assert tested.err.count("+Say farewell to 3 people.") == (0 if is_wanted else 1)
+
+
+def test_a_conversation_with_a_miss_ends_with_exit_code_1(
+    cli: Cli, lab: ChatEndpoint, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-137."""
+
+    def talked(*words: str) -> Outcome:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("Greet Ann.\n"))
+        return cli("chat", "talk.yaml", "--no-store", *words)
+
+    chat = """
+id: talk
+inputs: {message: string}
+steps:
+  - {id: a, goal: "{{ inputs.message }}", memory: conversation}
+  - {id: b, goal: "More of {{ inputs.message }}.", on_error: continue}
+output: "{{ a }}"
+"""
+    write("talk.yaml", chat)
+    assert talked("--trust", "--record", "c.jsonl").code == 0
+    replay = talked("--replay", "c.jsonl")
+    assert (replay.code, replay.out) == (0, "Hi Ann\nHi Ann\n")
+    write("talk.yaml", chat.replace("More of", "Less of"))
+    for named in (("--replay", "c.jsonl"), ("-m", "replay/c.jsonl")):
+        missed = talked(*named)
+        assert missed.code == 1
+        assert missed.out.startswith("Hi Ann\n")
+        assert "error[cassette-miss]: requests that were not answered: 1." in missed.err
+
+
+FETCHING = """
+id: fetching
+tools: [{http: {allow: ["127.0.0.1:PORT"], allow_private: true}}]
+steps:
+  - {id: a, goal: "Fetch it.", tools: [http__get], completion: text}
+"""
+
+
+def test_a_model_that_fetches_a_page_is_replayed(cli: Cli, write: Write) -> None:
+    """A-137."""
+    served: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.append(self.path)
+            self.send_response_only(200)
+            self.send_header("Date", f"Mon, 01 Jan 2024 00:00:0{len(served)} GMT")
+            self.send_header("X-Request-Id", str(len(served)))
+            self.end_headers()
+            self.wfile.write(b"the page")
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+            """Nothing is printed."""
+
+    with serving(Handler) as port:
+        write("fetching.yaml", FETCHING.replace("PORT", str(port)))
+        call = (
+            f"{{tool_calls: [{{name: http__get, arguments: {{url: 'http://127.0.0.1:{port}/'}}}}]}}"
+        )
+        write("script.yaml", f"answers: [{call}, The page is there.]")
+        model = ("-m", "scripted/script.yaml")
+        fetching = ("run", "fetching.yaml", "--no-store", *model)
+        recorded, replayed = (cli(*fetching, way, "f.jsonl") for way in ("--record", "--replay"))
+    assert (recorded.code, recorded.out) == (0, "The page is there.\n")
+    assert (replayed.code, replayed.out) == (0, "The page is there.\n"), replayed.err
+    assert served == ["/", "/"]
 
 
 def test_a_recipe_names_no_cassette_outside_of_its_project(cli: Cli, write: Write) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -88,6 +89,73 @@ async def watch() -> None:
     assert_type(stream.result.unwrap()["note"], str)
     assert_type((await client.arun(topic="a")).unwrap()["note"], str)
 """
+KID = """
+id: kid
+inputs: {a: integer}
+steps:
+  - id: judged
+    goal: "Judge {{ inputs.a }}."
+    output: {verdict: {enum: [good, bad]}, notes: [{text: string}]}
+output: {v: "{{ judged.verdict }}", all: "{{ judged }}"}
+"""
+TREE = """
+id: tree
+steps:
+  - id: node
+    goal: Grow.
+    output:
+      $ref: "#/$defs/node"
+      $defs:
+        node:
+          type: object
+          properties: {name: {type: string}, below: {type: array, items: {$ref: "#/$defs/node"}}}
+          required: [name, below]
+"""
+PARENT = """
+id: parent
+steps:
+  - {id: k, recipe: kid.yaml, with: {a: 1}}
+  - {id: grown, recipe: tree.yaml}
+  - {id: now, recipe: untyped.yaml}
+  - {id: each, loop: [1, 2], aggregate: true, recipe: kid.yaml, with: {a: "{{ loop.item }}"}}
+  - {id: deeper, recipe: between.yaml}
+output:
+  verdict: "{{ k.v }}"
+  judged: "{{ k.all }}"
+  each: "{{ each }}"
+  now: "{{ now }}"
+  deeper: "{{ deeper }}"
+"""
+NESTED: Mapping[str, str] = {
+    "kid": KID,
+    "tree": TREE,
+    "untyped": "id: untyped\nsteps: [{id: t, tool: getCurrentDateTime}]\n",
+    "around": "id: around\nsteps: [{id: t, recipe: untyped.yaml}]\n",
+    "between": "id: between\nsteps: [{id: k, recipe: kid.yaml, with: {a: 1}}]\n",
+    "parent": PARENT,
+}
+RIGHT += """
+import parent
+from minions.recipes import JsonValue
+from around import Around
+from between import Between
+from untyped import Untyped
+
+assert_type(Untyped().run().unwrap(), JsonValue)
+assert_type(Around().run().unwrap(), JsonValue)
+assert_type(Around().stream().result.unwrap(), JsonValue)
+assert_type(Between().run().unwrap()["all"]["notes"][0]["text"], str)
+done = parent.Parent().run()
+assert_type(done.unwrap()["judged"]["notes"][0]["text"], str)
+assert_type(done.unwrap()["each"][0]["all"]["notes"][0]["text"], str)
+assert_type(done.unwrap()["deeper"]["all"]["notes"][0]["text"], str)
+assert_type(done.unwrap()["now"], JsonValue)
+assert done.unwrap()["verdict"] == "good" or done.unwrap()["verdict"] == "bad"
+if (k := parent.step_outputs(done).get("k")) is not None:
+    assert_type(k["all"]["notes"][0]["text"], str)
+if (grown := parent.step_outputs(done).get("grown")) is not None:
+    assert_type(grown["below"][0]["below"][0]["name"], str)
+"""
 WRONG = """
 client.run(topc="a", topic="a")
 client.run()
@@ -96,6 +164,7 @@ client.run(topic="a", mood="ugly")
 client.run(topic="a", filters=[{"feld": "a"}])
 report["titel"]
 step = "each_topic"
+done.unwrap()["judged"]["note"]
 """
 SAYS = (
     'Unexpected keyword argument "topc" for "run"',
@@ -105,6 +174,7 @@ SAYS = (
     'Extra key "feld"',
     'has no key "titel"',
     "Incompatible types in assignment",
+    'has no key "note"',
 )
 
 
@@ -114,10 +184,14 @@ def test_the_client_passes_mypy_strict_and_a_wrong_input_is_an_error(
     """A-139."""
     write("news.yaml", RECIPE)
     assert cli("stubs", "news.yaml", "-o", "client.py").code == 0
+    for name, text in NESTED.items():
+        write(f"{name}.yaml", text)
+        assert cli("stubs", f"{name}.yaml", "-o", f"{name}.py").code == 0
     write("use.py", RIGHT + WRONG)
+    clients = ["client.py", *(f"{name}.py" for name in NESTED)]
     # The cache of the checkout: without it this takes ten seconds, with it half of one.
     settings = ("--config-file", str(ROOT / "mypy.ini"), "--cache-dir", str(ROOT / ".mypy_cache"))
-    out, errors, _ = mypy.run([*settings, "client.py", "use.py"])
+    out, errors, _ = mypy.run([*settings, *clients, "use.py"])
     faults = [line for line in out.splitlines() if ": error: " in line]
     wrong = RIGHT.count("\n") + 2
     for number, words in enumerate(SAYS):
@@ -260,6 +334,19 @@ def test_a_schema_with_references_is_known_whole_and_not_in_parts() -> None:
             assert known["properties"] == {"x": {}}
         else:
             assert ("$defs" in known) is is_known
+
+
+@pytest.mark.parametrize("output", ['{a: "{{ k }}", b: "{{ k }}"}', '["{{ k }}", "{{ k }}"]'])
+def test_recipes_that_repeat_what_others_give_have_a_client(
+    cli: Cli, write: Write, output: str
+) -> None:
+    """Each recipe gives twice what the next one gives: the whole has 2^30 parts."""
+    write("r0.yaml", "id: r0\nsteps: [{id: k, goal: X}]\n")
+    for number in range(1, 31):
+        inner = f"steps: [{{id: k, recipe: r{number - 1}.yaml}}]"
+        write(f"r{number}.yaml", f"id: r{number}\n{inner}\noutput: {output}\n")
+    made = cli("stubs", "r30.yaml")
+    assert (made.code, len(made.out) < 1_000_000) == (0, True)
 
 
 # --- words of strangers -----------------------------------------------------------------------

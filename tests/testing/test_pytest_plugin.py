@@ -24,6 +24,7 @@ from minions.testing import (
     tool_request,
 )
 from minions.testing.cassettes import cassette_path
+from minions.testing.endpoint import Exchange
 
 RECIPE = """\
 id: greet
@@ -274,6 +275,103 @@ def test_failures_are_recorded_with_the_answer_that_follows_them_alone(tmp_path:
     replayed = RecipeRunner()(text, model=replay(m.ScriptedModel([], name="own/x")))
     assert recorded.unwrap() == replayed.unwrap() == "Hi."
     assert (path.read_text().count('"failure":'), replay.misses) == (1, [])
+
+
+LATER = """
+import minions as m
+
+
+def model():
+    return m.OpenAIModel("tiny", base_url="URL")
+
+
+def test_it(run_recipe, cassette):
+    asked = cassette(model)
+    assert run_recipe("id: a\\nsteps: [{id: a, goal: First}]", model=asked).unwrap() == "FIRST"
+    run_recipe("id: b\\nsteps: [{id: b, goal: Second}]", model=asked).unwrap()
+"""
+
+
+def test_a_recording_replaces_the_cassette_only_if_the_test_passes(tmp_path: Path) -> None:
+    """A-137."""
+    file, path = tmp_path / "test_it.py", tmp_path / "cassettes" / "test_it" / "test_it.jsonl"
+    new = path.with_name("test_it.jsonl.new")
+    said = iter(["Hi.", "Hi.", "Ho.", None, "Ho.", "Ho."])
+
+    async def answers(exchange: Exchange) -> None:
+        word = next(said)
+        await (endpoint.status(400) if word is None else endpoint.answer(word))(exchange)
+
+    with served_models(answers) as server:
+        text = LATER.replace("URL", server.base_url)
+        file.write_text(text.replace("FIRST", "Hi."))
+        assert "1 passed" in pytest_of(tmp_path, "--minions-record")
+        good = path.read_bytes()
+        file.write_text(text.replace("FIRST", "Ho."))
+        failed = pytest_of(tmp_path, "--minions-record")  # the second answer is an error
+        assert "1 failed" in failed
+        assert f"The cassette {path} stays as it was, since the test did not pass." in failed
+        assert f"The new recording is {new}." in failed
+        assert path.read_bytes() == good
+        assert '"failure":' in new.read_text()
+        assert "1 passed" in pytest_of(tmp_path, "--minions-record")
+    assert not new.exists()
+    assert path.read_text().count('"call":') == 2
+    file.write_text("".join(text.replace("FIRST", "Ho.").splitlines(keepends=True)[:-1]))
+    less = pytest_of(tmp_path)
+    assert "1 passed, 1 warning" in less
+    assert "UserWarning:" in less
+    assert "test_it.jsonl: 1 recorded call was not asked for. The first is call 2, of " in less
+
+
+def recording_of(path: Path, *answers: Answer, has_passed: bool = True) -> None:
+    """Record a test that asks for each answer."""
+    cassette = CassetteModels(path, is_recording=True)
+    model = cassette(m.ScriptedModel(answers, name="own/x"))
+    for goal, _ in zip(("One", "Two", "Three"), answers, strict=False):
+        RecipeRunner()(f"id: r\nsteps: [{{id: a, goal: {goal}}}]", model=model)
+    cassette.close(has_passed=has_passed)
+
+
+def test_a_first_recording_is_kept_although_its_test_fails(tmp_path: Path) -> None:
+    """What was paid for can be replayed once the test is right."""
+    path = tmp_path / "c.jsonl"
+    recording_of(path, "1", has_passed=False)
+    assert replayed(path, "One").misses == []
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_recording_in_which_no_model_answers_says_that_it_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    recording_of(path, "1")
+    before = path.read_bytes()
+    down = m.ModelFailure(code="refused", message="No.")
+    for has_passed in (True, False):
+        with pytest.warns(UserWarning, match="no model has answered, so nothing was recorded"):
+            recording_of(path, down, has_passed=has_passed)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def replayed(path: Path, *goals: str) -> CassetteModels:
+    """The cassette of a test that asks these."""
+    cassette = CassetteModels(path, is_recording=False)
+    model = cassette(m.ScriptedModel([], name="own/x"))
+    for goal in goals:
+        RecipeRunner()(f"id: r\nsteps: [{{id: a, goal: {goal}}}]", model=model)
+    return cassette
+
+
+def test_recorded_calls_that_a_test_does_not_ask_for_are_told(tmp_path: Path) -> None:
+    """A-137."""
+    path = tmp_path / "c.jsonl"
+    recording_of(path, "1", "2", "3")
+    unused = replayed(path, "Three").unused
+    assert unused is not None
+    assert "2 recorded calls were not asked for. The first is call 1, of 'own/x'." in unused
+    assert unused.endswith("Its last message begins: One")
+    assert replayed(path, "One", "Two", "Three").unused is None
+    assert replayed(path, "One", "Else").unused is None  # the miss says what differs
 
 
 def test_a_recording_without_a_call_is_no_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
@@ -46,6 +47,7 @@ RECORD_BY: Final = "--record"
 """What records a cassette, for messages."""
 MOST_BYTES: Final = 67_108_864
 """Bytes of a cassette that is read."""
+_BUSY: Final = "another process records into it"
 
 
 @frozen(kw_only=True)
@@ -112,7 +114,11 @@ def read_cassette(
             cassette.
     """
     try:
-        with path.open("rb") as file:
+        # Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _bad(path, None, "it is no regular file", record_by)
             data = file.read(most_bytes + 1)
     except OSError as error:
         raise _bad(
@@ -209,28 +215,25 @@ class CassetteWriter:
                 without one the file is left as it was, or is none.
         Raises:
             UsageError: `bad-cassette`; the file is there and is no cassette.
-            EnvironmentRefusedError: `cassette-refused`; it cannot be written, or another process
-                records into it.
+            EnvironmentRefusedError: `cassette-refused`; it cannot be written, its folder is not
+                there, or another process records into it.
         """
         self.path = path
+        self.has_answers = False
+        """Whether a call was written that was answered."""
         self._told: dict[str, CassetteModel] = {}
+        if not path.parent.is_dir():
+            raise _refused(path, f"there is no folder {path.parent}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+            self._file = os.open(path, flags, 0o600)
         except OSError as error:
             raise _refused(path, error.strerror or str(error)) from error
         self._replaces = replaces
         self._held: list[tuple[CassetteModel, CassetteCall]] = []
         """Calls that failed before any was answered."""
         try:
-            self._lock()
-            if replaces:
-                return
-            known = read_cassette(path) if os.fstat(self._file).st_size else None
-            if known is not None and known.is_cut:
-                os.ftruncate(self._file, known.size)
-            recordings = known.recordings if known is not None else 0
-            self._write({"cassette": _FORM, "recording": recordings + 1})
+            self._begin()
         except OSError as error:
             os.close(self._file)
             raise _refused(path, error.strerror or str(error)) from error
@@ -238,13 +241,29 @@ class CassetteWriter:
             os.close(self._file)
             raise
 
-    def _lock(self) -> None:
+    def _begin(self) -> None:
+        found = os.fstat(self._file)
+        if not stat.S_ISREG(found.st_mode):
+            raise _refused(self.path, "it is no regular file")
+        self._lock(found)
+        if self._replaces:
+            return
+        known = read_cassette(self.path) if found.st_size else None
+        if known is not None and known.is_cut:
+            os.ftruncate(self._file, known.size)
+        recordings = known.recordings if known is not None else 0
+        self._write({"cassette": _FORM, "recording": recordings + 1})
+
+    def _lock(self, opened: os.stat_result) -> None:
         import fcntl
 
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _refused(self.path, "another process records into it") from error
+            is_moved = not os.path.samestat(opened, self.path.stat())
+        except (BlockingIOError, FileNotFoundError) as error:
+            raise _refused(self.path, _BUSY) from error
+        if is_moved:  # it was opened here before another process gave it its final name
+            raise _refused(self.path, _BUSY)
 
     def write(self, model: CassetteModel, call: CassetteCall) -> None:
         """Add a call, and before it its model if the file does not tell it yet.
@@ -254,13 +273,14 @@ class CassetteWriter:
         Raises:
             OSError: The file cannot be written.
         """
+        is_answer = not isinstance(call.outcome, ModelFailure)
         if self._replaces:
             self._held.append((model, call))
-            if isinstance(call.outcome, ModelFailure):
-                return
-            self._replace()
-            return
-        self._add(model, call)
+            if is_answer:
+                self._replace()
+        else:
+            self._add(model, call)
+        self.has_answers = self.has_answers or is_answer
 
     def _replace(self) -> None:
         os.ftruncate(self._file, 0)
@@ -281,14 +301,24 @@ class CassetteWriter:
         while data:
             data = data[os.write(self._file, data) :]
 
-    def close(self) -> None:
-        """Close the file; others may record into it again, and calls that end later are lost."""
+    def close(self, *, move_to: Path | None = None) -> None:
+        """Close the file; others may record into it again, and calls that end later are lost.
+
+        Args:
+            move_to: Takes the place of this file, at once; None: the file keeps its name.
+        Raises:
+            OSError: It cannot be moved; it is closed, and is where it was.
+        """
         descriptor, self._file = self._file, -1  # the number may soon be that of another file
-        with contextlib.suppress(OSError):
-            if self._replaces and not os.fstat(descriptor).st_size:
-                self.path.unlink()  # it was created here, and nothing was written
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
+        try:
+            with contextlib.suppress(OSError):
+                if self._replaces and not os.fstat(descriptor).st_size:
+                    self.path.unlink()  # it was created here, and nothing was written
+            if move_to is not None:
+                self.path.replace(move_to)  # while it is locked: nobody else writes into it
+        finally:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 def _refused(path: Path, reason: str) -> EnvironmentRefusedError:

@@ -137,11 +137,12 @@ class _Failure(Struct, forbid_unknown_fields=True, frozen=True):
     status: int | None = None
 
     def value(self) -> ModelFailure:
-        """The failure as the engine takes it: no server has to be waited for."""
+        """The failure as the engine takes it: a retry waits no time, since no server is asked."""
         return ModelFailure(
             code=self.code,
             message=self.message,
             is_retryable=self.is_retryable,
+            retry_after_s=0.0 if self.is_retryable else None,
             usage=self.usage.value(),
             suggestions=self.suggestions,
             text=self.text,

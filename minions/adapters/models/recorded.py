@@ -39,9 +39,10 @@ from minions.contracts.errors import UsageError, did_you_mean
 from minions.contracts.json_values import JsonValue
 from minions.contracts.model_endpoints import ModelEndpoint
 
-__all__ = ["Cassette", "CassetteRecorder", "RecordingModel", "ReplayModel"]
+__all__ = ["MISS", "Cassette", "CassetteRecorder", "RecordingModel", "ReplayModel"]
 
 MISS: Final = "cassette-miss"
+"""The code of the failure of a request that a cassette does not answer."""
 _COMMANDS: Final = {RECORD_BY: f"minions run RECIPE {RECORD_BY} FILE"}
 """The commands of options that record."""
 _MOST_CONSIDERED: Final = 2_000
@@ -69,7 +70,8 @@ class CassetteRecorder:
         self._writer = CassetteWriter(Path(path), replaces=replaces)
         self._warn = warn
         self._count = 0
-        self._is_broken = False
+        self.is_broken = False
+        """Whether the file could not be written: it lacks calls."""
 
     def next_number(self) -> int:
         """The number of a call that begins now."""
@@ -78,20 +80,36 @@ class CassetteRecorder:
 
     def write(self, model: CassetteModel, call: CassetteCall) -> None:
         """Add a call that has ended. An answer was paid for: a full disk does not lose it."""
-        if self._is_broken:
+        if self.is_broken:
             return
         try:
             self._writer.write(model, call)
         except OSError as error:
-            self._is_broken = True
+            self.is_broken = True
             self._warn(
                 f"warning: the cassette {self._writer.path} cannot be written "
                 f"({error.strerror or error}): it lacks this call and those that follow"
             )
 
-    def close(self) -> None:
-        """Close the cassette."""
-        self._writer.close()
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call has begun."""
+        return self._count > 0
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether the cassette has a call of this process that was answered."""
+        return self._writer.has_answers
+
+    def close(self, *, move_to: Path | None = None) -> None:
+        """Close the cassette.
+
+        Args:
+            move_to: The name that it gets then, in place of a file of that name; None: its own.
+        Raises:
+            OSError: It cannot be moved; it is closed, and is where it was.
+        """
+        self._writer.close(move_to=move_to)
 
 
 class RecordingModel(ChatModel):
@@ -192,8 +210,9 @@ def _both(one: DeltaSink, other: DeltaSink | None) -> DeltaSink | None:
 class Cassette:
     """The recorded calls of one file, each of which answers once.
 
-    Equal requests get the answers of the newest recording that has any, in recorded order, and
-    then those of older ones. In what order different requests come does not matter.
+    Equal requests get what the newest recording has in which one was answered, in recorded order,
+    and then what older ones have: a recording in which they only failed comes last. In what order
+    different requests come does not matter.
     """
 
     def __init__(
@@ -212,7 +231,7 @@ class Cassette:
         self._content = content
         self._record_by = record_by
         self._waiting: dict[str, deque[CassetteCall]] = {}
-        for call in sorted(content.calls, key=lambda each: (-each.recording, each.number)):
+        for call in _in_order(content.calls):
             self._waiting.setdefault(call.digest, deque()).append(call)
         self._recorded = {digest: len(calls) for digest, calls in self._waiting.items()}
         self.misses: list[str] = []
@@ -243,6 +262,15 @@ class Cassette:
     def calls_left(self) -> int:
         """Number of recorded calls that nobody asked for."""
         return sum(map(len, self._waiting.values()))
+
+    @property
+    def first_left(self) -> str | None:
+        """What the first recorded call asked that nobody asked for; None: there is none."""
+        left = [call for calls in self._waiting.values() for call in calls]
+        call = min(left, key=lambda each: (each.recording, each.number), default=None)
+        if call is None:
+            return None
+        return f"call {call.number}, of '{call.model}'. {_start_of(call.request)}"
 
     def model(self, name: str | None = None) -> ReplayModel:
         """The model that answers in place of the one of that name.
@@ -305,12 +333,27 @@ class Cassette:
         return (own or known)[:_MOST_CONSIDERED]
 
 
+def _in_order(calls: Sequence[CassetteCall]) -> Sequence[CassetteCall]:
+    """The calls in the order in which equal ones answer."""
+    answered = {
+        (call.digest, call.recording)
+        for call in calls
+        if not isinstance(call.outcome, ModelFailure)
+    }
+
+    def place(call: CassetteCall) -> tuple[bool, int, int]:
+        only_failed = (call.digest, call.recording) not in answered
+        return only_failed, -call.recording, call.number
+
+    return sorted(calls, key=place)
+
+
 def _start_of(request: Mapping[str, JsonValue]) -> str:
     """The beginning of the last message, to recognise a request by."""
     messages = request.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     content = last.get("content") if isinstance(last, Mapping) else None
-    return f"Its last message begins: {content!s:.80}"
+    return f"Its last message begins: {' '.join(str(content)[:400].split()):.80}"
 
 
 def _nearest(model: str, request: Mapping[str, JsonValue], calls: Sequence[CassetteCall]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from attrs import evolve, field, frozen
 
-from minions.adapters.tools.http_answer import HttpAnswer, answer_of, read_body
+from minions.adapters.tools.http_answer import COOKIES, HttpAnswer, answer_of, read_body
 from minions.adapters.tools.http_request import (
     HttpRequest,
     checked_headers,
@@ -32,7 +32,7 @@ from minions.adapters.tools.network_targets import (
     check_address,
     resolve_by_system,
 )
-from minions.contracts.errors import ToolError
+from minions.contracts.errors import ToolError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 
@@ -59,6 +59,7 @@ class _Options:
     max_bytes: int = 1_048_576
     allow_private: bool = False
     idempotent: bool = False
+    answer_headers: Sequence[str] = ()
 
 
 _OPTIONS: Final[Mapping[str, JsonValue]] = {
@@ -92,6 +93,13 @@ _OPTIONS: Final[Mapping[str, JsonValue]] = {
             "default": False,
             "description": "The servers know `Idempotency-Key`: `post` may be tried again.",
         },
+        "answer_headers": {
+            "type": "array",
+            "items": {"type": "string", "pattern": "^[A-Za-z0-9-]{1,100}$"},
+            "maxItems": 20,
+            "default": [],
+            "description": "Further headers of answers to give, such as x-total-count.",
+        },
     },
     "required": ["allow"],
     "additionalProperties": False,
@@ -114,6 +122,7 @@ def http_toolset(resolve: Resolve = resolve_by_system) -> Toolset:
         from minions.contracts.codec import decode
 
         checked = decode(options, _Options)
+        _refuse_cookies(checked.answer_headers)
         return _tools(_HttpTools(checked, resolve), prefix=f"{prefix}__" if prefix else "")
 
     unused = _HttpTools(_Options(allow=[]), resolve)
@@ -124,6 +133,15 @@ def http_toolset(resolve: Resolve = resolve_by_system) -> Toolset:
         specs=tuple(tool.spec for tool in _tools(unused, prefix="")),
         open=open_tools,
     )
+
+
+def _refuse_cookies(names: Sequence[str]) -> None:
+    if cookies := [name for name in names if name.lower() in COOKIES]:
+        raise UsageError(
+            f"The toolset http has `{cookies[0]}` under `answer_headers`: no recipe gets cookies. "
+            "Leave it out.",
+            code="bad-header",
+        )
 
 
 def _tools(http: _HttpTools, *, prefix: str) -> Sequence[Tool]:
@@ -147,10 +165,16 @@ class _HttpTools:
     options: _Options
     resolve: Resolve
     allowed: tuple[AllowedHost, ...] = field(init=False)
+    wanted: frozenset[str] = field(init=False)
+    """Further headers of answers, in lower case."""
 
     @allowed.default
     def _allowed(self) -> tuple[AllowedHost, ...]:
         return tuple(AllowedHost.of(text) for text in self.options.allow)
+
+    @wanted.default
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(name.lower() for name in self.options.answer_headers)
 
     async def get(
         self,
@@ -237,7 +261,8 @@ class _HttpTools:
             ):
                 if (place := redirect_of(response)) is not None:
                     return redirected(request, response.status, place)
-                return answer_of(request, response, await read_body(request, response, most))
+                data = await read_body(request, response, most)
+                return answer_of(request, response, data, self.wanted)
         except (ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError):
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
@@ -15,7 +15,7 @@ from minions.contracts.json_values import JsonValue, parse_json
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-__all__ = ["HttpAnswer", "HttpStatusError", "answer_of", "read_body"]
+__all__ = ["ANSWER_HEADERS", "COOKIES", "HttpAnswer", "HttpStatusError", "answer_of", "read_body"]
 
 
 class HttpStatusError(Exception):
@@ -34,13 +34,24 @@ class HttpAnswer:
     url: str
     """The URL that answered, without the query."""
     headers: Mapping[str, str]
-    """Headers by name in lower case, without `set-cookie`."""
+    """The headers in `ANSWER_HEADERS` and those that the recipe asks for, by name in lower case."""
     json: JsonValue
     """The body of a JSON answer; null for any other."""
     body: str | None
     """The body of any other answer as text; null for a JSON answer."""
 
 
+ANSWER_HEADERS: Final = frozenset(
+    {
+        *("content-disposition", "content-language", "content-type", "etag", "last-modified"),
+        *("link", "location", "retry-after"),
+    }
+)
+"""Headers that say something of the answer. Others cost tokens, and many (`date`, `age`, ids of
+requests) make two equal answers differ, so that no recorded call could be replayed.
+"""
+COOKIES: Final = ("set-cookie", "set-cookie2")
+"""Headers that no recipe gets."""
 _LATER: Final = frozenset({408, 409, 425, 429})
 """Statuses below 500 for which a retry may help."""
 _LONGEST_EXCERPT: Final = 300
@@ -70,9 +81,13 @@ async def read_body(request: HttpRequest, response: ClientResponse, most: int) -
     return bytes(data[:most])
 
 
-def answer_of(request: HttpRequest, response: ClientResponse, data: bytes) -> HttpAnswer:
+def answer_of(
+    request: HttpRequest, response: ClientResponse, data: bytes, wanted: Collection[str] = ()
+) -> HttpAnswer:
     """The answer with its body as JSON or text.
 
+    Args:
+        wanted: Headers to keep besides `ANSWER_HEADERS`, in lower case.
     Raises:
         ToolError: The model can correct the request: an error status, or a body that is not text.
         HttpStatusError: A status for which a retry may help.
@@ -88,14 +103,20 @@ def answer_of(request: HttpRequest, response: ClientResponse, data: bytes) -> Ht
             ValueError
         ):  # declared as JSON but invalid: the text may be an error message
             value, is_json = parse_json(text), True
-    headers: dict[str, str] = {}
-    for name, item in response.headers.items():
-        key = name.lower()
-        if key not in ("set-cookie", "set-cookie2"):
-            headers[key] = f"{headers[key]}, {item}" if key in headers else item
+    headers = _kept(response.headers, {*ANSWER_HEADERS, *wanted}.difference(COOKIES))
     return HttpAnswer(
         response.status, shown_url(request.url), headers, value, None if is_json else text
     )
+
+
+def _kept(headers: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """These headers; several of one name in one line."""
+    kept: dict[str, str] = {}
+    for name, item in headers.items():
+        key = name.lower()
+        if key in names:
+            kept[key] = f"{kept[key]}, {item}" if key in kept else item
+    return kept
 
 
 _CHARSETS: Final[Mapping[str, str]] = {

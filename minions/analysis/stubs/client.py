@@ -10,7 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.analysis.stubs.names import class_name, doc_text, field_name, is_field_name, unique
-from minions.analysis.stubs.schema_types import SchemaTypes, TypedClass, TypeField
+from minions.analysis.stubs.schema_types import ANY_JSON, SchemaTypes, TypedClass, TypeField
 from minions.contracts.schema import JsonSchema
 from minions.recipe.model import AgentRecipe, InputSpec
 
@@ -146,11 +146,21 @@ def _client(parts: _Parts) -> Iterator[str]:
     given = "_named(inputs)" if parts.renamed else 'cast("Mapping[str, InputValue]", inputs)'
     words = {"CLIENT": parts.client, "ABOUT": about, "GIVEN": given}
     text = re.sub("CLIENT|ABOUT|GIVEN", lambda found: words[found[0]], _CLIENT)
-    yield from text.rstrip("\n").split("\n")
+    lines = text.rstrip("\n").split("\n")
+    yield from map(_without_cast, lines) if parts.output == ANY_JSON else lines
     if parts.renamed:
         yield from ("", "")
         yield f"_NAMES: Final[Mapping[str, str]] = {dict(parts.renamed)!r}"
         yield from _NAMED.rstrip("\n").split("\n")
+
+
+def _without_cast(line: str) -> str:
+    """The line where nothing is known of the output: type checkers call its cast redundant."""
+    for kind in ("AgentResult", "RunStream"):
+        before, cast, value = line.partition(f'cast("{kind}[Output]", ')
+        if cast:
+            return before + value.removesuffix(")")
+    return line
 
 
 _CLIENT: Final = '''

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -11,9 +12,10 @@ from minions.analysis.stubs.names import class_name, doc_text, is_field_name, un
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 
-__all__ = ["SchemaTypes", "TypeField", "TypedClass"]
+__all__ = ["ANY_JSON", "SchemaTypes", "TypeField", "TypedClass"]
 
-_ANY: Final = "JsonValue"
+ANY_JSON: Final = "JsonValue"
+"""The hint for a value of which nothing is known."""
 _LEAVES: Final[Mapping[str, str]] = {
     "string": "str",
     "integer": "int",
@@ -24,6 +26,9 @@ _LEAVES: Final[Mapping[str, str]] = {
 _MOST_LEVELS: Final = 40
 """Levels of a schema; deeper values are any JSON."""
 _MOST_CLASSES: Final = 1_000
+_MOST_PARTS: Final = 20_000
+"""Parts of all schemas together: what recipes within recipes give may repeat one many times over.
+"""
 _LONGEST_UNION: Final = 200
 """Members of a union or of an enumeration."""
 
@@ -81,6 +86,8 @@ class SchemaTypes:
     _taken: set[str] = field(factory=set)
     referred: dict[tuple[int, str], tuple[str, ...]] = field(factory=dict)
     """What references lead to, by their whole schema: it may contain itself."""
+    _numbers: Iterator[int] = field(factory=itertools.count)
+    """Numbers the parts that are read."""
 
     def reserve(self, *names: str) -> None:
         """Keep names from being given to classes."""
@@ -99,6 +106,10 @@ class SchemaTypes:
         """Add a class under a name that was reserved or made for it."""
         self.classes[name] = TypedClass(name=name, fields=tuple(fields), doc=doc)
 
+    def is_full(self) -> bool:
+        """Whether so many parts were read that the others are any JSON; counts one more."""
+        return next(self._numbers) >= _MOST_PARTS
+
     def new_name(self, words: str) -> str:
         """A name that no other class has."""
         name = unique(class_name(words), self._taken)
@@ -116,8 +127,8 @@ class _Reader:
 
     def parts(self, node: JsonValue, name: str, level: int) -> tuple[str, ...]:
         """The hint for a part of the schema."""
-        if not isinstance(node, Mapping) or level > _MOST_LEVELS:
-            return (_ANY,)
+        if not isinstance(node, Mapping) or level > _MOST_LEVELS or self.types.is_full():
+            return (ANY_JSON,)
         if "$ref" in node:
             return self._referred(node["$ref"], name, level)
         if "const" in node:
@@ -131,7 +142,7 @@ class _Reader:
 
     def _any_of(self, sides: Sequence[JsonValue], name: str, level: int) -> tuple[str, ...]:
         if len(sides) > _LONGEST_UNION:
-            return (_ANY,)
+            return (ANY_JSON,)
         return tuple(part for side in sides for part in self.parts(side, name, level + 1))
 
     def _of_kinds(self, node: Mapping[str, JsonValue], name: str, level: int) -> tuple[str, ...]:
@@ -140,7 +151,7 @@ class _Reader:
             kind = "object"
         kinds = [kind] if isinstance(kind, str) else kind
         if not isinstance(kinds, list | tuple):
-            return (_ANY,)
+            return (ANY_JSON,)
         return tuple(self._of_kind(str(each), node, name, level) for each in kinds)
 
     def _of_kind(self, kind: str, node: Mapping[str, JsonValue], name: str, level: int) -> str:
@@ -148,7 +159,7 @@ class _Reader:
             return self._list(node, name, level)
         if kind == "object":
             return self._object(node, name, level)
-        return _LEAVES.get(kind, _ANY)
+        return _LEAVES.get(kind, ANY_JSON)
 
     def _list(self, node: Mapping[str, JsonValue], name: str, level: int) -> str:
         first = node.get("prefixItems")
@@ -201,7 +212,7 @@ class _Reader:
             known[key] = (made,)
             self._class(target, properties, made, level)
             return known[key]
-        known[key] = (_ANY,)  # while it is read: what contains itself without a class
+        known[key] = (ANY_JSON,)  # while it is read: what contains itself without a class
         known[key] = self.parts(target, name, level + 1)
         return known[key]
 
@@ -221,7 +232,7 @@ def _target(reference: JsonValue, root: JsonSchema) -> JsonValue:
 def _literals(values: Sequence[JsonValue]) -> tuple[str, ...]:
     """The values that a hint can say; for any other the type."""
     if len(values) > _LONGEST_UNION or any(isinstance(each, Mapping | list) for each in values):
-        return (_ANY,)
+        return (ANY_JSON,)
     plain = [repr(each) for each in values if isinstance(each, str | int)]
     return (
         *([f"Literal[{', '.join(dict.fromkeys(plain))}]"] if plain else []),
@@ -233,8 +244,8 @@ def _literals(values: Sequence[JsonValue]) -> tuple[str, ...]:
 def _joined(parts: Sequence[str]) -> str:
     """The members as one hint, each once; any JSON takes all others in."""
     found = dict.fromkeys(parts)
-    if not found or _ANY in found:
-        return _ANY
+    if not found or ANY_JSON in found:
+        return ANY_JSON
     others = [part for part in found if part != "None"]
     return " | ".join([*others, *(["None"] if "None" in found else [])])
 

@@ -149,7 +149,8 @@ def with_misses(code: int, cassettes: Cassettes | None) -> int:
         tell(cassettes.misses[0])
         return 1
     if code == 0 and cassettes.calls_left:
-        tell(f"note: recorded calls that were not asked for: {cassettes.calls_left}")
+        count, first = cassettes.calls_left, cassettes.first_left
+        tell(f"note: recorded calls that were not asked for: {count}. The first is {first}")
     return code
 
 

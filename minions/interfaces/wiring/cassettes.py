@@ -11,7 +11,7 @@ from minions.contracts.errors import UsageError
 from minions.interfaces.settings import Settings
 
 if TYPE_CHECKING:
-    from minions.adapters.models.recorded import Cassette, CassetteRecorder
+    from minions.adapters.models.recorded import Cassette, CassetteRecorder, ReplayModel
     from minions.contracts.model_profiles import ProfileBook
     from minions.recipe.model_config import ModelConfig
 
@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 4_194_304
 """Bytes of a cassette that a recipe or `-m` names: it is read while other runs wait."""
 
 
-def replayed_file(name: str, folder: Path) -> ChatModel:
+def replayed_file(name: str, folder: Path) -> ReplayModel:
     """The model `replay/FILE`, whose file lies in that folder.
 
     Raises:
@@ -66,6 +66,8 @@ class Cassettes:
         self._profiles = profiles
         self._recorder: CassetteRecorder | None = None
         self._cassette: Cassette | None = None
+        self._named: list[Cassette] = []
+        """Those that recipes and `-m` name as models."""
 
     @property
     def is_replaying(self) -> bool:
@@ -108,15 +110,34 @@ class Cassettes:
             model, self._recorder, name=_label(name, config), measured=self._measured
         )
 
+    def named(self, name: str, folder: Path) -> ChatModel:
+        """The model `replay/FILE`, whose file lies in that folder; its misses count, too.
+
+        Raises:
+            UsageError: `bad-cassette`; it cannot be read, or has calls of several models.
+        """
+        model = replayed_file(name, folder)
+        self._named.append(model.cassette)
+        return model
+
     @property
     def misses(self) -> Sequence[str]:
-        """What is said of each request that the cassette did not answer."""
-        return self._cassette.misses if self._cassette is not None else ()
+        """What is said of each request that a cassette did not answer."""
+        return [each for cassette in self._all for each in cassette.misses]
 
     @property
     def calls_left(self) -> int:
         """Number of recorded calls that nobody asked for."""
-        return self._cassette.calls_left if self._cassette is not None else 0
+        return sum(cassette.calls_left for cassette in self._all)
+
+    @property
+    def first_left(self) -> str | None:
+        """What the first of these asks; None: there is none."""
+        return next((each for each in (of.first_left for of in self._all) if each), None)
+
+    @property
+    def _all(self) -> Sequence[Cassette]:
+        return [*([self._cassette] if self._cassette is not None else []), *self._named]
 
     def close(self) -> None:
         """Close the cassette that is recorded."""

@@ -194,7 +194,8 @@ class Models:
         if name.startswith(SCRIPTED):
             return self._scripted(name, folder)
         if name.startswith(REPLAY):
-            return replayed_file(name, folder)
+            named = replayed_file if self._cassettes is None else self._cassettes.named
+            return named(name, folder)
         if config.base_url is None and is_local(name, self._settings):
             return self._local.make(name, folder, self._local_client)
         if _is_of_litellm(name, config, self._settings):

@@ -202,14 +202,20 @@ def _of_kinds(*kinds: str) -> Shape:
 
 def _has_references(schema: JsonValue) -> bool:
     pending = [schema]
+    seen: set[int] = set()  # recipes within recipes repeat one schema many times over
     while pending:
         node = pending.pop()
+        if id(node) in seen:
+            continue
         if isinstance(node, Mapping):
             if "$ref" in node or "$dynamicRef" in node:
                 return True
             pending.extend(node.values())
         elif isinstance(node, list | tuple):
             pending.extend(node)
+        else:
+            continue
+        seen.add(id(node))
     return False
 
 

@@ -45,7 +45,7 @@ from minions.recipe.reading.recipe_tests import read_tests
 from minions.recipe.reading.schedules import read_schedules
 from minions.recipe.reading.settings import read_settings
 from minions.recipe.reading.step_specs import build_step
-from minions.recipe.reading.steps import read_step
+from minions.recipe.reading.steps import read_step, set_output
 from minions.recipe.reading.sub_recipes import SubRecipes
 from minions.recipe.reading.tested_examples import link_tested_examples
 from minions.recipe.text.nodes import MAX_FAULTS, Node, SequenceNode, node_of, to_plain
@@ -226,6 +226,9 @@ def _checked_draft(
     draft = read_settings(read_section(node, keys.RECIPE, report), catalog, report)
     _read_steps(draft, catalog, report)
     recipes.link(draft, report)
+    for step in draft.steps:
+        if step.recipe is not None:
+            set_output(step, step.recipe.known_output)
     draft.permissions = _permissions(draft, catalog, report)
     check_rights(draft, report)
     _run_checks(draft, catalog, report)

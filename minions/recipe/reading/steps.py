@@ -25,7 +25,7 @@ from minions.recipe.text.key_types import CACHE_KEY, Table
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report, Section, foreign_keys, read_section, suggestion
 
-__all__ = ["read_step"]
+__all__ = ["read_step", "set_output"]
 
 _TABLES: Final[Mapping[str, Table]] = {
     kind.name: step_keys.STEP.plus(kind.table) for kind in STEP_KINDS
@@ -155,11 +155,20 @@ def _read_loop(step: StepDraft, report: Report) -> None:
             )
         )
     _read_item_errors(section, node, report)
-    step.output = _of_all_items(
-        step.output,
-        aggregate=section.plain("aggregate") is True,
-        has_gaps=_may_have_gaps(section),
-    )
+    set_output(step, step.output)
+
+
+def set_output(step: StepDraft, output: JsonSchema) -> None:
+    """Say what is known of the step's output.
+
+    Args:
+        output: What its kind gives, once for each item where it has a loop.
+    """
+    section = step.section
+    step.output = output
+    if step.has_loop:
+        is_list = section.plain("aggregate") is True
+        step.output = _of_all_items(output, aggregate=is_list, has_gaps=_may_have_gaps(section))
 
 
 def _read_item_errors(section: Section, loop: Node | None, report: Report) -> None:

@@ -29,6 +29,7 @@ from minions.interfaces.cli.options import (
     common_options,
     user_option,
 )
+from minions.interfaces.cli.run_follower import with_misses
 from minions.interfaces.cli.session_choice import (
     OpenSession,
     message_number,
@@ -93,7 +94,8 @@ async def _chat(
     context: CommandContext, opened: OpenSession, pairs: tuple[str, ...], out: TextIO
 ) -> int:
     async with opened:
-        return await _Conversation(context, opened, pairs, out).run()
+        code = await _Conversation(context, opened, pairs, out).run()
+        return with_misses(code, opened.runtime.cassettes)
 
 
 class _Conversation:
