@@ -419,3 +419,33 @@ def test_figures_of_a_search_that_was_cut_are_those_of_the_cases_that_count() ->
     assert cut.tokens_each == 20.0
     unknown = Measurement(shares=(1.0, 1.0), costs=(0.1, None), tokens=(1.0, 1.0))
     assert unknown.cost_usd is None
+
+
+async def test_what_could_not_be_compared_with_the_recipe_on_unseen_cases_is_no_whole_result() -> (
+    None
+):
+    """A-142."""
+
+    class LateOutage(FakeMeasures):
+        async def measure(
+            self,
+            configuration: Configuration,
+            part: Part,
+            count: int,
+            *,
+            runs_kept: Mapping[Configuration, int],
+        ) -> Measurement:
+            measured = await super().measure(configuration, part, count, runs_kept=runs_kept)
+            is_hit = configuration == AS_IT_IS and part is Part.CONFIRMATION
+            return evolve(measured, problem="1 run failed") if is_hit else measured
+
+    steps = space(model=("small",))
+    passing = await found(LateOutage(of_prices("own", "small")), steps, at_least=0.9)
+    assert (passing.chosen.label, passing.is_confirmed, passing.is_cut) == (
+        "label: small",
+        True,
+        True,
+    )
+    assert passing.problem == "the recipe as it is was not measured: 1 run failed"
+    missing = await found(LateOutage(of_prices("small")), steps, at_least=0.9)
+    assert (missing.is_confirmed, missing.is_cut) == (True, False)  # the recipe is no alternative

@@ -386,12 +386,61 @@ async def test_a_model_that_fails_by_its_own_answers_counts(tmp_path: Path) -> N
 async def test_the_failure_that_is_told_first_is_not_that_calls_were_held_back(
     tmp_path: Path,
 ) -> None:
-    def answer(prompt: Prompt) -> ModelFailure | str:
-        text = prompt.messages[-1].content or ""
-        if "1" in text:
-            return ModelFailure(code="model-timeout", message="Too late.")
-        return ModelFailure(code="circuit-open", message="It is left alone.")
+    calls: list[str] = []
+
+    def answer(_: Prompt) -> ModelFailure:
+        calls.append("own")
+        if len(calls) == 1:
+            return ModelFailure(code="circuit-open", message="It is left alone.")
+        return ModelFailure(code="model-timeout", message="Too late.")
 
     own = ScriptedModel(answer, name="scripted/own")
     report = await tuned_in_outage(tmp_path / "j.sqlite", own, model("scripted/other", 0.01, []))
     assert "model-timeout: Too late." in (report.result.problem or "")
+
+
+async def test_a_partial_run_that_was_repeated_is_judged_by_its_last_execution(
+    tmp_path: Path,
+) -> None:
+    recipe = RECIPE + "    optional: true\noutput: \"{{ talk | default('-') }}\"\n"
+    calls: list[str] = []
+    codes = ["model-unavailable"]
+
+    def answer(prompt: Prompt) -> ModelFailure | str:
+        text = (prompt.messages[-1].content or "").splitlines()[0]
+        calls.append(text)
+        return ModelFailure(code=codes[-1], message="No.") if text in failing_ones else f"{text}!"
+
+    failing_ones = {each["text"] for each in CASES[:10]}
+    own = ScriptedModel(answer, name="scripted/own")
+    reports, counts = list[TuningReport](), list[int]()
+    for code in ("model-unavailable", "refused", "refused"):
+        codes.append(code)
+        async with Minions(model=own, journal=tmp_path / "j.sqlite") as app:
+            report = await app.tune(recipe, CASES, over=["model"], scorers=[Exact()], name="mine")
+        reports.append(report)
+        counts.append(len(calls))
+    assert "have no answer of the model" in (reports[0].result.problem or "")
+    assert reports[1].result.problem is None
+    assert reports[2].result.bar == reports[1].result.bar < 1
+    assert counts[2] == counts[1]
+
+
+async def test_a_run_that_failed_before_it_used_anything_leaves_the_cost_known(
+    tmp_path: Path,
+) -> None:
+    """A-142."""
+    whole = model("scripted/own", 0.01, [])
+
+    async def answer(prompt: Prompt) -> ModelCallResponse | ModelFailure:
+        if "number 7" in (prompt.messages[-1].content or ""):
+            return ModelFailure(code="refused", message="No.")
+        return (await whole.complete(prompt)).unwrap()
+
+    own = ScriptedModel(answer, name="scripted/own")
+    other = model("scripted/other", 0.02, [])
+    report = await tuned_in_outage(tmp_path / "j.sqlite", own, other, 0.5)
+    assert report.result.by_cost
+    base = report.result.trials[0].measured
+    assert base.failed + (0 if report.base is None else report.base.failed) == 1
+    assert base.cost_usd == pytest.approx(0.01 * (12 - base.failed) / 12)
