@@ -61,7 +61,7 @@ class ExpectedCells:
                 assert isinstance(inner, dict)  # noqa: S101  # no path leads through another
                 place = inner
             place[name] = self._value(f"{_PART}{path}", path)
-        return found
+        return _with_lists(found, Shape.of(self.outputs[0])) if self.outputs else found
 
     def _value(self, column: str, path: str) -> JsonValue:
         given = self.cells[column]
@@ -86,3 +86,14 @@ class ExpectedCells:
         """The keys of a path; one, if a field of the output has the dots in its name."""
         is_name = any(path in Shape.of(schema).names() for schema in self.outputs)
         return [path] if is_name else path.split(".")
+
+
+def _with_lists(value: JsonValue, shape: Shape) -> JsonValue:
+    """The value with lists where the output has lists, and columns `0`, `1` … say all items."""
+    if not isinstance(value, dict):
+        return value
+    items = {name: _with_lists(item, shape.at((name,))) for name, item in value.items()}
+    numbers = [str(number) for number in range(len(items))]
+    if shape.kinds() == frozenset(("array",)) and set(items) == set(numbers):
+        return [items[number] for number in numbers]
+    return items

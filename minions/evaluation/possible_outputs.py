@@ -37,8 +37,9 @@ def why_unreadable(schema: JsonSchema, scorer: Scorer) -> str | None:
     Args:
         schema: What is known of the output; {}: nothing.
     """
+    shape = Shape.of(schema)
     for path in scorer.output_paths:
-        if (why := _dead_end(Shape.of(schema), path)) is not None:
+        if (why := _dead_end(shape, _parts_in(shape, path))) is not None:
             return f"the scorer '{scorer.name}' reads '{_text(path)}', and {why}"
     return None
 
@@ -69,15 +70,24 @@ def _why(shape: Shape, path: str, case: Case, scorer: Scorer) -> str | None:
     wanted = value_at(case.wanted, path)
     if isinstance(wanted, NotGiven):
         return None
-    parts = (path,) if path in shape.names() else parts_of_path(path)
+    parts = _parts_in(shape, parts_of_path(path))
     if (why := _dead_end(shape, parts)) is not None:
         return f"it expects '{path}', and {why}"
     if wanted is None and path:  # a null may also be missing
         return None
     found = shape.at(parts)
     if isinstance(scorer, Near):
-        return _why_no_number(found, wanted, path, case)
+        return _why_no_number(found, wanted, path)
     return _why_value(found, wanted, path, case)
+
+
+def _parts_in(shape: Shape, path: Parts) -> Parts:
+    """The path; its end is one key where the output has a key with dots, as for `value_at`."""
+    for at in range(len(path)):
+        rest = ".".join(map(str, path[at:]))
+        if rest in shape.at(path[:at]).names():
+            return (*path[:at], rest)
+    return path
 
 
 def _dead_end(shape: Shape, path: Parts) -> str | None:
@@ -97,9 +107,9 @@ def _text(path: Parts) -> str:
     return ".".join(map(str, path))
 
 
-def _why_no_number(shape: Shape, wanted: JsonValue, path: str, case: Case) -> str | None:
+def _why_no_number(shape: Shape, wanted: JsonValue, path: str) -> str | None:
     of = f" of '{path}'" if path else ""
-    if not _is_number(wanted, is_text=case.is_text):
+    if not _is_number(wanted):
         return f"it expects {_short(wanted)}{of}, which is no number."
     kinds = shape.kinds()
     if kinds is None or kinds & _NUMBERS:
@@ -107,10 +117,11 @@ def _why_no_number(shape: Shape, wanted: JsonValue, path: str, case: Case) -> st
     return f"it expects a number{of}, which can only be {' or '.join(sorted(kinds))}."
 
 
-def _is_number(value: JsonValue, *, is_text: bool) -> bool:
-    if is_text and isinstance(value, str):
+def _is_number(value: JsonValue) -> bool:
+    """Whether it is one, or a text that is one, as for the scorer `number`."""
+    if isinstance(value, str):
         try:
-            return _is_number(parse_json(value.strip()), is_text=False)
+            return not isinstance(read := parse_json(value.strip()), str) and _is_number(read)
         except ValueError:
             return False
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -213,6 +213,13 @@ class VariantOutcome:
         return sum((each.grading for each in self.samples), TokenUsage())
 
     @property
+    def waiting(self) -> Sequence[str]:
+        """The runs that wait for a person."""
+        found = (sample for case in self.cases for sample in case.samples)
+        waits = RunState.NEEDS_DECISION.value
+        return [each.run_id for each in found if each.status == waits and each.run_id is not None]
+
+    @property
     def failed(self) -> int:
         """Samples without an output."""
         return sum(not each.has_output for each in self.samples)

@@ -236,10 +236,12 @@ class Matches(Scorer):
 
     pattern: str
     of: str = ""
+    label: str | None = None
+    """Its name; None: made of what it says."""
 
     @property
     def name(self) -> str:
-        return f"regex {self.of}".rstrip()
+        return self.label or f"regex {self.of}".rstrip()
 
     @property
     def output_paths(self) -> Sequence[Parts]:
@@ -267,10 +269,12 @@ class Near(Scorer):
     """The largest difference; a share of the expected number where `is_share` is true."""
     is_share: bool = False
     of: str = ""
+    label: str | None = None
+    """Its name; None: made of what it says."""
 
     @property
     def name(self) -> str:
-        return f"number {self.of}".rstrip()
+        return self.label or f"number {self.of}".rstrip()
 
     @property
     def needs_expected(self) -> bool:
@@ -290,7 +294,7 @@ class Near(Scorer):
             return self._score(0.0, _lacks(self.of))
         if isinstance(told, NotGiven):
             return self._score(0.0, f"what is expected does not say '{self.of}'")
-        actual, wanted = _number(found, is_text=True), _number(told, is_text=case.is_text)
+        actual, wanted = _number(found, is_text=True), _number(told, is_text=True)
         if actual is None or wanted is None:
             return self._score(0.0, f"no two numbers: {_short(found)} against {_short(told)}")
         most = self.within * abs(wanted) if self.is_share else self.within
@@ -304,10 +308,12 @@ class Schema(Scorer):
 
     validator: SchemaValidator
     of: str = ""
+    label: str | None = None
+    """Its name; None: made of what it says."""
 
     @property
     def name(self) -> str:
-        return f"schema {self.of}".rstrip()
+        return self.label or f"schema {self.of}".rstrip()
 
     @property
     def output_paths(self) -> Sequence[Parts]:
@@ -332,10 +338,12 @@ class Holds(Scorer):
 
     text: str
     condition: Condition = field(repr=False, eq=False)
+    label: str | None = None
+    """Its name; None: made of what it says."""
 
     @property
     def name(self) -> str:
-        return f"holds {self.text}"[:80]
+        return self.label or f"holds {self.text}"[:80]
 
     @property
     def output_paths(self) -> Sequence[Parts]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.errors import Fault, RecipeError, SchemaError
+from attrs import evolve
+
+from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.explosive_patterns import is_explosive_pattern
 from minions.contracts.patterns import check_engine
 from minions.evaluation.cases import CaseRow
@@ -16,6 +19,7 @@ from minions.evaluation.suites import AnyScorer, GradedBy, Suite, ToolScorer
 from minions.recipe.expressions.template import TemplateError, compile_condition
 from minions.recipe.text.key_types import Key, Table
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, to_plain
+from minions.recipe.text.schemas import read_output_schema
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 from minions.recipe.text.yaml_reader import read_document, read_source
 
@@ -175,12 +179,8 @@ def read_suite_text(text: str | bytes, file: str, folder: Path) -> Suite:
     if section.node("cases") is not None and section.node("data") is not None:
         message = "the cases are stated twice, by 'cases' and by 'data'"
         faults.append(section.place_of("cases").fault("kind-conflict", message))
-    scorers = tuple(
-        found
-        for node in section.items("scorers")
-        if (found := _scorer(node, faults.append)) is not None
-    )
-    _check_names(section, scorers, faults.append)
+    read = [_scorer(node, faults.append) for node in section.items("scorers")]
+    scorers = _with_names(section, [each for each in read if each is not None], faults.append)
     rows = tuple(_row(node, faults.append) for node in section.items("cases"))
     if faults:
         raise RecipeError(tuple(faults))
@@ -223,12 +223,22 @@ def _row(node: Node, report: Report) -> CaseRow:
     return CaseRow(place=place, values=value if isinstance(value, Mapping) else {})
 
 
-def _check_names(section: Section, scorers: tuple[AnyScorer, ...], report: Report) -> None:
-    """Two scorers of one name could not be told apart."""
-    names = [each.name for each in scorers]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        place = section.place_of("scorers")
-        report(place.fault("duplicate-id", f"the scorer '{twice[0]}' is there twice"))
+def _with_names(
+    section: Section, scorers: Sequence[AnyScorer], report: Report
+) -> tuple[AnyScorer, ...]:
+    """The scorers; those of one kind that would have one name get numbers, to be told apart."""
+    found: list[AnyScorer] = []
+    for at, each in enumerate(scorers):
+        names = [other.name for other in found]
+        if each.name not in names:
+            found.append(each)
+        elif each not in scorers[:at] and isinstance(each, Matches | Near | Schema | Holds):
+            number = next(n for n in count(2) if f"{each.name} ({n})" not in names)
+            found.append(evolve(each, label=f"{each.name} ({number})"))
+        else:
+            place = section.place_of("scorers")
+            report(place.fault("duplicate-id", f"the scorer '{each.name}' is there twice"))
+    return tuple(found)
 
 
 # --- scorers -------------------------------------------------------------------------------------
@@ -312,14 +322,9 @@ def _share(text: str) -> float | None:
 
 
 def _schema(section: Section, report: Report) -> AnyScorer | None:
-    value = section.plain("schema")
-    try:
-        return Schema.of_schema(
-            value if isinstance(value, Mapping) else {}, section.text("of") or ""
-        )
-    except SchemaError as error:
-        report(section.place_of("schema").fault("bad-schema", error.message))
-        return None
+    node = section.node("schema")
+    schema = read_output_schema(node, report) if isinstance(node, MappingNode) else None
+    return None if schema is None else Schema.of_schema(schema, section.text("of") or "")
 
 
 def _holds(section: Section, report: Report) -> AnyScorer | None:

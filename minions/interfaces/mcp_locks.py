@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def _with_refusal(
     from minions.adapters.tools.mcp.toolsets import LockedServer
 
     refusal = LockedServer(server=server, pinned=before).refusal(None) if before else None
-    changes = changes_between(before, now)
+    changes = changes_between(before, now, server.only)
     return changes if refusal is None else {"": refusal, **changes}
 
 
@@ -77,18 +77,23 @@ async def looked_at(server: ToolServer) -> PinnedServer:
     return evolve(empty, tools=pinned_tools(server, listed))
 
 
-def changes_between(before: PinnedServer | None, now: PinnedServer) -> dict[str, str]:
+def changes_between(
+    before: PinnedServer | None, now: PinnedServer, only: Collection[str] = ()
+) -> dict[str, str]:
     """What is new, gone or different, as text for people by the name of the tool.
 
     Args:
         before: As it was when it was locked; None: it was not.
+        only: Names of the tools that are used; empty: all.
     """
     from minions.adapters.tools.mcp.listing import about_new, changes_of
 
     old, new = _by_name(before.tools if before is not None else ()), _by_name(now.tools)
     found = {name: about_new(tool) for name, tool in new.items() if name not in old}
     for name, tool in old.items():
-        if (change := changes_of(tool, new.get(name))) is not None:
+        if only and name not in only:
+            found[name] = "- the tool is not used any more: `tools` does not name it"
+        elif (change := changes_of(tool, new.get(name))) is not None:
             found[name] = change
     return found
 

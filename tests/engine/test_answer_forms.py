@@ -50,6 +50,8 @@ def test_an_answer_to_a_form_is_json_or_fields(text: str, value: JsonValue) -> N
         ("count=5", "'town' is a required property"),
         ("town=Oslo count=many", "$.count: 'many' is not of type 'integer'"),
         ("town=Oslo mood=c", "$.mood: 'c' is not one of a, b"),
+        ("town=Oslo cuont=9", "there is no field 'cuont'. Did you mean 'count'? Fields are town,"),
+        ("town=a=b c=d", "A value that has a = itself is given in JSON."),
         ("town=New York count=5", "is not of type 'object'"),  # whose words are they?
         ("village=Oslo", "It takes JSON, or fields as in `town=TEXT count=2`: town (text), count"),
     ],

@@ -29,6 +29,21 @@ def test_columns_of_csv_are_fields_that_are_expected() -> None:
     assert (found.name, found.is_text) == ("case 1", True)
 
 
+def test_columns_of_all_items_are_a_list_where_the_output_has_one() -> None:
+    row: dict[str, InputValue] = {"expected.rows.0.k": "1", "expected.rows.1.k": "2"}
+    schema: JsonSchema = {
+        "type": "object",
+        "properties": {
+            "rows": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"k": {"type": "integer"}}},
+            }
+        },
+    }
+    (found,) = cases_of([CaseRow(place="c:1", values=row, is_text=True)], (), [schema])
+    assert found.expected == {"rows": [{"k": 1}, {"k": 2}]}
+
+
 def test_nothing_expected_is_not_null() -> None:
     assert not only({"text": "x"}, "text").has_expected
     assert only({"text": "x", "expected": None}, "text").has_expected

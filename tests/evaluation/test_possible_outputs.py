@@ -179,6 +179,26 @@ def test_paths_follow_references_and_lists() -> None:
     assert "whose items have numbers" in str(why_unreadable(schema, Exact(of="items.first")))
 
 
+@pytest.mark.parametrize("path", ["a.b", "c.d.e", "c.f"])
+def test_a_key_may_have_dots(path: str) -> None:
+    """A-137."""
+    plain: JsonSchema = {"type": "integer"}
+    inner: JsonSchema = {
+        "type": "object",
+        "properties": {"d.e": plain, "f": plain},
+        "additionalProperties": False,
+    }
+    schema: JsonSchema = {
+        "type": "object",
+        "properties": {"a.b": plain, "c": inner},
+        "additionalProperties": False,
+    }
+    for scorer in (Exact(of=path), Fields(names=(path,)), Matches(pattern=".", of=path)):
+        assert why_unreadable(schema, scorer) is None
+    wanted: JsonValue = {"a.b": "x", "c": {"d.e": "x", "f": "x"}}
+    assert "can only be integer" in str(never(wanted, Exact(of=path), schema=schema))
+
+
 def test_paths_lead_into_the_output_as_far_as_it_is_known() -> None:
     inner: JsonValue = {"near": {"id": 7, "name": 1}}
     assert "'near.id'" in str(never(inner, Fields(names=("near.id",))))

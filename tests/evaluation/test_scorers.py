@@ -142,6 +142,9 @@ def test_a_null_that_is_expected_may_be_missing() -> None:
         ("{number: 5%, of: total}", {"total": "many"}, False),
         ("{schema: {type: object, required: [total]}}", {"total": 1}, True),
         ("{schema: {type: integer}, of: total}", {"total": "x"}, False),
+        ("{schema: {total: integer}}", {"total": 1}, True),
+        ("{schema: {total: integer, sum: integer}}", {"total": 1}, False),
+        ("{number: 1, of: order}", {"order": "A-1"}, False),
         ("{holds: 'output.total > expected.total - inputs.slack'}", {"total": 9}, True),
         ("{holds: 'output.total > expected.total'}", {"total": 9}, False),
         ("{holds: 'output.missing > 1'}", {"total": 9}, False),
@@ -159,6 +162,27 @@ def test_a_number_that_is_none_is_never_near() -> None:
     assert not near.score(case(1), None).is_passed
 
 
+def test_texts_that_write_numbers_are_near() -> None:
+    """As the recorded output of a recipe that gives a text is."""
+    assert Near(within=1).score(case("5"), "5.5").is_passed
+
+
+def test_scorers_of_one_kind_have_names_of_their_own() -> None:
+    """A-137."""
+    text = """scorers:
+  - {regex: a, of: x}
+  - {regex: b, of: x}
+  - {regex: c, of: x}
+  - {schema: {x: string}}
+  - {schema: {type: object}}
+  - {holds: '%s > 1'}
+  - {holds: '%s > 2'}
+""" % ((f"output.{'long' * 30}",) * 2)
+    names = [each.name for each in read_suite_text(text, "s.eval.yaml", Path()).scorers]
+    assert names[:5] == ["regex x", "regex x (2)", "regex x (3)", "schema", "schema (2)"]
+    assert len(set(names)) == 7
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -174,6 +198,8 @@ def test_a_number_that_is_none_is_never_near() -> None:
         ("scorers: [{schema: {type: nothing}}]", "nothing"),
         ("scorers: [{graded: ' '}]", "rubric"),
         ("scorers: [exact, exact]", "the scorer 'exact' is there twice"),
+        ("scorers: [{regex: a}, {regex: a}]", "the scorer 'regex' is there twice"),
+        ("scorers: [{schema: {n: intger}}]", "intger"),
         ("scorers: [[]]", "a scorer is a word or a mapping"),
         ("cases: [{a: 1}]\ndata: x.jsonl", "stated twice"),
         ("cases: [3]", "a case is a mapping"),

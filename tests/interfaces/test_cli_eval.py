@@ -550,3 +550,17 @@ def test_the_cost_of_all_variants_together_is_bounded(run: Cli, write: Write, he
         *("--max-cost", "0.04", "-j", "1"),
     )
     assert "of 6 answers are there; the figures are of these." in again.out
+
+
+def test_a_run_that_waits_for_a_person_is_told_and_counts_when_it_was_answered(
+    cli: Cli, write: Write
+) -> None:
+    """A-137."""
+    write("w.yaml", "id: w\ninputs: {x: integer}\nsteps: [{id: q, ask: 'sure?'}]\n")
+    write("w.jsonl", '{"x": 1, "expected": "yes"}\n')
+    asked = cli("eval", "w.yaml", "w.jsonl", "--db", "w.sqlite")
+    assert "1 run waits for a person: minions sessions show run_" in asked.out
+    run_id = asked.out.partition("sessions show ")[2].partition(" ")[0]
+    assert cli("answer", run_id, "yes", "--db", "w.sqlite").code == 0
+    again = cli("eval", "w.yaml", "w.jsonl", "--db", "w.sqlite")
+    assert (again.code, "100%" in again.out) == (0, True)

@@ -163,7 +163,9 @@ def test_a_tool_that_is_not_among_those_that_are_used_any_more_is_not_called(
     configure()
     assert cli("mcp", "lock").code == 0
     configure(more='tools = ["add"]\n')
-    assert cli("mcp", "lock", "--check").code == 1
+    checked = cli("mcp", "lock", "--check")
+    assert checked.code == 1
+    assert "is not used any more: `tools` does not name it" in checked.out
     refused = cli("run", "r.yaml", "--no-store")
     assert (refused.code, "the MCP server has no tool 'echo'" in refused.err) == (2, True), (
         refused.err

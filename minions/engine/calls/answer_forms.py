@@ -9,12 +9,15 @@ from typing import Final
 
 from attrs import frozen
 
+from minions.contracts.errors import did_you_mean
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator
 
 __all__ = ["Choice", "FormField", "example_of", "fields_of", "filled_in", "typed_fields"]
 
 _PAIR: Final = re.compile(r"([^\s=]{1,200})=(.*)", re.DOTALL)
+_NAME: Final = re.compile(r"[A-Za-z_][\w.-]*")
+"""What looks like the name of a field."""
 _SIMPLE: Final = frozenset({"string", "number", "integer", "boolean"})
 _NOUNS: Final = {"integer": "whole number", "number": "number", "boolean": "yes or no"}
 _EXAMPLES: Final = {"integer": "1", "number": "1.5", "boolean": "yes"}
@@ -175,7 +178,7 @@ def typed_fields(text: str, form: JsonSchema | None) -> dict[str, JsonValue] | N
     form is no flat one.
 
     Raises:
-        ValueError: Says which field does not fit, and why.
+        ValueError: Says which field does not fit, and why, or which there is not.
     """
     fields = {each.name: each for each in fields_of(form)}
     pairs = _pairs_in(text, fields) if fields else None
@@ -199,9 +202,22 @@ def _pairs_in(text: str, names: Mapping[str, FormField]) -> Sequence[tuple[str, 
     found = [pair for pair in pairs if pair is not None]
     if found and len(found) == len(pairs):
         return found
+    if found:
+        _refuse_unknown(words, names)
     # One value of several words, which a shell has taken the quotes from.
     whole = _pair_in(text.strip(), names)
     return [whole] if whole is not None and len(found) == 1 else None
+
+
+def _refuse_unknown(words: Sequence[str], names: Mapping[str, FormField]) -> None:
+    """Refuse what looks like a field that there is not: it is no part of the one before it."""
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if equals and name not in names and _NAME.fullmatch(name):
+            raise ValueError(
+                f"there is no field '{name[:80]}'.{did_you_mean(name, list(names))} Fields are "
+                f"{', '.join(names)}. A value that has a = itself is given in JSON."
+            )
 
 
 def _pair_in(word: str, names: Mapping[str, FormField]) -> tuple[str, str] | None:

@@ -213,7 +213,7 @@ def _report(wanted: _Candidate, now: PinnedServer | MinionsError) -> dict[str, J
     else:
         found = {
             "tools": [f"{name}__{tool.shown_as}" for tool in now.tools],
-            "changes": cast("JsonValue", changes_between(wanted.before, now)),
+            "changes": cast("JsonValue", changes_between(wanted.before, now, wanted.server.only)),
             "error": None,
         }
     return {"name": name, "reached_otherwise": otherwise, "refused": None, **found}

@@ -50,6 +50,9 @@ def report_lines(report: EvaluationReport, width: int) -> Iterator[str]:
     asked = report.cases * report.samples * len(report.variants)
     if (ended := sum(len(each.samples) for each in report.variants)) < asked:
         yield f"{ended} of {asked} answers are there; the figures are of these."
+    if waiting := [run_id for each in report.variants for run_id in each.waiting]:
+        runs = "1 run waits" if len(waiting) == 1 else f"{len(waiting)} runs wait"
+        yield f"{runs} for a person: minions sessions show {waiting[0]} says for what."
     has_ungraded = any(each.ungraded for each in report.variants)
     head = (*_HEAD[:_FAILED], "ungraded", *_HEAD[_FAILED:]) if has_ungraded else _HEAD
     rows = [_cells(each, has_ungraded=has_ungraded) for each in report.variants]
