@@ -560,6 +560,7 @@ def test_a_run_that_waits_for_a_person_is_told_and_counts_when_it_was_answered(
     write("w.jsonl", '{"x": 1, "expected": "yes"}\n')
     asked = cli("eval", "w.yaml", "w.jsonl", "--db", "w.sqlite")
     assert "1 run waits for a person: minions sessions show run_" in asked.out
+    assert " --db w.sqlite says for what." in asked.out
     run_id = asked.out.partition("sessions show ")[2].partition(" ")[0]
     assert cli("answer", run_id, "yes", "--db", "w.sqlite").code == 0
     again = cli("eval", "w.yaml", "w.jsonl", "--db", "w.sqlite")

@@ -171,7 +171,7 @@ def rejecting_command(
     """The command that rejects a call, or declines to answer a tool's question."""
     others = [each for each in pending if each.can_reject and each is not decision]
     name = _shortest_name(decision, others)
-    about = "" if name is None else f" {_quoted(name)}"
+    about = "" if name is None else f" {shlex.quote(name)}"
     return f"minions reject {run_id}{about}"
 
 
@@ -193,14 +193,10 @@ def decision_command(
         name: Which decision is meant; None: the only one of its kind that waits.
         form: The form of the question.
     """
-    about = "" if name is None else f" {_quoted(name)}"
+    about = "" if name is None else f" {shlex.quote(name)}"
     if what == "answer":
         return f"minions answer {run_id}{about} {example_of(form)}"
     return f"minions approve {run_id}{about}"
-
-
-def _quoted(name: str) -> str:
-    return shlex.quote(name)
 
 
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:

@@ -100,7 +100,7 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
     if context.settings.json:
         say(json_text(report.to_json()))
     else:
-        _print(report)
+        _print(report, context.flags_again[0])
     if options.page is not None:
         tell(f"page: {options.page}")
     return code
@@ -301,9 +301,9 @@ def _suite_of(outcome: VariantOutcome) -> JUnitSuite:
     return JUnitSuite(name=outcome.variant.label, cases=cases, duration_ms=took)
 
 
-def _print(report: EvaluationReport) -> None:
+def _print(report: EvaluationReport, database: str) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
-    for line in report_lines(report, width):
+    for line in report_lines(report, width, database=database):
         say(line)
     for outcome in report.variants:
         missed = list(case_lines(outcome, _MOST_MISSED))

@@ -38,11 +38,13 @@ _UNGRADED: Final = (
 )
 
 
-def report_lines(report: EvaluationReport, width: int) -> Iterator[str]:
+def report_lines(report: EvaluationReport, width: int, *, database: str = "") -> Iterator[str]:
     """The lines for a terminal.
 
     Args:
         width: Its columns; below 80 each figure has a line.
+        database: The option with which its runs are found, a blank before it; empty: none is
+            needed.
     """
     times = "" if report.samples == 1 else f" × {report.samples} samples"
     noun = "case" if report.cases == 1 else "cases"
@@ -52,7 +54,7 @@ def report_lines(report: EvaluationReport, width: int) -> Iterator[str]:
         yield f"{ended} of {asked} answers are there; the figures are of these."
     if waiting := [run_id for each in report.variants for run_id in each.waiting]:
         runs = "1 run waits" if len(waiting) == 1 else f"{len(waiting)} runs wait"
-        yield f"{runs} for a person: minions sessions show {waiting[0]} says for what."
+        yield f"{runs} for a person: minions sessions show {waiting[0]}{database} says for what."
     has_ungraded = any(each.ungraded for each in report.variants)
     head = (*_HEAD[:_FAILED], "ungraded", *_HEAD[_FAILED:]) if has_ungraded else _HEAD
     rows = [_cells(each, has_ungraded=has_ungraded) for each in report.variants]
