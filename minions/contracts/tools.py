@@ -207,6 +207,13 @@ class Toolset:
     """Makes the tools, called `prefix__read`, from validated options
     and a prefix; opens no resource.
     """
+    folder_options: frozenset[str] = frozenset({"root"})
+    """Options that name a folder. In a run that a caller began, a value that the caller chose, or
+    that was computed, opens a folder beneath those that are offered, and no other option that
+    holds texts or switches may be chosen so."""
+    operator_options: frozenset[str] = frozenset()
+    """Options that a recipe in a caller's request may not switch on: they reach beyond what its
+    other options say."""
     unverified: str | None = None
     """Why its tools are not known, and what to do; None: they are known."""
 

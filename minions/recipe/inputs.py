@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.recipe.model import AgentRecipe, InputSpec
 
-__all__ = ["resolve_inputs"]
+__all__ = ["is_operators_value", "operators_inputs", "resolve_inputs"]
 
 
 def resolve_inputs(
@@ -60,6 +61,36 @@ def resolve_inputs(
         code = "literal-secret" if literal == len(problems) else "bad-input"
         raise UsageError("\n".join(problems), code=code, suggestions=_near(recipe, given))
     return values
+
+
+def operators_inputs(recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> frozenset[str]:
+    """The names of the inputs whose values the recipe itself offers, whoever gave them.
+
+    Args:
+        inputs: Checked.
+    """
+    return frozenset(
+        name
+        for name, spec in recipe.inputs.items()
+        if name not in inputs or is_operators_value(recipe, spec, inputs[name])
+    )
+
+
+def is_operators_value(recipe: AgentRecipe, spec: InputSpec, value: InputValue) -> bool:
+    """Whether the recipe offers the value: under `enum` or `const`, or as the default, as it is
+    written or as a run has it. Secrets have rules of their own.
+    """
+    if spec.is_secret or "enum" in spec.schema or "const" in spec.schema:
+        return True
+    if not spec.has_default:
+        return False
+    default = spec.default
+    if not isinstance(value, SecretRef) and value == default:
+        return dumps(value) == dumps(default)  # for `==`, 1 equals True
+    if not isinstance(default, str) or recipe.directory is None:
+        return False
+    home = Path(recipe.directory).absolute()
+    return value == str(home / os.path.expanduser(default))  # noqa: PTH111  # never fails
 
 
 class _Outcome(Struct, frozen=True, kw_only=True):

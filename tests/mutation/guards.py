@@ -103,6 +103,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/decisions.py": Guard(tests=_DECISIONS),
     "engine/services/budget.py": Guard(tests=_LIMITS),
+    "contracts/offers.py": Guard(tests=("server/test_opening_rights.py",)),
+    "engine/compile/opening_rights.py": Guard(
+        tests=("engine/test_offered_options.py", "server/test_opening_rights.py")
+    ),
     "recipe/permissions.py": Guard(tests=("recipe/test_rights.py", *_RIGHTS)),
     "engine/context/agent_context.py": Guard(tests=_CONTEXT),
     "engine/context/run_progress.py": Guard(tests=_CONTEXT),

@@ -113,10 +113,14 @@ class Site:
         schedules = ScheduleStore(MemoryState())
         return Worker(runtime, self.engine, plan, log, notices=notices, schedules=schedules)
 
-    async def queued(self, inputs: Mapping[str, JsonValue] | None = None) -> str:
+    async def queued(
+        self,
+        inputs: Mapping[str, JsonValue] | None = None,
+        note: Mapping[str, JsonValue] | None = None,
+    ) -> str:
         """The id of a run that waits for a worker."""
         recipe = self.recipe
-        run = self.runtime().executor(recipe).prepare(recipe, inputs or {})
+        run = self.runtime().executor(recipe).prepare(recipe, inputs or {}, note=note)
         await RunQueue(self.engine, SystemClock()).put(run, _PLACE)
         return run.run_id
 

@@ -18,6 +18,7 @@ from minions.contracts.executions import RunState
 from minions.contracts.facts import RunBeginning
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, assistant
+from minions.contracts.offers import Offer
 from minions.contracts.run_rows import RunFilter, Spender
 from minions.engine.history.lookup import find_run
 from minions.engine.history.run_detail import show_run
@@ -49,6 +50,18 @@ async def test_items_are_runs_of_their_own_and_their_results_are_in_order() -> N
     children = await site.children(ended.row.run_id)
     assert [each.status for each in children] == [RunState.COMPLETED] * 3
     assert set(site.calls.values()) == {1}
+
+
+async def test_child_runs_are_offered_what_their_run_was_and_no_more() -> None:
+    """A-148."""
+    site, offer = Site(LOOP), Offer(way="http", folders=("/srv/offered",))
+    run_id = await site.queued({"numbers": [3, 1]}, note=offer.to_note())
+    await site.worked()
+    children = await site.children(run_id)
+    assert len(children) == 2
+    for each in children:
+        recorded = await load_recorded_run(site.journal, each.run_id)
+        assert Offer.of_note(recorded.note) == offer
 
 
 async def test_the_same_recipe_gives_the_same_in_one_process() -> None:

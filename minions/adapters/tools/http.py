@@ -132,6 +132,7 @@ def http_toolset(resolve: Resolve = resolve_by_system) -> Toolset:
         options=_OPTIONS,
         specs=tuple(tool.spec for tool in _tools(unused, prefix="")),
         open=open_tools,
+        operator_options=frozenset({"allow_private"}),
     )
 
 

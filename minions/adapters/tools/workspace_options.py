@@ -124,6 +124,7 @@ def workspace_toolset(
         options=_options_schema(defaults),
         specs=tuple(each.spec for each in unopened),
         open=open_tools,
+        operator_options=frozenset({"network"}),
     )
 
 

@@ -14,6 +14,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import StepScope
+from minions.engine.compile.opening_rights import MadeOf
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
@@ -43,9 +44,13 @@ class EngineScope(StepScope):
     """A step scope that also runs recipes and asks people."""
 
     @abstractmethod
-    async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
+    async def run_recipe(
+        self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], made_of: MadeOf
+    ) -> object:
         """Run the recipe of the step, and return its output.
 
+        Args:
+            made_of: By input: the inputs of the step's recipe that its value is made of.
         Raises:
             UsageError: An input that the recipe does not take.
             StepFailedError: The recipe failed.
@@ -59,10 +64,12 @@ class EngineScope(StepScope):
         place: str,
         *,
         model: ModelConfig | None,
+        made_of: MadeOf,
     ) -> NestedOutcome:
         """Run a recipe, and return how it ended.
 
         Args:
+            made_of: As of `run_recipe`.
             place: Unique in the step, and the same when the step is entered again.
             model: Over the model settings of the step's recipe; None: those.
         Raises:

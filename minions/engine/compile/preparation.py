@@ -17,6 +17,7 @@ from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.code import refuse_code
+from minions.engine.compile.opening_rights import OpeningRights
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
 from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -87,24 +88,32 @@ class Preparation:
         known: Mapping[str, JsonValue],
         secrets: Secrets,
         *,
+        rights: OpeningRights | None = None,
         are_called: bool = True,
     ) -> Toolbox:
         """The tools of the recipe's toolsets, and every tool that the operator registered.
 
         Args:
             known: The values that options may read: `inputs` and `run`.
+            rights: What the caller who began the run was offered; None: the operator began it.
             are_called: False: what is missing here, such as a sandbox, refuses nothing.
         Raises:
-            UsageError, EnvironmentRefusedError: A toolset does not exist or refuses its options.
+            UsageError, EnvironmentRefusedError: A toolset does not exist or refuses its options, or
+                opens what was not offered (`input-refused`).
         """
+        if rights is not None:
+            rights.check_paths(recipe, cast("Mapping[str, JsonValue]", known["inputs"]))
         opened: list[Tool] = []
         for use in recipe.tools:
             toolset = self._extensions.toolsets.get(use.name)
             if toolset is None:
                 self._extensions.tools.get(use.name)  # registered, or a clear error
                 continue
-            options = secrets.reveal(compile_template(use.options).render(known))
-            checked = cast("Mapping[str, JsonValue]", options)
+            written = compile_template(use.options)
+            options = cast("Mapping[str, JsonValue]", written.render(known))
+            if rights is not None:
+                options = rights.checked(recipe, use, toolset, options)
+            checked = cast("Mapping[str, JsonValue]", secrets.reveal(options))
             with hidden_errors(secrets, f"Opening the toolset '{use.name}'"):
                 opened += _opened(toolset, use.prefix, checked, are_called=are_called)
         for tool in opened if secrets else ():

@@ -19,6 +19,7 @@ from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
 from minions.engine.compile.named_agents import NamedAgents
+from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.progress import StepProgress
 from minions.engine.context.run_progress import RunProgress
 from minions.engine.context.run_values import RunValues
@@ -234,6 +235,7 @@ class RecipeRunner(ABC):
         path: str,
         key: str,
         tell: TellSteps,
+        made_of: MadeOf | None = None,
     ) -> NestedResult:
         """Run one recipe to its end.
 
@@ -241,6 +243,8 @@ class RecipeRunner(ABC):
             inputs: Not checked yet.
             key: Of the execution that it is the work of.
             tell: Is called once with its steps, also when it is cut off.
+            made_of: Where its inputs come from; None: nothing is known, so that nothing counts as
+                said by the recipes of a run that a caller began.
         Raises:
             UsageError: It was given what it does not take, or names what is not there.
         """

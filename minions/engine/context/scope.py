@@ -8,8 +8,10 @@ from attrs import evolve, frozen
 
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.offers import Offer
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
+from minions.engine.compile.opening_rights import MadeOf, OpeningRights
 from minions.engine.history.events import EventStream
 from minions.engine.history.pinned_examples import PinnedExamples
 from minions.engine.history.recorder import Recorder
@@ -46,6 +48,8 @@ class RunScope:
     """What the recipe's permissions allow, and those of each recipe around it."""
     base_model: ModelConfig
     """The recipe's model settings, over those of the recipes around it."""
+    opening: OpeningRights | None = None
+    """What the recipe may open: the run was begun by a caller. None: the operator began it."""
     examples: PinnedExamples
     """What recorded runs give as examples for its steps."""
     recipes: tuple[AgentRecipe, ...]
@@ -65,6 +69,7 @@ class RunScope:
         run_id: str | None = None,
         session_id: str | None = None,
         replay: Replay | None = None,
+        offer: Offer | None = None,
     ) -> RunScope:
         """The scope of a whole run.
 
@@ -74,12 +79,14 @@ class RunScope:
             run_id: None: a new id.
             session_id: None: a new id.
             replay: What the run recorded before; None: the run is new.
+            offer: What the caller who began it was offered; None: the operator began it.
         Raises:
             EnvironmentRefusedError: A secret is not there.
         """
         services = services or Services()
         run_id = run_id or services.ids("run")
         session_id = session_id or services.ids("ses")
+        opening = OpeningRights.of_run(offer, recipe, inputs or {}) if offer is not None else None
         events = EventStream()
         recorder = Recorder(services, events, session_id=session_id, run_id=run_id, replay=replay)
         return cls(
@@ -92,15 +99,31 @@ class RunScope:
             replay=replay,
             secrets=declared_secrets(recipe, inputs or {}, services.secrets),
             rights=Rights.of(recipe),
+            opening=opening,
             base_model=recipe.model,
             recipes=(recipe,),
         )
 
-    def within(self, recipe: AgentRecipe, *, keys: str, path: str) -> RunScope:
-        """The scope of a recipe that is a step of this one's recipe."""
+    def within(
+        self,
+        recipe: AgentRecipe,
+        *,
+        keys: str,
+        path: str,
+        inputs: Mapping[str, JsonValue] | None = None,
+        made_of: MadeOf | None = None,
+    ) -> RunScope:
+        """The scope of a recipe that is a step of this one's recipe.
+
+        Args:
+            inputs: Its inputs, checked.
+            made_of: See `OpeningRights.within`; None: nothing is known of where they come from.
+        """
+        opening = self.opening
         return evolve(
             self,
             rights=self.rights.within(recipe),
+            opening=opening and opening.within(recipe, inputs or {}, made_of or {}),
             base_model=self.base_model.overlaid(recipe.model),
             recipes=(*self.recipes, recipe),
             keys=keys,

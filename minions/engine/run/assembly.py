@@ -11,7 +11,7 @@ from attrs import frozen
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
 from minions.contracts.json_values import JsonValue
-from minions.contracts.secrets import Secrets
+from minions.contracts.offers import Offer
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.build import BuiltRecipe, child_of, part_of
 from minions.engine.compile.extensions import ModelSource
@@ -98,12 +98,10 @@ class RunWiring:
             run_id=start.run_id,
             session_id=start.session_id,
             replay=start.replay,
+            offer=Offer.of_note(start.note),
         )
         opened = self.opened(
-            recipe,
-            {"inputs": dict(start.inputs), "run": scope.ids},
-            scope.secrets,
-            chosen.runs if chosen is not None else None,
+            recipe, start.inputs, scope, chosen.runs if chosen is not None else None
         )
         if start.resume_plan is not None:
             start = start.with_doubt(opened.tools, self.preparation.planned_effects(recipe))
@@ -142,19 +140,21 @@ class RunWiring:
     def opened(
         self,
         recipe: AgentRecipe,
-        known: Mapping[str, JsonValue],
-        secrets: Secrets,
+        inputs: Mapping[str, JsonValue],
+        scope: RunScope,
         runs: Collection[str] | None = None,
     ) -> OpenedRecipe:
         """Compile a recipe and open its toolsets.
 
         Args:
-            known: What its prompts and the options of its toolsets may name: `inputs` and `run`.
+            inputs: Checked. Its prompts and the options of its toolsets may name them, and `run`.
+            scope: Of the recipe.
             runs: Ids of the steps that run; None: all of them.
         Raises:
             UsageError, EnvironmentRefusedError: As of `Preparation.open_tools` and `built`.
         """
-        tools = self.preparation.open_tools(recipe, known, secrets)
+        known: dict[str, JsonValue] = {"inputs": dict(inputs), "run": scope.ids}
+        tools = self.preparation.open_tools(recipe, known, scope.secrets, rights=scope.opening)
         built = self.preparation.built(recipe, tools, runs)
         return OpenedRecipe(
             built=built,

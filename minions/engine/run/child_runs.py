@@ -136,7 +136,9 @@ class ChildRuns:
         return self._assemble(start)
 
     def _note(self, link: ChildLink) -> Mapping[str, JsonValue]:
-        return {**self._queue.note, **link.to_note()}
+        opening = self._context.scope.opening
+        offer = opening.offer.to_note() if opening is not None else {}
+        return {**self._queue.note, **offer, **link.to_note()}
 
     @property
     def _queue(self) -> ChildRunQueue:

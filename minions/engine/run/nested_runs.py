@@ -10,10 +10,10 @@ from attrs import evolve
 
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, MinionsError
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.named_agents import NamedAgents
+from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.agent_context import AgentContext, NestedResult, RecipeRunner, TellSteps
 from minions.engine.history.keys import scope_of
 from minions.engine.history.memory import ConversationMemory
@@ -60,10 +60,11 @@ class NestedRuns(RecipeRunner):
         path: str,
         key: str,
         tell: TellSteps,
+        made_of: MadeOf | None = None,
     ) -> NestedResult:
         """To its end; what failed in it is the error of the result."""
         await context.scope.examples.pin(recipe)  # else of a recipe that is made in the run
-        inner, manager, built = self._context(recipe, inputs, context, path, key)
+        inner, manager, built = self._context(recipe, inputs, context, path, key, made_of)
         try:
             return await self._run(inner, manager, built)
         finally:
@@ -96,11 +97,13 @@ class NestedRuns(RecipeRunner):
         outer: AgentContext,
         path: str,
         key: str,
+        made_of: MadeOf | None,
     ) -> tuple[AgentContext, StepManager, BuiltRecipe]:
         checked = resolve_inputs(recipe, inputs, from_text=False, base=Path.cwd())
-        scope = outer.scope.within(recipe, keys=scope_of(key), path=f"{path}/")
-        known: dict[str, JsonValue] = {"inputs": dict(checked), "run": scope.ids}
-        opened = self._wiring.opened(recipe, known, scope.secrets)
+        scope = outer.scope.within(
+            recipe, keys=scope_of(key), path=f"{path}/", inputs=checked, made_of=made_of
+        )
+        opened = self._wiring.opened(recipe, checked, scope)
         manager = StepManager(opened.built.graph)
         inner = outer.nested(
             opened.agent(recipe),

@@ -70,6 +70,7 @@ class StepCaching:
         """The cache key for that fingerprint; None: it must not be cached, and the log says why."""
         models = self.models() if fingerprint.asks_model else []
         specs = [found.spec for name in fingerprint.tools if (found := view.tools.find(name))]
+        opening = view.context.scope.opening
         material = encode(
             {
                 "format": _FORMAT,
@@ -78,6 +79,8 @@ class StepCaching:
                 "tools": [_told(spec) for spec in specs],
                 "toolsets": list(_toolsets(view, fingerprint.tools)),
                 "folder": str(Path.cwd()) if fingerprint.has_folder else None,
+                # Else a caller would get what a recipe within read where they may not.
+                **({} if opening is None else opening.offer.to_note()),
             }
         )
         if (reason := _refusal(view, material, specs, is_known=models is not None)) is not None:

@@ -36,6 +36,7 @@ from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import budget_spent
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
+from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
 from minions.engine.history.file_rollback import roll_back_within
@@ -194,21 +195,27 @@ class JournalledScope(EngineScope):
         )
         raise StepFailedError(FailureInfo(code="recipe-cycle", message=message))
 
-    async def run_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> object:
+    async def run_recipe(
+        self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], made_of: MadeOf
+    ) -> object:
         """The recipe that the step is.
 
         Raises:
             UsageError: Inputs that it does not take.
             StepFailedError: It failed.
         """
-        return await self._run_recipe(recipe, inputs, self._view.key)
+        return await self._run_recipe(recipe, inputs, self._view.key, made_of)
 
     async def _run_recipe(
-        self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], key: str
+        self,
+        recipe: AgentRecipe,
+        inputs: Mapping[str, JsonValue],
+        key: str,
+        made_of: MadeOf | None = None,
     ) -> object:
         tell = self._trace.add_executions
         result = await self._runner().run(
-            recipe, inputs, self._view.context, self._view.address, key, tell
+            recipe, inputs, self._view.context, self._view.address, key, tell, made_of
         )
         if result.error is not None:
             if result.error.code == NEEDS_DECISION:
@@ -224,6 +231,7 @@ class JournalledScope(EngineScope):
         place: str,
         *,
         model: ModelConfig | None,
+        made_of: MadeOf,
     ) -> NestedOutcome:
         """A recipe in a place of its own, with the models of the step's recipe."""
         around = self._view.context.recipe.model
@@ -236,7 +244,9 @@ class JournalledScope(EngineScope):
 
         key = f"{self._view.key}#{place}"
         view = self._view
-        result = await self._runner().run(recipe, inputs, view.context, view.address, key, tell)
+        result = await self._runner().run(
+            recipe, inputs, view.context, view.address, key, tell, made_of
+        )
         error = result.error
         if error is not None and error.code in (NEEDS_DECISION, LIMIT_REACHED):
             if error.code == NEEDS_DECISION:

@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
+from attrs import evolve
+
 from minions.contracts.errors import (
     MinionsError,
     near_names,
 )
 from minions.contracts.json_values import JsonValue
+from minions.contracts.offers import Offer
 from minions.contracts.runtime import Ids
 from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.server.http.caller_inputs import CallerInputs
 from minions.interfaces.server.http.caller_secrets import CallerSecrets
@@ -54,12 +58,23 @@ class ServerRuntime(UnattendedRuntime):
         name = worker_name(runtime.services.ids("srv"))
         super().__init__(settings, runtime, name=name, folder=folder)
         self._note = note
+        self._offer = Offer.beneath((folder, *folders), way=way.name)
         self._caller_secrets = CallerSecrets.of(settings.caller_secrets, way)
-        self._caller_inputs = CallerInputs.beneath(folder, *folders, way=way)
+        self._caller_inputs = CallerInputs(self._offer, way)
 
-    def note(self, **more: JsonValue) -> dict[str, JsonValue]:
-        """The note for the start of a new run."""
-        return {**self._note, **more}
+    def note(self, *, is_stored: bool = True) -> dict[str, JsonValue]:
+        """The note for the start of a new run, with what its caller is offered.
+
+        Args:
+            is_stored: False: the caller sent the recipe.
+        """
+        return {**self._note, **evolve(self._offer, brings_recipe=not is_stored).to_note()}
+
+    def note_of(self, recorded: RecordedRun) -> Mapping[str, JsonValue]:
+        """The note with which a caller resumes a run, or answers its question: one that the
+        operator began has from then on what callers are offered.
+        """
+        return {**self._offer.to_note(), **recorded.note}
 
     def chosen_model(self, name: str) -> dict[str, JsonValue]:
         """The note of a run whose caller chose that model.

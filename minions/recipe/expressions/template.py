@@ -166,6 +166,15 @@ class Template(Struct, frozen=True, gc=False):
         """
         return isinstance(self.root, _Native)
 
+    def inputs_read(self) -> frozenset[str] | None:
+        """The names of the inputs that the value is made of; None: it reads something else, too, or
+        all inputs at once.
+        """
+        paths = [each.path for each in self.references if each.path[0] != "run"]
+        if any(path[0] != "inputs" or len(path) == 1 for path in paths):
+            return None
+        return frozenset(str(path[1]) for path in paths)
+
     def render(self, scope: Scope, meter: Meter | None = None) -> JsonValue:
         """The value in that scope. A string that consists of one expression keeps the
         expression's type.

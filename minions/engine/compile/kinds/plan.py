@@ -16,6 +16,7 @@ from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import ToolSpec
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.plan_report import (
     plan_failure,
     plan_report,
@@ -66,6 +67,11 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
     @property
     def templates(self) -> Sequence[Template]:
         return list(self.texts.values())
+
+    @property
+    def made_of(self) -> MadeOf:
+        """Where the workspace comes from."""
+        return {"workspace": self.texts["workspace"].inputs_read()}
 
     async def run(self, scope: StepScope) -> object:
         """Plan, ask for approval, run; after a failure plan what is left, within `max_replans`.
@@ -150,7 +156,11 @@ class _Planning:
         recipe = self._step.planner.recipe(str(plan["recipe"]), self._step.tools)
         inputs = {"workspace": self._inputs["workspace"]}
         return await self._scope.try_recipe(
-            recipe, inputs, f"work-{number}", model=self._step.spec.model
+            recipe,
+            inputs,
+            f"work-{number}",
+            model=self._step.spec.model,
+            made_of=self._step.made_of,
         )
 
     async def _rolled_back(self, number: int) -> str:
@@ -228,6 +238,7 @@ class _Planning:
             inputs,
             f"plan-{self._drafts}",
             model=self._step.spec.model,
+            made_of=self._step.made_of,
         )
         if outcome.error is not None:
             raise StepFailedError(_with_form(outcome.error, str(self._inputs["form"])))

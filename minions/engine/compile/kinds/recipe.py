@@ -16,6 +16,7 @@ from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.engine.compile.engine_scope import EngineScope
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
+from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
     WrittenStep,
@@ -42,6 +43,8 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
     given: Mapping[str, Template]
     recipe: AgentRecipe
     """The recipe that the step runs; inputs that get untrusted text here are declared so."""
+    made_of: MadeOf
+    """By its inputs: the inputs of the recipe around it that the value is made of."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -57,7 +60,7 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
         """
         values = scope.context.values
         inputs = {name: template.render(values) for name, template in self.given.items()}
-        return await cast(EngineScope, scope).run_recipe(self.recipe, inputs)
+        return await cast(EngineScope, scope).run_recipe(self.recipe, inputs, self.made_of)
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
         """The texts of the recipe and of its recipe steps, and the inputs.
@@ -103,7 +106,8 @@ class _RecipeCompiler(StepCompiler[RecipeSpec]):
         given = {name: compile_template(value) for name, value in spec.given.items()}
         marked = [name for name, template in given.items() if _is_untrusted(spec, template, parts)]
         recipe = _with_untrusted(spec.recipe, marked)
-        return RecipeStep(id=spec.id, spec=spec, given=given, recipe=recipe)
+        made_of = {name: template.inputs_read() for name, template in given.items()}
+        return RecipeStep(id=spec.id, spec=spec, given=given, recipe=recipe, made_of=made_of)
 
     def plan(self, spec: RecipeSpec, step: Step[object], planner: Planner) -> PlannedStep:
         shown = {name: planner.shown(value) for name, value in spec.given.items()}

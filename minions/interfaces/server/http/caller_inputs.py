@@ -6,20 +6,20 @@ that they ask. On the command line the operator chooses; a caller takes what the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
 from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.offers import Offer
 from minions.contracts.secrets import InputValue
 from minions.interfaces.server.http.caller_way import OVER_HTTP, CallerWay
 from minions.interfaces.server.http.problems import RefusedError
 from minions.recipe.expressions.template import compile_template
+from minions.recipe.inputs import is_operators_value
 from minions.recipe.kinds.plan import PlanSpec
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec
 
@@ -31,16 +31,13 @@ _FOLDER_OPTIONS: Final = frozenset({"root"})
 
 @frozen
 class CallerInputs:
-    """The folders beneath which a caller may choose one, where a recipe asks for a folder."""
+    """The early check of what a caller gives: what a look at the recipe's templates can tell.
 
-    folders: tuple[str, ...]
-    """Absolute, with links resolved; the first one is where relative paths start."""
+    What it cannot tell, such as values that are computed, is refused where it is opened.
+    """
+
+    offer: Offer
     way: CallerWay = OVER_HTTP
-
-    @classmethod
-    def beneath(cls, *folders: str | Path, way: CallerWay = OVER_HTTP) -> CallerInputs:
-        """The check with these folders; the first one is where relative paths start."""
-        return cls(tuple(map(os.path.realpath, folders)), way)
 
     def check(self, recipe: AgentRecipe, given: Mapping[str, InputValue]) -> None:
         """Refuse values that choose an option of a toolset beyond what the operator offers.
@@ -66,11 +63,7 @@ class CallerInputs:
             yield "The inputs together choose a folder that is not beneath those of the server."
 
     def _is_beneath(self, path: InputValue) -> bool:
-        if not isinstance(path, str) or "\0" in path:
-            return False
-        start = self.folders[0] if self.folders else os.sep
-        found = os.path.realpath(Path(start) / os.path.expanduser(path))  # noqa: PTH111  # never fails
-        return any(os.path.commonpath([found, each]) == each for each in self.folders)
+        return self.offer.place_of(path) is not None
 
 
 def _refused(name: str, options: frozenset[str], way: CallerWay, *, are_folders: bool) -> str:
@@ -85,27 +78,14 @@ def _refused(name: str, options: frozenset[str], way: CallerWay, *, are_folders:
 
 def _is_offered(spec: InputSpec, value: InputValue, recipe: AgentRecipe) -> bool:
     """Whether the value opens nothing that the operator has not chosen."""
-    if spec.is_secret or not _has_text(value):  # secrets have rules of their own
-        return True
-    if "enum" in spec.schema or "const" in spec.schema:
-        return True
-    return spec.has_default and value in _as_recorded(spec.default, recipe)
+    return not _may_open(value) or is_operators_value(recipe, spec, value)
 
 
-def _as_recorded(default: JsonValue, recipe: AgentRecipe) -> Sequence[JsonValue]:
-    """The default as it is written, and as a run has it, where it is a path."""
-    if not isinstance(default, str) or recipe.directory is None:
-        return (default,)
-    home = Path(recipe.directory).absolute()
-    return default, str(home / os.path.expanduser(default))  # noqa: PTH111  # never fails
-
-
-def _has_text(value: InputValue) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_text, value.values())) or bool(value)
+def _may_open(value: InputValue) -> bool:
+    """Whether the value may name something or switch it on: it is more than a number."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return any(map(_has_text, value))
-    return isinstance(value, str)
+        return any(map(_may_open, value))
+    return value is not None and type(value) not in (int, float)
 
 
 def _chosen_by_inputs(recipe: AgentRecipe) -> Mapping[str, frozenset[str]]:

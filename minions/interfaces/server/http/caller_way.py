@@ -13,11 +13,13 @@ __all__ = ["OVER_HTTP", "OVER_MCP", "CallerWay"]
 class CallerWay:
     """A way in."""
 
+    name: str
+    """`http` or `mcp`."""
     words: str
     """For the middle of a sentence."""
     command: str
     """The operator's command, whose options `--allow-folder` and `--allow-secret` offer more."""
 
 
-OVER_HTTP: Final = CallerWay(words="over HTTP", command="minions serve")
-OVER_MCP: Final = CallerWay(words="over MCP", command="minions mcp serve")
+OVER_HTTP: Final = CallerWay(name="http", words="over HTTP", command="minions serve")
+OVER_MCP: Final = CallerWay(name="mcp", words="over MCP", command="minions mcp serve")

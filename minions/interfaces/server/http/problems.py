@@ -151,6 +151,8 @@ def _status(error: MinionsError) -> HTTPStatus:
         return error.status
     if isinstance(error, BudgetSpentError):
         return HTTPStatus.TOO_MANY_REQUESTS
+    if error.error_code == "input-refused":  # as the run found when it opened its tools
+        return HTTPStatus.FORBIDDEN
     if error.error_code in _BAD_HEADS:
         return HTTPStatus.BAD_REQUEST
     if isinstance(error, NotFoundError):

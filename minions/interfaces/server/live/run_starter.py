@@ -150,7 +150,7 @@ class RunStarter:
         if wanted.session is not None:
             await self._repository.get_session(wanted.session)
         ids = self._runtime.services.ids
-        note = self._runtime.note()
+        note = self._runtime.note(is_stored=wanted.recipe is not None)
         if wanted.key is not None:
             ids = ids_of_key(wanted.key, ids)
             note["asked"] = _digest(wanted)

@@ -141,6 +141,7 @@ async def _decided(
         recipe=recipe,
         decisions={view.key: word_of(decision)},
         decided_by=request.caller.decides_as(data.by),
+        note=app_state.runtime.note_of(recorded),
     )
     await app_state.run_manager.begin(run)
     return await accepted(request, StartedRun(run.run_id, run.session_id))

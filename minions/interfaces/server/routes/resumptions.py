@@ -53,7 +53,9 @@ async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAcce
     recorded = await runtime.recorded(await _idle(request, run_id))
     recipe = runtime.own_recipe(recorded)
     executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    return await _started(request, executor.prepare_resume(recorded, recipe=recipe))
+    return await _started(
+        request, executor.prepare_resume(recorded, recipe=recipe, note=runtime.note_of(recorded))
+    )
 
 
 @post("/retry", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
@@ -73,6 +75,7 @@ async def retry_run(
             is_edited=False,
             from_step=data.from_step,
             inputs=data.inputs,
+            note=runtime.note_of(recorded),
         )
     except NotFoundError as error:  # of the body, not of the path
         raise UsageError(
