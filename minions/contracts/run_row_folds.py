@@ -237,6 +237,7 @@ def session_row_after(row: SessionRow | None, entry: JournalEntry) -> SessionRow
 def _opened(entry: JournalEntry) -> SessionRow:
     fact = entry.fact
     opened = fact if isinstance(fact, SessionOpened | SessionForked) else None
+    owned = fact if isinstance(fact, RunStarted) else opened
     forked = fact if isinstance(fact, SessionForked) else None
     return SessionRow(
         session_id=entry.session_id,
@@ -249,6 +250,7 @@ def _opened(entry: JournalEntry) -> SessionRow:
         forked_at=forked.sequence if forked is not None else None,
         has_inputs=opened is not None and bool(opened.inputs),
         own_recipe=given(opened.recipe) if opened is not None else None,
+        user=owned.user if owned is not None else None,
     )
 
 

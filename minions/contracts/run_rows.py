@@ -160,6 +160,9 @@ class SessionRow:
     last_run_id: str | None = None
     status: str | None = None
     """State of its last run, as in `RunRow`; None: it has no run."""
+    user: str | None = None
+    """The label of the user to whom it belongs: of its opening, or of the run that made it; None:
+    it is the operator's, or it came from a file."""
 
     @property
     def recipe(self) -> str | None:
@@ -229,6 +232,8 @@ class SessionFilter:
     name: str | None = None
     parent: str | None = None
     """The session from which it was forked."""
+    user: str | None = None
+    """The label of the user to whom it belongs."""
     text: str | None = None
     """Words, each of which occurs in the name, the recipe or the id, in any case."""
 
@@ -239,6 +244,7 @@ class SessionFilter:
             and (self.id_start is None or row.session_id.startswith(self.id_start))
             and (self.name is None or row.name == self.name)
             and (self.parent is None or row.parent == self.parent)
+            and (self.user is None or row.user == self.user)
             and self.has_text(row)
         )
 

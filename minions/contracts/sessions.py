@@ -173,6 +173,8 @@ class Session:
     last_run_id: str | None = None
     status: str | None = None
     """State of its last run, one of `RunState`; None: it has no run."""
+    user: str | None = None
+    """The label of the user to whom it belongs; None: it is the operator's."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The fields that are not None."""

@@ -434,7 +434,8 @@ def test_a_place_is_beneath_an_offered_folder_or_none(parts: list[str]) -> None:
 def test_an_offer_is_of_folders_to_a_recipe_of_the_operator(tmp_path: Path) -> None:
     offer = Offer.beneath([tmp_path], way="http")
     assert not offer.brings_recipe
-    assert [offer.place_of(each) for each in (None, 1, True, [], b"/")] == [None] * 5
+    odd: Sequence[object] = (None, 1, True, [], b"/")
+    assert [offer.place_of(each) for each in odd] == [None] * 5
 
 
 def test_what_was_offered_is_read_as_it_was_written() -> None:

@@ -78,7 +78,7 @@ class KnownRows(NamedTuple):
         return [
             *([None] * _OF_RUN if run is None else _run_values(run)),
             run is not None,
-            *([None] * 6 if session is None else _session_values(session)),
+            *([None] * _OF_SESSION if session is None else _session_values(session)),
             session is not None,
             None if self.session is None else self.session.last_position,
             self.rest,
@@ -141,7 +141,7 @@ def _session_values(row: SessionRow) -> list[object]:
     return [
         row.session_id, None if row.name is None else search_key(row.name),
         None if row.parent is None else search_key(row.parent), row.updated_at,
-        row.last_position, rest_of_session(row),
+        row.last_position, user_key(row), rest_of_session(row),
     ]  # fmt: skip
 
 
@@ -192,7 +192,10 @@ _KINDS_OF_RUN: Final = (
 )
 _RUN: Final = ("runs", RUN_COLUMNS, _KINDS_OF_RUN)
 _OF_RUN: Final = len(RUN_COLUMNS.split(", "))
-_SESSION: Final = ("sessions", SESSION_COLUMNS, "text, text, text, timestamptz, bigint, text")
+_SESSION: Final = (
+    "sessions", SESSION_COLUMNS, "text, text, text, timestamptz, bigint, text, text"
+)  # fmt: skip
+_OF_SESSION: Final = len(SESSION_COLUMNS.split(", "))
 _PUT_RUNS: Final = _put_many(*_RUN)
 _PUT_SESSIONS: Final = _put_many(*_SESSION)
 
@@ -308,8 +311,8 @@ def _run(row: Sequence[Any]) -> RunRow:  # Any: as the driver gives it
 
 def _session(row: Sequence[Any]) -> SessionRow:  # Any: likewise
     try:
-        session_id, name, parent, updated_at, last_position, rest = row
-        return session_of(session_id, name, parent, _utc(updated_at), last_position, rest)
+        session_id, name, parent, updated_at, *others = row
+        return session_of(session_id, name, parent, _utc(updated_at), *others)
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedRowsError from error
 

@@ -26,7 +26,7 @@ RUN_COLUMNS: Final = (
     "run_id, session_id, position, recipe, status, started_at, rest, "
     "user_name, day, tokens, cost_usd, day_tokens, day_cost_usd"
 )
-SESSION_COLUMNS: Final = "session_id, name, parent, updated_at, last_position, rest"
+SESSION_COLUMNS: Final = "session_id, name, parent, updated_at, last_position, user_name, rest"
 
 _RARE: Final = frozenset(
     (
@@ -219,6 +219,8 @@ def sessions_question(
         if value is not None:
             where.add(f"{column} = {{}}", search_key(value))
             is_few = True
+    if wanted.user is not None:
+        where.add("user_name = {}", search_key(wanted.user))
     if after is not None:
         where.behind("updated_at", after.updated_at, "session_id", after.session_id)
     start = "count(*)" if part is None else SESSION_COLUMNS

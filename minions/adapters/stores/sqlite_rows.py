@@ -156,7 +156,7 @@ def _session_values(row: SessionRow) -> tuple[str | int | None, ...]:
     return (
         row.session_id, None if row.name is None else search_key(row.name),
         None if row.parent is None else search_key(row.parent), micros(row.updated_at),
-        row.last_position, rest_of_session(row),
+        row.last_position, user_key(row), rest_of_session(row),
     )  # fmt: skip
 
 
@@ -294,7 +294,7 @@ def _run(row: tuple[Any, ...]) -> RunRow:  # Any: SQLite keeps values of any kin
 
 def _session(row: tuple[Any, ...]) -> SessionRow:  # Any: likewise
     try:
-        session_id, name, parent, updated_at, last_position, rest = row
-        return session_of(session_id, name, parent, time_of(updated_at), last_position, rest)
+        session_id, name, parent, updated_at, *others = row
+        return session_of(session_id, name, parent, time_of(updated_at), *others)
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedRowsError from error

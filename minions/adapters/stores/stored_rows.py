@@ -51,8 +51,8 @@ def rest_of_run(row: RunRow) -> str:
     )  # fmt: skip
 
 
-def user_key(row: RunRow) -> str | None:
-    """What the column holds for the label of the run's user."""
+def user_key(row: RunRow | SessionRow) -> str | None:
+    """What the column holds for the label of the user."""
     return None if row.user is None else search_key(row.user)
 
 
@@ -125,6 +125,7 @@ def session_of(
     parent: str | None,
     updated_at: datetime,
     last_position: int,
+    user: str | None,
     rest: str,
 ) -> SessionRow:
     """The row of these columns.
@@ -151,6 +152,7 @@ def session_of(
         is_mixed=bool(is_mixed),
         last_run_id=_text(last_run),
         status=_text(status),
+        user=_text(user),
     )
 
 

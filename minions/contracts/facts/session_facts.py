@@ -20,6 +20,8 @@ class SessionOpened(FactShape, frozen=True, kw_only=True):
     recipe: str | None | UnsetType = UNSET
     name: str | None | UnsetType = UNSET
     inputs: Object | None = None
+    user: str | None = None
+    """The label of the user to whom the session belongs; None: it is the operator's."""
 
 
 class SessionForked(FactShape, frozen=True, kw_only=True):
@@ -36,6 +38,8 @@ class SessionForked(FactShape, frozen=True, kw_only=True):
     recipe: str | None | UnsetType = UNSET
     name: str | None | UnsetType = UNSET
     inputs: Object | None = None
+    user: str | None = None
+    """The label of the user to whom the session belongs; None: it is the operator's."""
 
 
 class SessionCut(FactShape, frozen=True, kw_only=True):

@@ -21,6 +21,8 @@ from minions.contracts.facts import (
     RunBeginning,
     RunResumed,
     RunStarted,
+    SessionForked,
+    SessionOpened,
 )
 from minions.contracts.journal import JournalEntry
 
@@ -54,6 +56,8 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
             return replace(entry, fact=replace(_without_grants(fact), decisions=None, by=None))
         case RunStarted():
             return replace(entry, fact=_without_grants(fact))
+        case SessionOpened() | SessionForked() if fact.user is not None:
+            return replace(entry, fact=replace(fact, user=None))
         case _:
             return entry
 

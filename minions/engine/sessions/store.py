@@ -29,7 +29,7 @@ from minions.engine.history.session_messages import SessionConversation, sequenc
 from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
 
-__all__ = ["StepRepository"]
+__all__ = ["StepRepository", "unknown_session"]
 
 _COUNTED: Final = frozenset({"run", "session", "message", "model_call", "rollback"})
 
@@ -60,6 +60,7 @@ class StepRepository:
         name: str | None = None,
         inputs: Mapping[str, JsonValue] | None = None,
         session_id: str | None = None,
+        user: str | None = None,
     ) -> Session:
         """Create a session without steps.
 
@@ -68,6 +69,7 @@ class StepRepository:
             name: A title for people.
             inputs: Inputs of each turn besides the message.
             session_id: None: a new id.
+            user: The label of the user to whom it belongs; None: it is the operator's.
         Raises:
             UsageError: `session-exists`.
         """
@@ -77,7 +79,7 @@ class StepRepository:
                 raise UsageError(
                     f"There is a session '{session_id}' already.", code="session-exists"
                 )
-            opened = SessionOpened(recipe=recipe, name=name, inputs=dict(inputs or {}))
+            opened = SessionOpened(recipe=recipe, name=name, inputs=dict(inputs or {}), user=user)
             await self._write(lease, opened)
         return await self.get_session(session_id)
 
@@ -98,11 +100,8 @@ class StepRepository:
             return await self._sessions(rows)
         if not (first := await self._first_rows(session_id)):
             known = await journal.sessions(limit=1000)
-            raise NotFoundError(
-                f"There is no session '{session_id}'.",
-                code="unknown-session",
-                suggestions=near_names(session_id, [row.session_id for row in known]),
-            )
+            near = near_names(session_id, [row.session_id for row in known])
+            raise unknown_session(session_id, near)
         return [Session(id=session_id, created_at=first[0].at, updated_at=first[0].at)]
 
     async def _sessions(self, rows: Sequence[SessionRow]) -> list[Session]:
@@ -126,6 +125,7 @@ class StepRepository:
             forked_at_sequence=row.forked_at,
             last_run_id=row.last_run_id,
             status=row.status,
+            user=row.user,
         )
 
     async def _with_states(self, read: Callable[[], Awaitable[Sequence[Session]]]) -> list[Session]:
@@ -170,6 +170,7 @@ class StepRepository:
         limit: int | None = None,
         offset: int = 0,
         text: str | None = None,
+        user: str | None = None,
     ) -> tuple[Session, ...]:
         """Sessions, those first in which a run began or ended last.
 
@@ -180,8 +181,9 @@ class StepRepository:
             limit: At most so many.
             offset: Skip so many of the newest.
             text: Words, each of which is part of the name, the recipe or the id.
+            user: Only those of that user; None: all.
         """
-        wanted = SessionFilter(session_ids=session_ids, text=text)
+        wanted = SessionFilter(session_ids=session_ids, text=text, user=user)
 
         async def recorded() -> Sequence[Session]:
             rows = await self.services.journal.sessions(wanted, limit=limit, offset=offset)
@@ -189,9 +191,9 @@ class StepRepository:
 
         return tuple(await self._with_states(recorded))
 
-    async def count_sessions(self, *, text: str | None = None) -> int:
+    async def count_sessions(self, *, text: str | None = None, user: str | None = None) -> int:
         """How many sessions `list_sessions` returns without a limit."""
-        return await self.services.journal.count_sessions(SessionFilter(text=text))
+        return await self.services.journal.count_sessions(SessionFilter(text=text, user=user))
 
     async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
         """The root of the session's fork tree and all its forks, parents before their forks.
@@ -255,6 +257,7 @@ class StepRepository:
             recipe=parent.recipe,
             name=name,
             inputs={**parent.inputs, **(inputs or {})},
+            user=parent.user,
         )
         fork_id = services.ids("ses")
         async with self._writing(fork_id) as lease:
@@ -481,4 +484,11 @@ def _check_sequence(session_id: str, sequence: int, last: int, what: str) -> Non
     raise UsageError(
         f"Cannot {what} step {sequence} of session '{session_id}': {there}.",
         code="sequence-out-of-range" if last else "empty-session",
+    )
+
+
+def unknown_session(session_id: str, near: Sequence[str] = ()) -> NotFoundError:
+    """The error for a session that is not there, or not there for whoever asks."""
+    return NotFoundError(
+        f"There is no session '{session_id}'.", code="unknown-session", suggestions=near
     )

@@ -42,6 +42,7 @@ __all__ = [
     "Nothing",
     "answer",
     "app_state_of",
+    "caller_in",
     "check_request",
     "check_scope",
     "read_asked",
@@ -118,7 +119,12 @@ class ApiRequest(Request[None, None, State]):
     @property
     def caller(self) -> Caller:
         """Who sends the request."""
-        return _caller(self)
+        return caller_in(self)
+
+    @property
+    def owner(self) -> str | None:
+        """The user whose runs and sessions alone there are for the caller; None: there are all."""
+        return self.caller.owner
 
     def link(self, path: str) -> str:
         """The address of that path of this app, for a caller."""
@@ -163,10 +169,11 @@ async def check_scope(request: AnyRequest) -> None:
     handler = request.route_handler
     needed = cast("TokenScope | None", handler.opt["needs"])
     if needed is not None:
-        _caller(request).require(needed)
+        caller_in(request).require(needed)
 
 
-def _caller(request: AnyRequest) -> Caller:
+def caller_in(request: AnyRequest) -> Caller:
+    """Who sends a request to an endpoint that needs a token."""
     return cast("Caller", cast("Mapping[str, object]", request.scope)[CALLER])
 
 

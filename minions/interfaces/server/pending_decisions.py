@@ -72,10 +72,16 @@ CallsInDoubt: TypeAlias = Callable[[str], Awaitable[Sequence[OpenCall]]]
 cannot be resumed here."""
 
 
-async def all_waiting(journal: Journal, in_doubt: CallsInDoubt) -> list[ApprovalView]:
-    """The pending decisions of all runs, the newest run first; a damaged run hides no other."""
+async def all_waiting(
+    journal: Journal, in_doubt: CallsInDoubt, *, user: str | None = None
+) -> list[ApprovalView]:
+    """The pending decisions of all runs, the newest run first; a damaged run hides no other.
+
+    Args:
+        user: Of the runs of that user alone; None: of all.
+    """
     found: list[ApprovalView] = []
-    wanted = RunFilter(statuses={_STATUS, *(OPEN_STATES - {RunState.QUEUED})})
+    wanted = RunFilter(statuses={_STATUS, *(OPEN_STATES - {RunState.QUEUED})}, user=user)
     for run in await list_runs(journal, wanted=wanted):
         try:
             found += await waiting_of(journal, run, in_doubt)
@@ -194,6 +200,14 @@ def run_of(approval_id: str) -> str:
     return approval_id.rpartition(".")[0]
 
 
+def unknown_approval() -> NotFoundError:
+    """The error for a decision that does not wait, or not for whoever asks."""
+    return NotFoundError(
+        "No decision with that id is pending. GET /api/v1/approvals lists those that are.",
+        code="unknown-approval",
+    )
+
+
 async def find_waiting(journal: Journal, approval_id: str, in_doubt: CallsInDoubt) -> ApprovalView:
     """The pending decision with that id.
 
@@ -204,10 +218,7 @@ async def find_waiting(journal: Journal, approval_id: str, in_doubt: CallsInDoub
         for view in await waiting_of(journal, run, in_doubt):
             if view.id == approval_id:
                 return view
-    raise NotFoundError(
-        "No decision with that id is pending. GET /api/v1/approvals lists those that are.",
-        code="unknown-approval",
-    )
+    raise unknown_approval()
 
 
 async def waiting_at(

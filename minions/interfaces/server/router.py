@@ -25,6 +25,7 @@ from minions.interfaces.server.endpoints import (
     AnyRequest,
     ApiResponse,
     app_state_of,
+    caller_in,
     check_scope,
 )
 from minions.interfaces.server.http.access import ROOT
@@ -102,6 +103,9 @@ async def document(request: AnyRequest) -> ASGIApp:
 @route("/metrics", http_method=["GET", "HEAD"], needs=TokenScope.READ, before_request=check_scope)
 async def metrics(request: AnyRequest) -> ASGIApp:
     """What was counted since the process began, for Prometheus."""
+    caller = caller_in(request)
+    if caller.owner is not None:  # they count the work of all users
+        caller.require(TokenScope.ALL, "metrics")
     services = app_state_of(request).runtime.services
     told = services.metrics
     parts = told.all if isinstance(told, JointMetrics) else (told,)

@@ -19,12 +19,15 @@ _SHORTEST: Final = 16
 
 
 class TokenScope(StrEnum):
-    """What a token lets its holder do. `admin` includes the others; no other includes one."""
+    """What a token lets its holder do. `admin` includes `read`, `run` and `decide`; no other
+    includes one.
+    """
 
     READ = "read"
     RUN = "run"
     DECIDE = "decide"
     ADMIN = "admin"
+    ALL = "all"
 
 
 SCOPES: Final[Mapping[TokenScope, str]] = {
@@ -34,6 +37,8 @@ SCOPES: Final[Mapping[TokenScope, str]] = {
     "carried out unasked.",
     TokenScope.ADMIN: "delete sessions and messages, roll files back, bring recipes along; and "
     "everything else.",
+    TokenScope.ALL: "with a token that has a user: see and act on the runs and sessions of all "
+    "users, and the operator's.",
 }
 """What each scope is for."""
 
@@ -44,7 +49,8 @@ def _as_scopes(names: Iterable[str]) -> frozenset[TokenScope]:
     except ValueError as error:
         known = ", ".join(TokenScope)
         raise UsageError(f"A scope of a token is unknown. Scopes are: {known}.") from error
-    return frozenset(TokenScope) if TokenScope.ADMIN in scopes else scopes
+    everything = frozenset(TokenScope) - {TokenScope.ALL}
+    return scopes | everything if TokenScope.ADMIN in scopes else scopes
 
 
 def _check_name(_token: CallerToken, attribute: Attribute[str], name: str | None) -> None:
@@ -92,8 +98,9 @@ class CallerToken:
     """The SHA-256 of the token, in hexadecimal digits."""
     scopes: frozenset[TokenScope] = field(converter=_as_scopes, validator=_check_scopes)
     user: str | None = field(default=None, validator=_check_name)
-    """The user for whom all runs of this token are, who spends from a daily budget; None: each
-    request may name one."""
+    """The user for whom all runs of this token are, who spends from a daily budget. The token sees
+    and acts on what is that user's alone, unless it has the scope `all`. None: each request may
+    name a user, and the token sees everything."""
 
     @classmethod
     def of(cls, name: str, token: str, scopes: Iterable[str], *, user: str | None = None) -> Self:

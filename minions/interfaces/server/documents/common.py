@@ -120,9 +120,11 @@ class SystemView:
     """The place of the journal, without a password."""
     started_at: datetime
     active_runs: int
+    """For a token that sees one user's runs alone those of that user."""
     max_runs: int
-    followers: int
-    """The number of open streams."""
+    followers: int | None = None
+    """The number of open streams; None: it is not told to a token that sees one user's runs alone.
+    """
     models: tuple[str, ...]
     """The models that a caller may choose for a turn of a conversation."""
     caller: CallerView

@@ -56,6 +56,8 @@ class NewSession:
     name: str | None = field(
         default=None, metadata={"schema": {"type": ["string", "null"], "maxLength": 200}}
     )
+    user: str | None = field(default=None, metadata=USER)
+    """The label of the user to whom the session belongs, such as an account's number."""
 
 
 @frozen(kw_only=True)

@@ -28,6 +28,11 @@ class Caller:
     user: str | None = None
     """The user for whom the caller's runs are; None: each request may name one."""
 
+    @property
+    def owner(self) -> str | None:
+        """The user whose runs and sessions alone there are for the caller; None: there are all."""
+        return None if TokenScope.ALL in self.scopes else self.user
+
     def require(self, scope: TokenScope, what: str = "this request") -> None:
         """Check the rights of the caller.
 
@@ -72,7 +77,7 @@ def _own(own: str, asked: str | None, code: str, does: str) -> str:
     )
 
 
-FULL: Final = Caller(scopes=frozenset(TokenScope))
+FULL: Final = Caller(scopes=frozenset(TokenScope) - {TokenScope.ALL})
 """The holder of a server's only token."""
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Final
+
+from attrs import evolve, frozen
 
 from minions.contracts.executions import RunState
 from minions.contracts.journal import Journal
@@ -35,7 +37,17 @@ _OPEN: Final = frozenset(
     (RunState.RUNNING.value, RunState.INTERRUPTED.value, RunState.NEEDS_DECISION.value)
 )
 """States whose runs are noticed wherever in the list they stand."""
-_Seen: TypeAlias = tuple[object, ...]
+
+
+@frozen
+class _Seen:
+    """What lists were told last."""
+
+    runs: tuple[object, ...]
+    waiting: tuple[object, ...]
+    """The runs that wait."""
+    total: int
+    """Their pending decisions."""
 
 
 class Changes:
@@ -64,14 +76,15 @@ class Changes:
         self._look_s = look_s
         self._readers: set[ChangeStream] = set()
         self._watch: asyncio.Task[None] | None = None
-        self._runs: _Seen | None = None
-        self._waiting: _Seen | None = None
-        self._total = 0
+        self._seen: dict[str | None, _Seen] = {}
+        """What the readers of each user were told last; under None of those who see all."""
         self._is_closed = False
 
-    def follow(self) -> ChangeStream:
+    def follow(self, owner: str | None = None) -> ChangeStream:
         """A stream that begins with the number of pending decisions.
 
+        Args:
+            owner: The user whose runs alone it tells of; None: of all.
         Raises:
             RefusedError: There are too many.
         """
@@ -82,13 +95,13 @@ class Changes:
                 f"{len(self._readers)} streams are open; no more at a time.",
                 headers={"retry-after": "5"},
             )
-        reader = ChangeStream(self, self._heartbeat_s)
+        reader = ChangeStream(self, self._heartbeat_s, owner)
         self._readers.add(reader)
         if self._watch is None:
-            self._runs = self._waiting = None
+            self._seen = {}
             self._watch = asyncio.ensure_future(self._look_again_and_again())
-        elif self._waiting is not None:
-            reader.tell("approvals_changed", total=self._total)
+        elif (seen := self._seen.get(owner)) is not None:
+            reader.tell("approvals_changed", total=seen.total)
         return reader
 
     @property
@@ -119,40 +132,48 @@ class Changes:
     async def _look_again_and_again(self) -> None:
         try:
             while True:
-                await self._look()
+                for owner in {reader.owner for reader in self._readers}:
+                    await self._look(owner)
                 await asyncio.sleep(self._look_s)
         except Exception:  # noqa: BLE001  # readers come again, and the next look may succeed
             self._watch = None
             self._close_all()
 
-    async def _look(self) -> None:
-        newest = await list_runs(self._journal, limit=_NEWEST)
-        open_runs = await list_runs(self._journal, wanted=RunFilter(statuses=_OPEN))
-        total = await count_runs(self._journal, RunFilter())
+    async def _look(self, owner: str | None) -> None:
+        """What the readers of that user see."""
+        whose = RunFilter(user=owner)
+        newest = await list_runs(self._journal, wanted=whose, limit=_NEWEST)
+        open_runs = await list_runs(self._journal, wanted=evolve(whose, statuses=_OPEN))
+        total = await count_runs(self._journal, whose)
         runs = (total, *((run.run_id, run.status, run.finished_at) for run in newest + open_runs))
-        if self._runs is not None and runs != self._runs:
-            self._tell_all("runs_changed")
-        self._runs = runs
         waiting = tuple(
             (run.run_id, run.finished_at)
             for run in open_runs
             if run.status in (RunState.NEEDS_DECISION, RunState.INTERRUPTED)
         )
-        if waiting != self._waiting:
-            self._total = len(await all_waiting(self._journal, self._in_doubt)) if waiting else 0
-            self._waiting = waiting
-            self._tell_all("approvals_changed", total=self._total)
+        seen = self._seen.get(owner)
+        pending = seen.total if seen is not None else 0
+        if seen is None or waiting != seen.waiting:
+            found = await all_waiting(self._journal, self._in_doubt, user=owner) if waiting else ()
+            pending = len(found)
+        self._seen[owner] = _Seen(runs, waiting, pending)
+        if seen is not None and runs != seen.runs:
+            self._tell(owner, "runs_changed")
+        if seen is None or waiting != seen.waiting:
+            self._tell(owner, "approvals_changed", total=pending)
 
-    def _tell_all(self, kind: str, **more: JsonValue) -> None:
+    def _tell(self, owner: str | None, kind: str, **more: JsonValue) -> None:
         for reader in self._readers:
-            reader.tell(kind, **more)
+            if reader.owner == owner:
+                reader.tell(kind, **more)
 
 
 class ChangeStream:
     """The response to one reader. What it has not taken yet is told once, in its newest form."""
 
-    def __init__(self, changes: Changes, heartbeat_s: float) -> None:
+    def __init__(self, changes: Changes, heartbeat_s: float, owner: str | None = None) -> None:
         """The stream is one of `changes`."""
+        self.owner = owner
         self._changes = changes
         self._heartbeat_s = heartbeat_s
         self._pending: dict[str, bytes] = {}

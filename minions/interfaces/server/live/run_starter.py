@@ -43,6 +43,14 @@ class RequestedRun:
     """The label of the user for whom it runs; None: none was given."""
     key: str | None
     """The idempotency key of the request; None: it has none."""
+    owner: str | None = None
+    """The user to whom the caller's token is bound: the key is one of theirs, and another user's is
+    another one. None: it is bound to nobody."""
+
+    @property
+    def whole_key(self) -> str:
+        """The key with its owner."""
+        return self.key or "" if self.owner is None else f"{self.owner}\0{self.key}"
 
 
 @frozen
@@ -103,35 +111,36 @@ class RunStarter:
         if wanted.key is None:
             return await self._begin(wanted)
         _check_key(wanted.key)
-        in_use = self._locks.setdefault(wanted.key, _KeyLock())
+        key = wanted.whole_key
+        in_use = self._locks.setdefault(key, _KeyLock())
         in_use.count += 1
         try:
             async with in_use.lock:
-                return await self._begin_once(wanted, wanted.key)
+                return await self._begin_once(wanted)
         finally:
             in_use.count -= 1
             if not in_use.count:
-                del self._locks[wanted.key]
+                del self._locks[key]
 
-    async def _begin_once(self, wanted: RequestedRun, key: str) -> StartedRun:
-        known = await self._known(wanted, key)
+    async def _begin_once(self, wanted: RequestedRun) -> StartedRun:
+        known = await self._known(wanted)
         if known is not None:
             return known
         try:
             return await self._begin(wanted)
         except LeaseHeldError:  # another process may have got the same request
-            known = await self._known(wanted, key)
+            known = await self._known(wanted)
             if known is None:
                 raise
             return known
 
-    async def _known(self, wanted: RequestedRun, key: str) -> StartedRun | None:
+    async def _known(self, wanted: RequestedRun) -> StartedRun | None:
         """The run that this key started, in any process; None: there is none.
 
         Raises:
             UsageError: The key was used for another request.
         """
-        run_id = ids_of_key(key, self._runtime.services.ids)("run")
+        run_id = ids_of_key(wanted.whole_key, self._runtime.services.ids)("run")
         rows = await self._journal.entries(run_id=run_id, kinds={"run"}, limit=1)
         if not rows:
             return None
@@ -152,7 +161,7 @@ class RunStarter:
         ids = self._runtime.services.ids
         note = self._runtime.note(is_stored=wanted.recipe is not None)
         if wanted.key is not None:
-            ids = ids_of_key(wanted.key, ids)
+            ids = ids_of_key(wanted.whole_key, ids)
             note["asked"] = _digest(wanted)
         executor = self._runtime.executor(
             recipe, wanted.inputs, is_stored=wanted.recipe is not None, note=note, ids=ids

@@ -12,6 +12,9 @@ from litestar import Router, get, post
 from minions import __version__
 from minions.contracts.decision_words import word_of
 from minions.contracts.errors import MinionsError, NotFoundError
+from minions.contracts.executions import RunState
+from minions.contracts.run_rows import RunFilter
+from minions.engine.history.lookup import count_runs, list_runs
 from minions.interfaces.server.documents.common import CallerView, Health, Page, Ready, SystemView
 from minions.interfaces.server.documents.runs import (
     Approvals,
@@ -40,6 +43,7 @@ from minions.interfaces.server.pending_decisions import (
     made_already,
     named_by,
     run_of,
+    unknown_approval,
     waiting_at,
 )
 from minions.interfaces.server.routes.run_views import find_exact
@@ -55,7 +59,8 @@ _READY_S: Final = 5.0
 @get(needs=TokenScope.READ)
 async def list_approvals(request: ApiRequest, asked: Asked[Page]) -> Approvals:
     """List the decisions that runs wait for: approvals, questions and calls in doubt."""
-    waiting = await all_waiting(request.app_state.journal, request.app_state.runtime.calls_in_doubt)
+    state = request.app_state
+    waiting = await all_waiting(state.journal, state.runtime.calls_in_doubt, user=request.owner)
     limit, offset = asked.limit, asked.offset
     part = tuple(waiting[offset : offset + limit])
     return Approvals(approvals=part, total=len(waiting), limit=limit, offset=offset)
@@ -69,6 +74,10 @@ async def decide(
 ) -> ApiResponse[RunAccepted]:
     """Make a decision and resume the run; the first one counts."""
     app_state = request.app_state
+    if request.owner is not None:
+        wanted = RunFilter(user=request.owner)
+        if not await list_runs(app_state.journal, run_id=run_of(approval_id), wanted=wanted):
+            raise unknown_approval()
     async with app_state.deciding.of(run_of(approval_id)):
         try:
             _refuse_if_active(request, run_of(approval_id))
@@ -93,12 +102,12 @@ async def decide_run(
 ) -> ApiResponse[RunAccepted]:
     """Make a decision that the run waits for, named by its address, and resume the run."""
     app_state = request.app_state
-    run = await find_exact(app_state.journal, run_id)
+    run = await find_exact(request, run_id)
     async with app_state.deciding.of(run.run_id):
         try:
             _refuse_if_active(request, run.run_id)
             in_doubt = app_state.runtime.calls_in_doubt
-            run = await find_exact(app_state.journal, run_id)  # as the decision before left it
+            run = await find_exact(request, run_id)  # as the decision before left it
             view = await waiting_at(app_state.journal, run, data.address, in_doubt)
             return await _decided(request, view, data)
         except MinionsError as error:
@@ -185,9 +194,9 @@ async def get_system(request: ApiRequest) -> SystemView:
         version=__version__,
         journal=app_state.place,
         started_at=app_state.started_at,
-        active_runs=app_state.run_manager.count,
+        active_runs=await _active_runs(request),
         max_runs=app_state.options.max_runs,
-        followers=app_state.channels.count,
+        followers=app_state.channels.count if request.owner is None else None,
         models=app_state.runtime.settings.caller_models,
         caller=CallerView(
             name=request.caller.name,
@@ -197,10 +206,17 @@ async def get_system(request: ApiRequest) -> SystemView:
     )
 
 
+async def _active_runs(request: ApiRequest) -> int:
+    if request.owner is None:
+        return request.app_state.run_manager.count
+    wanted = RunFilter(user=request.owner, statuses={RunState.RUNNING})
+    return await count_runs(request.app_state.journal, wanted)
+
+
 @get("/changes", media_type=EVENT_STREAM, include_in_schema=False, needs=TokenScope.READ)
 async def follow_changes(request: ApiRequest) -> EventStream:
     """Say that runs or pending decisions have changed; for lists that stay up to date."""
-    return request.app_state.changes.follow()
+    return request.app_state.changes.follow(request.owner)
 
 
 APPROVALS = Router("/approvals", route_handlers=[list_approvals, decide])

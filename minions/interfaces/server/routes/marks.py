@@ -21,7 +21,7 @@ __all__ = ["MARKS"]
 async def mark_output(request: ApiRequest, run_id: InPath, data: Body[MarkRequest]) -> MarkView:
     """Mark the outputs of the run, or of one of its steps, as good or bad; the last mark counts."""
     app_state = request.app_state
-    run = await find_exact(app_state.journal, run_id)
+    run = await find_exact(request, run_id)
     if app_state.run_manager.find(run.run_id) is not None:
         raise RefusedError(
             HTTPStatus.CONFLICT, "run-active", f"Run '{run.run_id}' is being executed."

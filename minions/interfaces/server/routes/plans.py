@@ -20,6 +20,7 @@ from minions.interfaces.server.endpoints import (
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.routes.runs import accepted
+from minions.interfaces.server.routes.sessions import user_in
 from minions.interfaces.server.tokens import TokenScope
 from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
@@ -56,8 +57,9 @@ async def start_plan(
             "context": data.context or "",
         },
         session=data.session,
-        user=request.caller.user_of(data.user),
+        user=await user_in(request, data.session, data.user),
         key=idempotency_key,
+        owner=request.owner,
     )
     return await accepted(request, await state.starter.begin(wanted))
 

@@ -39,6 +39,7 @@ from minions.interfaces.server.http.problems import FaultView, fault_view
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.runs import accepted
+from minions.interfaces.server.routes.sessions import user_in
 from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, StepSpec
 from minions.recipe.tool_specs import tool_specs
@@ -229,8 +230,9 @@ async def run_agent(
         recipe=name,
         inputs=inputs,
         session=data.session,
-        user=request.caller.user_of(data.user),
+        user=await user_in(request, data.session, data.user),
         key=idempotency_key,
+        owner=request.owner,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))
 

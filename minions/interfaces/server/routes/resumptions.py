@@ -101,7 +101,7 @@ async def draw_run(
 ) -> ApiResponse[dict[str, object]]:
     """The graph of the run's own recipe."""
     runtime = request.app_state.runtime
-    run = await find_exact(request.app_state.journal, run_id)
+    run = await find_exact(request, run_id)
     recorded = await runtime.recorded(run.run_id)
     recipe = runtime.own_recipe(recorded)
     picture = picture_of(recipe, tool_specs(recipe, runtime.catalog))
@@ -115,7 +115,7 @@ async def _idle(request: ApiRequest, run_id: str) -> str:
         NotFoundError: There is no such run.
         RefusedError: `run-active`.
     """
-    run = await find_exact(request.app_state.journal, run_id)
+    run = await find_exact(request, run_id)
     if request.app_state.run_manager.find(run.run_id) is not None:
         raise RefusedError(
             HTTPStatus.CONFLICT, "run-active", f"Run '{run.run_id}' is being executed."

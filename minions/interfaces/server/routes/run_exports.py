@@ -35,7 +35,7 @@ _HTML: Final = "text/html"
 async def search_run(request: ApiRequest, run_id: InPath, asked: Asked[SearchQuery]) -> SearchHits:
     """Search a text in the prompts, answers, calls, outputs and errors of a run."""
     journal = request.app_state.journal
-    run = await find_exact(journal, run_id)
+    run = await find_exact(request, run_id)
     rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
     found = hits_in(rows, asked.text, asked.limit + 1)
     shown = found[: asked.limit]
@@ -58,7 +58,7 @@ async def search_run(request: ApiRequest, run_id: InPath, asked: Asked[SearchQue
 async def get_run_journal(request: ApiRequest, run_id: InPath) -> ApiResponse[str]:
     """All entries of the run's journal as JSON lines, those of superseded executions, too."""
     journal = request.app_state.journal
-    run = await find_exact(journal, run_id)
+    run = await find_exact(request, run_id)
     rows = await journal.entries(run.session_id, run_id=run.run_id)
     return _file(b"".join(_lines(rows)), _LINES, f"{run.run_id}.jsonl")
 
@@ -81,7 +81,7 @@ def _lines(rows: Sequence[JournalEntry]) -> Iterator[bytes]:
 async def export_run(request: ApiRequest, run_id: InPath) -> ApiResponse[str]:
     """The run as one HTML file without scripts, to send to somebody; secrets are masked."""
     app_state = request.app_state
-    run = await find_exact(app_state.journal, run_id)
+    run = await find_exact(request, run_id)
     runtime = app_state.runtime
     source = runtime.services.secrets
     page = await load_run_page(app_state.journal, run, runtime.catalog, source)

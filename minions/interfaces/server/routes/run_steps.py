@@ -50,7 +50,7 @@ _STEP_VALUES: Final = (
 async def list_run_items(request: ApiRequest, run_id: InPath, asked: Asked[ItemsPage]) -> Items:
     """List the items of a loop, by index; none where the run has no such loop."""
     journal = request.app_state.journal
-    found = await items_of_run(journal, await find_exact(journal, run_id), asked.step)
+    found = await items_of_run(journal, await find_exact(request, run_id), asked.step)
     wanted = [each for each in found.items if asked.status in (None, each.status)]
     part = wanted[asked.offset : asked.offset + asked.limit]
     return Items(
@@ -77,7 +77,7 @@ async def get_run_value(
 ) -> ValueView:
     """One value of a run or a step in whole, which `?cut=` had cut."""
     if asked.address is None:
-        run = await find_exact(request.app_state.journal, run_id)
+        run = await find_exact(request, run_id)
         view: object = await run_view(request, run)
     else:
         view = await _step(request, run_id, asked.address)
@@ -92,7 +92,7 @@ async def get_run_value(
 
 async def _step(request: ApiRequest, run_id: str, address: str) -> StepView:
     journal = request.app_state.journal
-    found = await step_of_run(journal, await find_exact(journal, run_id), address)
+    found = await step_of_run(journal, await find_exact(request, run_id), address)
     if found is None:
         raise NotFoundError(
             f"Run '{run_id}' has recorded no step '{address[:100]}'.", code="unknown-step"

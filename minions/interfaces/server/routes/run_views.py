@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from minions.contracts.errors import NotFoundError
-from minions.contracts.journal import Journal
+from minions.contracts.errors import NotFoundError, UsageError
+from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import list_runs, readable
 from minions.engine.history.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.history.run_summary import RunSummary
+from minions.interfaces.server.documents.common import MOST_DIGITS, After
 from minions.interfaces.server.documents.runs import (
     ApprovalView,
     Links,
@@ -27,6 +28,7 @@ __all__ = [
     "RUN_VALUES",
     "find_exact",
     "links_of",
+    "position_after",
     "prompt_view",
     "run_row",
     "run_view",
@@ -47,19 +49,37 @@ RUN_VALUES: Final = (
 """The places of a `RunView` that may hold large values."""
 
 
-async def find_exact(journal: Journal, run_id: str) -> RunSummary:
+async def find_exact(request: ApiRequest, run_id: str) -> RunSummary:
     """The run with exactly that id.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: There is none, or it is another user's.
         JournalError: `corrupt-entry`; it cannot be read.
     """
-    runs = await list_runs(journal, run_id=run_id)
+    wanted = RunFilter(user=request.owner)
+    runs = await list_runs(request.app_state.journal, run_id=run_id, wanted=wanted)
     if not runs:
         raise NotFoundError(
             f"There is no run '{run_id[:100]}'. GET /api/v1/runs lists all.", code="unknown-run"
         )
     return readable(runs[0])
+
+
+def position_after(asked: After, last_event_id: str | None) -> int:
+    """The position after which a stream begins.
+
+    Raises:
+        UsageError: `bad-last-event-id`; the header is no position.
+    """
+    text = last_event_id
+    if text is None or not text.strip():
+        return asked.after or 0
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise UsageError(
+            "The header Last-Event-ID is a whole number: the `id:` of the last event.",
+            code="bad-last-event-id",
+        )
+    return int(text)
 
 
 def links_of(request: ApiRequest, run_id: str, session_id: str) -> Links:

@@ -8,13 +8,12 @@ from attrs import evolve
 from litestar import Router, get, post
 
 from minions.contracts.codec import encode
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
 from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import count_runs
 from minions.engine.history.lookup import list_runs as recorded_runs
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
-from minions.interfaces.server.documents.common import MOST_DIGITS, After
+from minions.interfaces.server.documents.common import After
 from minions.interfaces.server.documents.cut_values import cut_at
 from minions.interfaces.server.documents.runs import (
     CancelView,
@@ -44,12 +43,14 @@ from minions.interfaces.server.routes.run_views import (
     RUN_VALUES,
     find_exact,
     links_of,
+    position_after,
     run_row,
     run_view,
 )
+from minions.interfaces.server.routes.sessions import user_in
 from minions.interfaces.server.tokens import TokenScope
 
-__all__ = ["RUNS", "accepted", "position_after"]
+__all__ = ["RUNS", "accepted"]
 
 
 @post(status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
@@ -65,15 +66,16 @@ async def start_run(
         recipe_text=data.recipe_text,
         inputs=data.inputs,
         session=data.session,
-        user=request.caller.user_of(data.user),
+        user=await user_in(request, data.session, data.user),
         key=idempotency_key,
+        owner=request.owner,
     )
     return await accepted(request, await request.app_state.starter.begin(wanted))
 
 
 async def accepted(request: ApiRequest, begun: StartedRun) -> ApiResponse[RunAccepted]:
     """The response for a run that continues in the background."""
-    run = await find_exact(request.app_state.journal, begun.run_id)
+    run = await find_exact(request, begun.run_id)
     reply = RunAccepted(
         run_id=begun.run_id,
         session_id=begun.session_id,
@@ -95,6 +97,10 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
         user=asked.user,
         text=asked.text,
     )
+    if request.owner is not None:
+        if asked.user not in (None, request.owner):
+            return Runs(runs=(), total=0, limit=asked.limit, offset=asked.offset)
+        wanted = evolve(wanted, user=request.owner)
     found = await recorded_runs(
         app_state.journal, wanted=wanted, limit=asked.limit, offset=asked.offset
     )
@@ -110,7 +116,7 @@ async def get_run(
     request: ApiRequest, run_id: InPath, asked: Asked[RunParts]
 ) -> ApiResponse[RunView]:
     """One run: steps, messages, output, pending decisions."""
-    run = await find_exact(request.app_state.journal, run_id)
+    run = await find_exact(request, run_id)
     view = await run_view(request, run)
     if asked.parts == "steps":
         view = evolve(view, messages=(), prompts=())
@@ -120,9 +126,9 @@ async def get_run(
 @post("/{run_id:str}/cancel", status_code=202, responses=refuses(404, 409), needs=TokenScope.RUN)
 async def cancel_run(request: ApiRequest, run_id: InPath) -> CancelView:
     """Cancel the run; it can be resumed."""
-    is_active = request.app_state.run_manager.cancel(run_id)
-    run = await find_exact(request.app_state.journal, run_id)
-    if is_active:
+    run = await find_exact(request, run_id)
+    if request.app_state.run_manager.cancel(run_id):
+        run = await find_exact(request, run_id)
         return CancelView(run_id=run_id, status=run.status)
     if not run.has_ended or run.status == RunStatus.NEEDS_DECISION:
         services = request.app_state.runtime.services
@@ -150,27 +156,10 @@ async def follow_run(
     """The run's events: first the stored ones, then live ones until it ends or waits."""
     app_state = request.app_state
     after = position_after(asked, last_event_id)
-    run = await find_exact(app_state.journal, run_id)
+    run = await find_exact(request, run_id)
     if await app_state.has_all(run, after):
         return NoContent()
     return await app_state.stream(run.session_id, run_id=run.run_id, after=after)
-
-
-def position_after(asked: After, last_event_id: str | None) -> int:
-    """The position after which a stream begins.
-
-    Raises:
-        UsageError: `bad-last-event-id`; the header is no position.
-    """
-    text = last_event_id
-    if text is None or not text.strip():
-        return asked.after or 0
-    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise UsageError(
-            "The header Last-Event-ID is a whole number: the `id:` of the last event.",
-            code="bad-last-event-id",
-        )
-    return int(text)
 
 
 RUNS = Router("/runs", route_handlers=[start_run, list_runs, get_run, cancel_run, follow_run])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 
 from attrs import evolve
@@ -14,6 +15,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
 from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
+from minions.engine.sessions.store import unknown_session
 from minions.interfaces.server.documents.common import MOST_DIGITS, After
 from minions.interfaces.server.documents.sessions import (
     ContextView,
@@ -40,23 +42,59 @@ from minions.interfaces.server.endpoints import (
     answer,
     refuses,
 )
+from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import EVENT_STREAM
-from minions.interfaces.server.routes.runs import position_after
+from minions.interfaces.server.routes.run_views import position_after
 from minions.interfaces.server.routes.text_filter import has_words
 from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["SESSIONS", "session_of"]
+__all__ = ["SESSIONS", "session_of", "user_in"]
 
 
 async def session_of(request: ApiRequest, session_id: str) -> Session:
     """The session that the path names.
 
     Raises:
-        NotFoundError: There is none.
+        NotFoundError: There is none, or it is another user's.
     """
-    return await request.app_state.repository.get_session(session_id)
+    repository = request.app_state.repository
+    if (owner := request.owner) is not None:
+        own = await repository.list_sessions(session_ids=[session_id], user=owner)
+        if not own:
+            raise unknown_session(session_id)  # without near ids, which may be others'
+    return await repository.get_session(session_id)
+
+
+async def user_in(
+    request: ApiRequest, session: str | Session | None, asked: str | None
+) -> str | None:
+    """The user of a new run.
+
+    Args:
+        session: The session, or its id, in which the run begins; None: it gets one of its own.
+        asked: The user that the request names; None: none.
+    Raises:
+        NotFoundError: There is no such session, or it is another user's.
+        RefusedError: `other-user`: the token is bound to another one, or the session is another
+            one's.
+    """
+    user = request.caller.user_of(asked)
+    if session is None:
+        return user
+    if isinstance(session, str):
+        session = await session_of(request, session)
+    if session.user is None:
+        return user
+    if asked not in (None, session.user):
+        raise RefusedError(
+            HTTPStatus.FORBIDDEN,
+            "other-user",
+            f"Session '{session.id}' is of the user '{session.user}': no other user's runs begin "
+            "in it. Leave `user` out, or take another session.",
+        )
+    return session.user
 
 
 # --- the sessions themselves ----------------------------------------------------------------------
@@ -67,13 +105,19 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
     """List all sessions, the newest first."""
     limit, offset, text = asked.limit, asked.offset, asked.text
     tree, repository = asked.tree, request.app_state.repository
+    owner = request.owner
     if tree:
+        if owner is not None:
+            await session_of(request, tree)
         every = await repository.list_fork_tree(tree)
-        found = [each for each in every if has_words(text, each.name, each.recipe, each.id)]
+        own = (each for each in every if owner in (None, each.user))
+        found = [each for each in own if has_words(text, each.name, each.recipe, each.id)]
         part, total = found[offset : offset + limit], len(found)
     else:
-        part = list(await repository.list_sessions(limit=limit, offset=offset, text=text))
-        total = await repository.count_sessions(text=text)
+        part = list(
+            await repository.list_sessions(limit=limit, offset=offset, text=text, user=owner)
+        )
+        total = await repository.count_sessions(text=text, user=owner)
     shown = [_view(request, session) for session in part]
     reply: dict[str, JsonValue] = {
         "sessions": shown,
@@ -92,7 +136,10 @@ async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResp
     _check_inputs(recipe, data.inputs)
     app_state.runtime.check_inputs(recipe, data.inputs)
     session = await app_state.repository.create_session(
-        data.recipe, name=data.name, inputs=data.inputs
+        data.recipe,
+        name=data.name,
+        inputs=data.inputs,
+        user=request.caller.user_of(data.user),
     )
     headers = {"location": request.link(f"/sessions/{session.id}")}
     return answer(_view(request, session), headers=headers)

@@ -20,7 +20,7 @@ from minions.interfaces.server.documents.sessions import MessageRequest, RetryRe
 from minions.interfaces.server.endpoints import ApiRequest, Body, EventStream, InPath, refuses
 from minions.interfaces.server.http.responses import EVENT_STREAM, Answer
 from minions.interfaces.server.live.frames import frame_of
-from minions.interfaces.server.routes.sessions import session_of
+from minions.interfaces.server.routes.sessions import session_of, user_in
 from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["TURNS"]
@@ -47,7 +47,7 @@ async def send_message(
     """Send a message: one turn of the session, as events."""
     session = await session_of(request, session_id)
     runner = await _runner(
-        request, session, model=data.model, user=request.caller.user_of(data.user)
+        request, session, model=data.model, user=await user_in(request, session, data.user)
     )
     return await _streamed(request, await runner.prepare_turn(session, data.content))
 
@@ -64,7 +64,7 @@ async def retry_session(
 ) -> EventStream:
     """Regenerate the session from a step on, as events."""
     session = await session_of(request, session_id)
-    runner = await _runner(request, session, user=request.caller.user_of(data.user))
+    runner = await _runner(request, session, user=await user_in(request, session, data.user))
     return await _streamed(request, await runner.prepare_retry(session, data.sequence))
 
 
@@ -78,7 +78,7 @@ async def retry_session(
 async def resume_session(request: ApiRequest, session_id: InPath) -> EventStream:
     """Resume the session, as events."""
     session = await session_of(request, session_id)
-    runner = await _runner(request, session)
+    runner = await _runner(request, session, user=await user_in(request, session, None))
     run = await runner.prepare_resume(session)
     return await (_replayed(request, session) if run is None else _streamed(request, run))
 

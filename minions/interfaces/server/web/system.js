@@ -22,7 +22,7 @@ export async function showSystem({ root, signal }) {
 			fact("Address", h("code", location.origin)),
 			system && [
 				fact("Version", h("code", system.version)), fact("Journal", h("code", system.journal)), fact("Started", time(system.started_at)),
-				fact("Runs going on", `${system.active_runs} of at most ${system.max_runs}`), fact("Streams", system.followers),
+				fact("Runs going on", `${system.active_runs} of at most ${system.max_runs}`), system.followers === null ? null : fact("Streams", system.followers),
 			]);
 	}
 
