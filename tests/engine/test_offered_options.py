@@ -110,10 +110,10 @@ def test_a_folder_is_opened_as_it_was_resolved(tmp_path: Path) -> None:
 
 def test_a_path_among_the_inputs_is_offered_or_refused(tmp_path: Path) -> None:
     """A-148."""
-    rights(tmp_path).check_paths(RECIPE, {"a": "/etc", "p": str(tmp_path)})
-    rights(tmp_path, "p").check_paths(RECIPE, {"p": "/etc"})
+    rights(tmp_path).check_recipe(RECIPE, {"a": "/etc", "p": str(tmp_path)})
+    rights(tmp_path, "p").check_recipe(RECIPE, {"p": "/etc"})
     with pytest.raises(EnvironmentRefusedError, match="'p' of the recipe 'r' is \"/etc\""):
-        rights(tmp_path).check_paths(RECIPE, {"p": "/etc"})
+        rights(tmp_path).check_recipe(RECIPE, {"p": "/etc"})
 
 
 def test_a_recipe_within_knows_what_the_recipe_around_it_says(tmp_path: Path) -> None:
@@ -146,3 +146,24 @@ def test_a_default_is_said_by_the_recipe_to_the_type(
     assert ("a" in OpeningRights.of_run(offer, recipe, {"a": value}).inputs) is is_said
     brought = evolve(offer, brings_recipe=True)
     assert OpeningRights.of_run(brought, recipe, {"a": value}).inputs == frozenset()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "{name: openai/x, base_url: 'http://inside.example'}",
+        "{name: openai/x, fallbacks: [{name: openai/y, base_url: 'http://inside.example'}]}",
+        "[openai/x, {name: openai/y, base_url: 'http://inside.example'}]",
+    ],
+)
+@pytest.mark.parametrize("place", ["recipe", "step"])
+def test_a_recipe_of_the_caller_names_no_server_of_models(
+    tmp_path: Path, model: str, place: str
+) -> None:
+    """A-148."""
+    at_recipe, at_step = (f"model: {model}", "") if place == "recipe" else ("", f", model: {model}")
+    text = f"id: r\n{at_recipe}\nsteps: [{{id: s, goal: Hi{at_step}}}]\n"
+    recipe = load_recipe_text(text, "r.yaml", Extensions().catalog())
+    with pytest.raises(EnvironmentRefusedError, match="inside.example"):
+        rights(tmp_path, brings_recipe=True).check_recipe(recipe, {})
+    rights(tmp_path).check_recipe(recipe, {})

@@ -6,7 +6,7 @@ template, and everything else has to lie within the offer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from attrs import evolve, frozen
@@ -17,7 +17,8 @@ from minions.contracts.offers import Offer
 from minions.contracts.tools import Toolset
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.inputs import operators_inputs
-from minions.recipe.model import AgentRecipe, ToolsetUse
+from minions.recipe.model import AgentRecipe, StepSpec, ToolsetUse
+from minions.recipe.model_config import ModelConfig
 
 __all__ = ["MadeOf", "OpeningRights"]
 
@@ -53,12 +54,16 @@ class OpeningRights:
         said = (n for n, names in made_of.items() if names is not None and names <= self.inputs)
         return OpeningRights(offer, own.union(said))
 
-    def check_paths(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> None:
-        """Refuse inputs with `format: path` that lead elsewhere, wherever the recipe uses them.
+    def check_recipe(self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue]) -> None:
+        """Refuse inputs with `format: path` that lead elsewhere, wherever the recipe uses them, and
+        in a recipe of the caller servers of models that the operator did not configure.
 
         Raises:
             EnvironmentRefusedError: `input-refused`.
         """
+        for config in _models_in(recipe) if self.offer.brings_recipe else ():
+            if config.base_url is not None:
+                raise self._refused(f"`base_url` in the recipe '{recipe.id}'", config.base_url)
         for name in inputs.keys() - self.inputs:
             spec = recipe.inputs[name]
             if spec.schema.get("format") == "path" and self.offer.place_of(inputs[name]) is None:
@@ -101,3 +106,10 @@ class OpeningRights:
             f"offered. {ways} itself, as a default or under `enum`.",
             code="input-refused",
         )
+
+
+def _models_in(recipe: AgentRecipe) -> Iterator[ModelConfig]:
+    own = (step.own_model for step in recipe.steps if isinstance(step, StepSpec))
+    for config in (recipe.model, *own):
+        if config is not None:
+            yield from (config, *config.others)

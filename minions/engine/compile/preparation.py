@@ -102,7 +102,7 @@ class Preparation:
                 opens what was not offered (`input-refused`).
         """
         if rights is not None:
-            rights.check_paths(recipe, cast("Mapping[str, JsonValue]", known["inputs"]))
+            rights.check_recipe(recipe, cast("Mapping[str, JsonValue]", known["inputs"]))
         opened: list[Tool] = []
         for use in recipe.tools:
             toolset = self._extensions.toolsets.get(use.name)
