@@ -164,6 +164,6 @@ def test_a_recipe_of_the_caller_names_no_server_of_models(
     at_recipe, at_step = (f"model: {model}", "") if place == "recipe" else ("", f", model: {model}")
     text = f"id: r\n{at_recipe}\nsteps: [{{id: s, goal: Hi{at_step}}}]\n"
     recipe = load_recipe_text(text, "r.yaml", Extensions().catalog())
-    with pytest.raises(EnvironmentRefusedError, match="inside.example"):
+    with pytest.raises(EnvironmentRefusedError, match=r"inside\.example"):
         rights(tmp_path, brings_recipe=True).check_recipe(recipe, {})
     rights(tmp_path).check_recipe(recipe, {})
