@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,6 +34,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
         return None
     scheduler: object = import_module("xdist.scheduler").WorkStealingScheduling(config, log)
     return scheduler
+
+
+_ON_BOTH_LOOPS: Final = (
+    *("test_http_pool", "test_http_connection", "test_openai_model", "test_wire_forms"),
+    *("test_server_runs", "test_server_events", "test_server_sessions", "test_server_approvals"),
+    *("test_server_changes", "test_application"),
+)
+"""Modules whose tests run on asyncio's event loop and on uvloop: models, server, streams."""
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The event loops that a test runs on. Where its clock leaps, it is asyncio's alone."""
+    factories = {"asyncio": asyncio.new_event_loop}
+    if item.path.stem in _ON_BOTH_LOOPS and "leap" not in _names_in(item):
+        factories["uvloop"] = import_module("uvloop").new_event_loop
+    return factories
+
+
+def _names_in(item: pytest.Item) -> tuple[str, ...]:
+    function = item.function if isinstance(item, pytest.Function) else None
+    return () if function is None else function.__code__.co_names
 
 
 def pytest_collection_finish() -> None:

@@ -86,7 +86,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
     FailureCategory.TERMINAL: """
         given-up child-run-stopped needs-workers
         engine-failed bad-weights missing-weights
-        sandbox-cancelled no-model no-key bad-key unknown-provider unknown-model model-not-found
+        sandbox-cancelled no-event-loop no-model no-key bad-key unknown-provider unknown-model
+        model-not-found
         bad-base-url no-header-value unknown-price unknown-client bad-request redirected
         images-not-taken mcp-needs-handshake
         template-refused

@@ -1260,6 +1260,7 @@ async def test_an_answer_that_does_not_come_in_time_is_a_timeout(both: Both) -> 
         assert failure.suggestions == ("raise timeout_s",)
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])  # its clock leaps
 async def test_an_answer_that_trickles_forever_ends_at_the_total_timeout(model_at: Make) -> None:
     endless = fake.stream([fake.chunk({"content": "a"})] * 1_000, pause_s=0.02)
     prompt = Prompt((user("a"),), ModelOptions(timeout_s=600, idle_timeout_s=6_000))

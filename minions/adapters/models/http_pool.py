@@ -13,9 +13,10 @@ import ipaddress
 import os
 import platform
 import re
+import socket
 import ssl
 import weakref
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -127,6 +128,8 @@ class HttpPool:
         self._idle: list[HttpConnection] = []
         """Open connections without a request, the last used one last; it is used first."""
         self._has_alarm = False
+        self._end: AsyncGenerator[None] | None = None
+        """Closes the pool with its loop; None: nothing was opened yet."""
         self._other_heads: dict[str, bytes] = {}
         """Heads of requests to other URLs of the same server, by URL."""
 
@@ -252,17 +255,32 @@ class HttpPool:
         await connection.encrypt(self._tls(), self._target.hostname or "")
 
     async def _open(self, place: SplitResult) -> HttpConnection:
-        host = place.hostname or ""
+        await self._close_with_loop()
+        host, port = place.hostname or "", place.port or _PORTS[place.scheme]
+        tls = self._tls() if place.scheme == "https" else None
+        # Where there is but one address, a race of one would cost a third of the connection.
         is_address = ":" in host or host.replace(".", "").isdecimal()
-        _, connection = await self._loop.create_connection(
-            HttpConnection,
-            host,
-            place.port or _PORTS[place.scheme],
-            ssl=self._tls() if place.scheme == "https" else None,
-            # Where there is but one address, a race of one would cost a third of the connection.
-            happy_eyeballs_delay=None if is_address else _NEXT_ADDRESS_S,
-        )
+        if is_address:
+            _, connection = await self._loop.create_connection(HttpConnection, host, port, ssl=tls)
+        elif isinstance(self._loop, asyncio.BaseEventLoop):
+            _, connection = await self._loop.create_connection(
+                HttpConnection, host, port, ssl=tls, happy_eyeballs_delay=_NEXT_ADDRESS_S
+            )
+        else:  # such as uvloop, which tries one address after another
+            sock = await _raced(self._loop, host, port)
+            _, connection = await self._loop.create_connection(
+                HttpConnection, sock=sock, ssl=tls, server_hostname=host if tls else None
+            )
         return connection
+
+    async def _close_with_loop(self) -> None:
+        """Have the kept connections closed when the event loop ends, if nobody does before.
+
+        `asyncio.run`, like every runner, ends the loop's generators before it closes the loop.
+        """
+        if self._end is None:
+            self._end = _until_loop_ends(weakref.ref(self))
+            await anext(self._end)
 
     def _tls(self) -> ssl.SSLContext:
         return self._certificates or ssl.create_default_context()
@@ -308,6 +326,28 @@ def _lines(headers: Mapping[str, str]) -> bytes:
             raise NoAnswerError("a header of the request is none that can be sent")
         lines += f"{name}: {value}\r\n"
     return lines.encode("latin-1")
+
+
+async def _raced(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A socket to the first address of the host that answers."""
+    from aiohappyeyeballs import start_connection
+
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    sock = await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S, loop=loop)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _until_loop_ends(pool: weakref.ref[HttpPool]) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        if (found := pool()) is not None:
+            await found.close()
 
 
 def _close_old(pool: weakref.ref[HttpPool]) -> None:

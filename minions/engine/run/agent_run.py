@@ -170,8 +170,10 @@ class AgentRun(Generic[T_co]):
 
         Raises:
             LeaseHeldError, JournalError: The journal refused before anything was done.
+            UsageError: `no-event-loop`; it is awaited by something else than asyncio.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
+        _require_asyncio()
         tracer = self.context.scope.services.tracer
         if tracer is None:
             return await self._executed()
@@ -491,3 +493,20 @@ def _raised(error: BaseException) -> FailureInfo:
     text = f"The run raised {words_of(error)}. What was done is kept."
     code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "run-raised"
     return FailureInfo(code=code, message=text)
+
+
+def _require_asyncio() -> None:
+    """Refuse to run where no event loop of asyncio does.
+
+    Raises:
+        UsageError: `no-event-loop`.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise UsageError(
+            "There is no running event loop of asyncio, on which runs are executed (uvloop is one, "
+            "too). Under trio or another library run it in a thread, such as "
+            "`await trio.to_thread.run_sync(lambda: minions.run(recipe, inputs))`.",
+            code="no-event-loop",
+        ) from error
