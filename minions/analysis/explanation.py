@@ -32,6 +32,7 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
+from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
 from minions.recipe.model_config import ModelConfig
 
@@ -103,8 +104,9 @@ class ModelUse:
     """`provider/model`; None: the configured model."""
     steps: tuple[str, ...] = ()
     """Steps that always call it."""
-    fills_in: tuple[str, ...] = ()
-    """Tool steps that call it only if a parameter has no argument or its template has no value."""
+    fills_in: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """Tool steps that call it to fill in these parameters; none: in a recipe of the older format,
+    for those whose template turns out to have no value."""
 
 
 @frozen(kw_only=True)
@@ -301,19 +303,19 @@ def _asks(place: Place, step: AnyStep) -> bool:
 
 
 def _models(places: Sequence[Place]) -> Iterator[ModelUse]:
-    users: dict[str | None, list[tuple[str, bool]]] = {}
+    users: dict[str | None, list[tuple[str, tuple[str, ...] | None]]] = {}
     for place, step in _steps(places):
         if _asks(place, step):
-            only_fills_in = (
-                isinstance(step, StepSpec) and step.fills_in and not place.asks_where_to_go(step)
-            )
+            filled = None
+            if isinstance(step, ToolSpecStep) and not place.asks_where_to_go(step):
+                filled = step.filled_in(place.tools[step.tool])
             asking = users.setdefault(_model_of(place, step).name, [])
-            asking.append((_path(place, step), only_fills_in))
+            asking.append((_path(place, step), filled))
     for name, asking in users.items():
         yield ModelUse(
             name=name,
-            steps=tuple(path for path, only_fills_in in asking if not only_fills_in),
-            fills_in=tuple(path for path, only_fills_in in asking if only_fills_in),
+            steps=tuple(path for path, filled in asking if filled is None),
+            fills_in={path: filled for path, filled in asking if filled is not None},
         )
 
 

@@ -373,6 +373,8 @@ class ToolCall:
     """The idempotency key of a call that an earlier run started; None:
     derived from this call's own key.
     """
+    filled: tuple[str, ...] = ()
+    """Of the call of a tool step: the parameters that a model filled in."""
     status: CallStatus = CallStatus.PENDING
     response: ToolCallResponse | None = None
     failure: ToolFailure | None = None

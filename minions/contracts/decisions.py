@@ -45,6 +45,8 @@ class ApprovalRequest:
     """The call's arguments, as JSON text."""
     digest: str
     """Fingerprint of tool and arguments: an approval covers exactly these."""
+    filled: tuple[str, ...] = ()
+    """The parameters that a model filled in, of the call of a tool step."""
 
     @property
     def address(self) -> str:

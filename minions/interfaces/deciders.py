@@ -90,6 +90,8 @@ class TerminalDecider(Decider):
             with self.pausing():
                 self._write(f"step '{request.address}' wants to call {request.tool} with")
                 self._write(f"  {request.arguments}")
+                if request.filled:
+                    self._write(f"  made by a model: {', '.join(request.filled)}")
                 return await self._verdict()
 
     async def _verdict(self) -> Verdict | Rejection:

@@ -212,6 +212,14 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
         return bool(self.section.place.source.lines)
 
     @property
+    def is_older(self) -> bool:
+        """Whether it is written in the older format: with `params_template`, or `llm_analyze`."""
+        return any(
+            "params_template" in step.section.entries or step.section.text("tool") == "llm_analyze"
+            for step in self.steps
+        )
+
+    @property
     def has_graph(self) -> bool:
         """Whether the recipe has transitions, valid or not."""
         return "graph" in self.section.entries or "graph" in self.section.refused

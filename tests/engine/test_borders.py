@@ -19,7 +19,7 @@ from minions.contracts.calls import Prompt
 from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole
-from minions.contracts.tools import Toolbox
+from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.borders import as_data, border_of
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run import routes
@@ -332,7 +332,8 @@ async def test_an_input_of_a_nested_recipe_stands_within_a_border() -> None:
 
 async def test_data_from_which_a_model_fills_in_a_parameter_stands_within_a_border() -> None:
     """A-143."""
-    needs = fake_tool("needs", parameters={"type": "object", "required": ["what"]})
+    parameters: dict[str, JsonValue] = {"type": "object", "required": ["what"]}
+    needs = fake_tool("needs", effect=Effect.PURE, parameters=parameters)
     model = ScriptedModel(lambda prompt: {"params": {"what": "x"}})
     extensions = Extensions(tools=Toolbox([page, needs]))
     steps: JsonValue = [

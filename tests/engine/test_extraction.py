@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import pytest
 
@@ -10,7 +11,9 @@ from builders import FakeTool, Ran, border_in, fake_tool, run_of
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.executions import AgentExecutionError, RunStatus
+from minions.contracts.facts import ToolCallStarted
 from minions.contracts.json_values import JsonValue
+from minions.contracts.tools import Effect
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from minions.recipes import analyze_data, extract_params
@@ -36,14 +39,16 @@ async def ran(
     params: Mapping[str, JsonValue],
     answers: list[Answer],
     before: Sequence[JsonValue] = (),
+    effect: Effect = Effect.PURE,
     **step: JsonValue,
 ) -> tuple[Ran, FakeTool]:
     """A tool step after one that knows a little."""
-    tool = fake_tool("weather", look_up, parameters=PARAMETERS)
+    tool = fake_tool("weather", look_up, effect=effect, parameters=PARAMETERS)
     plain = fake_tool("data", lambda _: {"city": "Bern", "none": None, "list": [1, 2, 3, 4, 5]})
     document: dict[str, JsonValue] = {
         "id": "recipe",
         "tools": ["weather", "data"],
+        "permissions": {"allow_write": True},
         "steps": [
             *before,
             {"id": "known", "tool": "data", "params": {}},
@@ -69,11 +74,29 @@ async def test_what_is_there_needs_no_model_also_when_it_is_null() -> None:
     assert done.prompts == []
 
 
-@pytest.mark.parametrize("params", [{"days": "{{ known.days }}"}, {}], ids=["missing", "left out"])
-async def test_what_is_missing_is_asked_for_in_one_call(params: Mapping[str, JsonValue]) -> None:
-    """A-52: exactly one extraction call, with the step, the tool and the data, summarised."""
-    given = {"city": "{{ known.city }}", **params}
-    done, _ = await ran(given, ['{"params": {"days": 3}}'])
+OLDER: Final[dict[str, Any]] = {"params_template": {"days": "{{ known.days }}"}}  # Any: keywords
+FILLS: Final[dict[str, Any]] = {"fill": ["days"]}  # Any: likewise
+
+
+@pytest.mark.parametrize(
+    ("effect", "more"),
+    [
+        (Effect.PURE, {}),
+        (Effect.PURE, OLDER),
+        (Effect.PURE, FILLS),
+        (Effect.UNDECLARED, FILLS),
+        (Effect.ONCE, FILLS),
+        (Effect.ONCE, OLDER),
+        (Effect.ONCE, {"params_template": {}}),
+    ],
+)
+async def test_what_is_missing_is_asked_for_in_one_call(
+    effect: Effect,
+    more: dict[str, Any],  # Any: keywords
+) -> None:
+    """A-52, A-155: one extraction call, with the step, the tool and the data, summarised."""
+    given = {"city": "{{ known.city }}"}
+    done, _ = await ran(given, ['{"params": {"days": 3}}'], effect=effect, **more)
     assert done.result.output == {"city": "Bern", "days": 3}
     (prompt,) = done.prompts
     text = prompt[-1].content or ""
@@ -86,7 +109,7 @@ async def test_what_is_missing_is_asked_for_in_one_call(params: Mapping[str, Jso
 async def test_what_templates_gave_is_never_changed_by_the_answer() -> None:
     """A-53."""
     answer = '{"params": {"city": "Rome", "days": 3, "note": "x"}}'
-    done, _ = await ran({"city": "{{ known.city }}", "days": "{{ known.days }}"}, [answer])
+    done, _ = await ran({"city": "{{ known.city }}"}, [answer], **OLDER)
     assert done.result.output == {"city": "Bern", "days": 3, "note": "x"}
 
 
@@ -107,6 +130,54 @@ async def test_an_answer_that_does_not_fit_is_repaired_once_and_then_fails_the_s
     assert len(done.prompts) == 2
     done, tool = await ran({"city": "Bern"}, [answer, '{"params": {"days": 1}}'])
     assert done.result.output == {"city": "Bern", "days": 1}
+
+
+@pytest.mark.parametrize("effect", [Effect.PURE, Effect.ONCE, Effect.UNDECLARED])
+@pytest.mark.parametrize("more", [{}, {"optional": True}])
+async def test_no_model_invents_a_value_that_a_template_names_and_that_is_not_there(
+    effect: Effect,
+    more: dict[str, Any],  # Any: keywords
+) -> None:
+    """A-155."""
+    given: dict[str, JsonValue] = {"city": "{{ known.citty }}", "days": 1}
+    done, tool = await ran(given, ['{"params": {"city": "Rome"}}'], effect=effect, **more)
+    error = done.result.step("ask").error
+    assert error is not None
+    assert (error.code, "'city'" in error.message) == ("missing-value", True)  # the nearest name
+    assert "known.citty" in error.message
+    assert (tool.asked, done.prompts) == ([], [])
+
+
+@pytest.mark.parametrize("effect", [Effect.ONCE, Effect.IDEMPOTENT, Effect.UNDECLARED])
+async def test_no_model_fills_in_unasked_what_a_tool_with_an_effect_is_given(
+    effect: Effect,
+) -> None:
+    """A-155. Plain data, such as the recipe of a stored run, is no error before the run."""
+    done, tool = await ran({"city": "Bern"}, ['{"params": {"days": 3}}'], effect=effect)
+    error = done.result.step("ask").error
+    assert error is not None
+    assert (error.code, "days" in error.message) == ("missing-param", True)
+    assert (tool.asked, done.prompts) == ([], [])
+
+
+async def test_the_result_and_the_journal_name_what_a_model_filled_in() -> None:
+    """A-155."""
+    done, _ = await ran({"city": "Bern"}, ['{"params": {"days": 3}}'], effect=Effect.ONCE, **FILLS)
+    (call,) = done.result.step("ask").tool_calls
+    assert call.filled == ("days",)
+    started = [e.fact for e in done.entries if isinstance(e.fact, ToolCallStarted)]
+    assert [each.filled for each in started] == [None, ("days",)]
+
+
+async def test_a_model_fills_in_what_is_listed_and_nothing_else_of_a_tool_with_an_effect() -> None:
+    """A-155."""
+    more, fine = '{"params": {"days": 3, "note": "x"}}', '{"params": {"days": 3}}'
+    done, tool = await ran({"city": "Bern"}, [more, more], effect=Effect.ONCE, **FILLS)
+    assert (done.result.status, tool.asked) == (RunStatus.FAILED, [])
+    done, _ = await ran({"city": "Bern"}, [more, fine], effect=Effect.ONCE, **FILLS)
+    assert done.result.output == {"city": "Bern", "days": 3}
+    done, _ = await ran({"city": "Bern"}, [more])  # it changes nothing
+    assert done.result.output == {"city": "Bern", "days": 3, "note": "x"}
 
 
 async def test_a_value_that_is_missing_inside_a_text_fails_the_step() -> None:
@@ -132,8 +203,9 @@ async def test_each_item_of_a_loop_is_asked_for_on_its_own() -> None:
 async def test_the_list_that_a_loop_goes_through_is_not_in_each_question() -> None:
     """A-107: the item is; what a parameter reads is data for the question."""
     done, _ = await ran(
-        {"city": "{{ loop.item }}", "days": "{{ known.days }}"},
+        {"city": "{{ loop.item }}"},
         ['{"params": {"days": 1}}', '{"params": {"days": 2}}'],
+        params_template={"days": "{{ known.days }}"},
         loop="{{ data.list[:2] }}",
         when="{{ listed.n == 1 }}",
         before=[

@@ -779,7 +779,7 @@ def test_the_bound_counts_how_often_a_step_may_come_and_what_its_choice_asks() -
     # 12 steps: each of the circle's three comes at most 4 times; the tool has 3 attempts.
     bounds = {each.id: (each.model_calls.known, each.tool_calls.known) for each in found.steps}
     assert bounds == {"count": (0, 0), "draft": (40, 0), "review": (8, 12), "publish": (0, 0)}
-    assert [(use.steps, use.fills_in) for use in found.models] == [(("draft", "review"), ())]
+    assert [(use.steps, use.fills_in) for use in found.models] == [(("draft", "review"), {})]
     decide = fake_tool("decide")
     found = explain(loaded(fork(decision_tool="decide"), [decide]), {"decide": decide.spec})
     assert (found.tool_calls.known, [use.steps for use in found.tools]) == (3, [("a",)])

@@ -30,7 +30,8 @@ permissions: {allow_write: true}
 inputs: {to: {type: string}, key: {type: string, secret: true, default: "env:NOT_SET_ANYWHERE"}}
 execution_mode: planned
 steps:
-  - {id: post, tool: send, params: {to: "{{ inputs.to }}"}, loop: "{{ found.updates }}"}
+  - {id: post, tool: send, fill: [text], params: {to: "{{ inputs.to }}"},
+     loop: "{{ found.updates }}"}
   - id: found
     analyze: "Which of {{ seen }}?"
     input: "{{ seen }}"

@@ -36,6 +36,7 @@ steps:
   - {id: best, analyze: "Which is best?", input: "{{ greet }}", model: ollama/large}
   - id: post
     tool: send
+    fill: [text]
     params: {to: "{{ inputs.to }}"}
     limits: {max_tool_call_retries: 0}
     optional: true
@@ -67,7 +68,7 @@ def test_a_bounded_recipe_is_told_whole(cli: Cli, write: Write) -> None:
         "  send (once, writes), used by post, log",
         "permissions: may not write; refused: send",
         "models:",
-        "  ollama/small: asked by greet; may fill in arguments of post",
+        "  ollama/small: asked by greet; fills in text of post",
         "  ollama/large: asked by best",
         "limits of the run:",
         "  max_tool_call_retries: 1",
@@ -115,7 +116,7 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
         "inputs: {who: world}\n"
         "permissions: {allow_write: true}\n"
         "steps:\n"
-        '  - {id: post, tool: send, params: {to: "{{ inputs.who }}"}}\n'
+        '  - {id: post, tool: send, fill: [text], params: {to: "{{ inputs.who }}"}}\n'
         '  - {id: each, set: {x: "{{ loop.item }}"}, loop: "{{ post }}"}\n'
         '  - {id: all, tool: look, params: {}, loop: "{{ post }}"}\n',
     )
@@ -163,7 +164,7 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
         "registered_steps": [],
         "untrusted_flows": [],
         "code": [],
-        "models": [{"name": None, "steps": [], "fills_in": ["post"]}],
+        "models": [{"name": None, "steps": [], "fills_in": {"post": ["text"]}}],
         "questions": [],
         "limits": {},
         "attempts_per_model_call": 3,
@@ -202,20 +203,24 @@ def test_json_says_the_same(cli: Cli, write: Write) -> None:
     }
 
 
-def test_a_part_of_an_output_may_be_missing_and_then_a_model_is_asked(
+def test_a_part_of_an_output_that_may_be_missing_is_made_by_a_model_in_the_older_format_alone(
     cli: Cli, write: Write
 ) -> None:
+    """A-155."""
     write("own.py", OWN)
-    write(
-        "part.yaml",
+    part = (
         "permissions: {allow_write: true}\n"
         "steps:\n"
         "  - {id: who, set: {name: Ada}}\n"
         '  - {id: part, tool: send, params: {to: "{{ who.name }}", text: hi}}\n'
-        "  - {id: sure, tool: send, params: {to: \"{{ who.name | default('Bob') }}\", text: hi}}\n",
+        "  - {id: sure, tool: send, params: {to: \"{{ who.name | default('Bob') }}\", text: hi}}\n"
     )
+    write("part.yaml", part)
     done = cli("explain", "part.yaml", "--extensions", "own.py", "--json")
-    assert done.json["models"] == [{"name": None, "steps": [], "fills_in": ["part"]}]
+    assert done.json["models"] == []
+    write("older.yaml", part.replace("params:", "params_template:"))
+    done = cli("explain", "older.yaml", "--extensions", "own.py", "--json")
+    assert done.json["models"] == [{"name": None, "steps": [], "fills_in": {"part": []}}]
 
 
 def test_a_faulty_recipe_is_not_explained(cli: Cli, write: Write) -> None:

@@ -137,6 +137,7 @@ def test_a_full_recipe_becomes_a_value() -> None:
             tool="files__read",
             params={"path": "{{ inputs.folder }}/a"},
             params_template={"max": 7},
+            is_older=True,
         ),
         SetSpec(
             id="bind",

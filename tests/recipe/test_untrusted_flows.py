@@ -123,7 +123,7 @@ PASSES = {
         "fetch (http__get) -> one (goal) -> two (goal) -> two (mail)",
     ),
     "a parameter that a model fills in": (
-        f"{GET}- {{id: out, depends_on: fetch, tool: mail, params: {{to: me}}}}\n",
+        f"{GET}- {{id: out, depends_on: fetch, tool: mail, fill: [text], params: {{to: me}}}}\n",
         "fetch (http__get) -> out (mail)",
     ),
     "an error that is told": (

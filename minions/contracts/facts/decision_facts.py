@@ -49,6 +49,8 @@ class DecisionFact(FactShape, frozen=True, kw_only=True):
     """The step as people see it: `outer/step[2]`."""
     tool: str | None = None
     arguments: str | None = None
+    filled: Sequence[str] | None = None
+    """The parameters that a model filled in, of the call of a tool step; None: none."""
     digest: str | None = None
     """Fingerprint of tool and arguments: an approval covers exactly these."""
     question: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
@@ -46,6 +47,8 @@ class ToolCallStarted(ToolCallFact, frozen=True, kw_only=True):
     """The declared effect of a tool whose call a rollback does not undo. None: it changes nothing,
     or records what it changes; or an older version recorded the call.
     """
+    filled: Sequence[str] | None = None
+    """The parameters that a model filled in, of the call of a tool step; None: none."""
 
 
 class ToolCallOutcome(ToolCallFact, frozen=True, kw_only=True):
@@ -59,6 +62,8 @@ class ToolCallOutcome(ToolCallFact, frozen=True, kw_only=True):
     error: Object | None = None
     arguments: str | None = None
     """JSON text; set where no `ToolCallStarted` holds it."""
+    filled: Sequence[str] | None = None
+    """As of `ToolCallStarted`; set where none holds it."""
     decided: str | None = None
     """Text form of the decision by which a person settled the call."""
 

@@ -128,11 +128,17 @@ class PendingDecision:
         return self.what == "answer" and is_question_key(self.key)
 
     @property
+    def filled(self) -> tuple[str, ...]:
+        """The parameters of the call that a model filled in."""
+        return tuple(self.fact.filled or ())
+
+    @property
     def words(self) -> str:
         """One line for a person: the call or question, and its step."""
         if self.what == "approval":
             arguments = shortened(f"{self.fact.arguments}")
-            return f"{self.tool}({arguments}) in step '{self.address}' needs approval"
+            made = f" (a model made: {', '.join(self.filled)})" if self.filled else ""
+            return f"{self.tool}({arguments}) in step '{self.address}' needs approval{made}"
         return f"step '{self.address}' asks: {self.fact.question}"
 
 
@@ -235,6 +241,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         path=view.address,
         tool=call.name,
         arguments=call.request.arguments,
+        filled=call.filled or None,
         digest=digest,
     )
     match said := _said(view, key):
@@ -248,6 +255,7 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
         tool=call.name,
         arguments=call.request.arguments,
         digest=digest,
+        filled=call.filled,
     )
     verdict: object = await view.context.scope.services.decider.approve(request)
     if isinstance(verdict, Rejection):
@@ -258,6 +266,8 @@ async def needed_approval(view: StepView, call: ToolCall) -> ToolFailure | None:
     if verdict is Verdict.LATER:
         await view.context.scope.recorder.record(key, asked)
         what = f"{call.name}({shortened(call.request.arguments)}) needs approval"
+        if call.filled:
+            what += f"; a model made: {', '.join(call.filled)}"
         raise StepFailedError(_wait(view, what, decision_command(view.run_id, "approval", key)))
     is_approved = verdict is Verdict.APPROVED
     await _record(view, key, asked, Approve(digest) if is_approved else Reject(digest))

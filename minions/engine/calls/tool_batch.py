@@ -78,6 +78,7 @@ class ToolBatch:
         *,
         remember: bool = True,
         pending: Sequence[PendingCall] = (),
+        filled: tuple[str, ...] = (),
     ) -> tuple[ToolCall, ...]:
         """All calls, carried out, in request order.
 
@@ -88,6 +89,7 @@ class ToolBatch:
             key: Of the answer; each call's key adds its index.
             remember: Whether a conversation waits for the results.
             pending: The same calls, where an earlier run was asked for them.
+            filled: The parameters of a step's call that a model filled in.
         """
         calls = [
             ToolCall(
@@ -95,6 +97,7 @@ class ToolBatch:
                 request=request,
                 origin=CallOrigin.MODEL if remember else CallOrigin.STEP,
                 effect_key=pending[index].effect_key if pending else None,
+                filled=filled,
             )
             for index, request in enumerate(requests)
         ]
@@ -229,6 +232,7 @@ class ToolBatch:
             pending=self._pending.get(call.key),
             arguments=call.request.arguments,
             effect=None if tool is None or is_undone else tool.spec.effect.value,
+            filled=call.filled or None,
         )
 
     def _over(
@@ -253,6 +257,7 @@ class ToolBatch:
             error=call.failure.info().to_json() if call.failure is not None else None,
             arguments=arguments,
             decided=decided,
+            filled=(call.filled or None) if arguments is not None else None,
         )
 
     def _repeated(self, call: ToolCall) -> ToolFailure | None:

@@ -44,6 +44,18 @@ class EngineScope(StepScope):
     """A step scope that also runs recipes and asks people."""
 
     @abstractmethod
+    async def call_filled_tool(
+        self, name: str, arguments: Mapping[str, JsonValue], filled: Sequence[str]
+    ) -> JsonValue:
+        """As `call_tool`, with arguments of which a model made some.
+
+        Args:
+            filled: The names of the parameters that a model filled in.
+        Raises:
+            StepFailedError: As of `call_tool`.
+        """
+
+    @abstractmethod
     async def run_recipe(
         self, recipe: AgentRecipe, inputs: Mapping[str, JsonValue], made_of: MadeOf
     ) -> object:

@@ -31,6 +31,7 @@ def extraction_question(
     context_data: Mapping[str, JsonValue],
     missing: Iterable[str] | None = None,
     seed: str | None = None,
+    takes_others: bool = True,
 ) -> tuple[tuple[Message, ...], OutputInstructions[JsonValue]]:
     """The messages to the model, and the form of its answer: `{"params": {name: value}}`.
 
@@ -39,6 +40,7 @@ def extraction_question(
         context_data: Known values, by name; long lists are shown by their first items.
         missing: Parameters that must be found; None: those that the schema requires.
         seed: Of the border around the values, as for `border_of`; None: they have none.
+        takes_others: Whether the answer may have parameters of the tool that are not `missing`.
     """
     wanted = list(_required(tool_params) if missing is None else missing)
     known = "\n".join(f"{name}: {summarised(value)}" for name, value in context_data.items())
@@ -60,7 +62,11 @@ def extraction_question(
         **tool_params,
         "properties": {
             **dict.fromkeys(wanted, _ANYTHING),
-            **(declared if isinstance(declared, Mapping) else {}),
+            **{
+                name: schema
+                for name, schema in (declared.items() if isinstance(declared, Mapping) else ())
+                if takes_others or name in wanted
+            },
         },
         "required": wanted,
         "additionalProperties": False,

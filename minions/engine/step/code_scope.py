@@ -156,6 +156,12 @@ class JournalledScope(EngineScope):
 
     async def call_tool(self, name: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
         """One call under the same retries, permissions and limits as a model's."""
+        return await self.call_filled_tool(name, arguments, ())
+
+    async def call_filled_tool(
+        self, name: str, arguments: Mapping[str, JsonValue], filled: Sequence[str]
+    ) -> JsonValue:
+        """One call; the record and whoever approves it learn what a model made of it."""
         batch = ToolBatch(
             view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
         )
@@ -166,7 +172,7 @@ class JournalledScope(EngineScope):
             raise StepFailedError(FailureInfo(code="bad-arguments", message=message)) from error
         key = f"{self._trace.key}/call/{self._place(name, text)}"
         request = ToolCallRequest(id=key, name=name, arguments=text)
-        done = await batch.run([request], key, remember=False)
+        done = await batch.run([request], key, remember=False, filled=tuple(filled))
         call = done[0]
         if call.failure is not None:
             raise StepFailedError(call.failure.info())

@@ -178,6 +178,7 @@ def _view(run: RunSummary, waiting: PendingDecision) -> ApprovalView:
         tool=waiting.tool,
         arguments=fact.arguments,
         digest=waiting.digest,
+        filled=waiting.filled,
         question=fact.question,
         form=waiting.form,
         default=given(fact.default),

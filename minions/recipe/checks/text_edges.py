@@ -23,6 +23,7 @@ from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Reference, compile_condition, compile_template
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import TemplateError
+from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
 
 __all__ = ["DECISION", "WORK", "Edge", "Names", "Source", "StepReads", "text_edges"]
@@ -169,12 +170,10 @@ class StepReads(Struct, frozen=True):
 
     def _fills_in(self) -> bool:
         """Whether a model that is shown outputs always fills in a parameter."""
-        for name in self.step.called_tools if self.step.fills_in else ():
-            required = self.tools[name].parameters.get("required") if name in self.tools else ()
-            given = self.step.sources[0]
-            names = required if isinstance(required, list | tuple) else ()
-            return isinstance(given, Mapping) and any(str(each) not in given for each in names)
-        return False
+        step = self.step
+        if not isinstance(step, ToolSpecStep) or step.tool not in self.tools:
+            return False
+        return bool(step.filled_in(self.tools[step.tool]))
 
     def _carried(self, value: JsonValue | Sequence[JsonValue]) -> Iterator[Source]:
         plain = list(value) if isinstance(value, tuple) else value

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, SchemaValidator
-from minions.contracts.tools import ToolSpec
+from minions.contracts.tools import Effect, ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.expressions.values import TemplateError
+from minions.recipe.kinds.tool import without_argument
 from minions.recipe.permissions import ALLOW_WRITE, missing_permission
 from minions.recipe.text.nodes import Entry, Node, Place, to_plain
 from minions.recipe.text.sections import Report, Section, read_texts, suggestion
@@ -109,7 +110,7 @@ def _check_call(
         return
     _check_permission(draft, step, spec, place, report)
     given = given_parameters(step)
-    _check_required(spec, given, place, report)
+    _check_required(draft, step, spec, given, place, report)
     check_against_schema(spec.parameters, given, f"the tool '{name}'", report, validators, name)
 
 
@@ -176,24 +177,64 @@ def given_parameters(step: StepDraft) -> dict[str, Entry]:
 
 
 def _check_required(
-    spec: ToolSpec, given: Mapping[str, Entry], place: Place, report: Report
+    draft: RecipeDraft,
+    step: StepDraft,
+    spec: ToolSpec,
+    given: Mapping[str, Entry],
+    place: Place,
+    report: Report,
 ) -> None:
-    required = spec.parameters.get("required")
-    names = [str(name) for name in required] if isinstance(required, list | tuple) else []
-    missing = [name for name in names if name not in given]
-    if missing:
-        listed = ", ".join(f"'{name}'" for name in missing)
-        properties = spec.parameters.get("properties")
-        known = list(properties) if isinstance(properties, Mapping) else names
-        report(
-            place.fault(
-                "missing-param",
-                f"the tool '{spec.name}' needs {listed}: a model call will fill that in",
-                help=f"write it under params to save the call; its parameters are: "
-                f"{', '.join(known)}",
-                is_warning=True,
+    """Check that each required parameter has an argument, or may be filled in by a model."""
+    properties = spec.parameters.get("properties")
+    known = list(properties) if isinstance(properties, Mapping) else []
+    filled = _check_fill(step, spec, given, known, report)
+    missing = [name for name in without_argument(spec, given) if name not in filled]
+    if not missing:
+        return
+    listed = ", ".join(f"'{name}'" for name in missing)
+    is_filled = draft.is_older or spec.effect is Effect.PURE
+    if is_filled:
+        message = f"the tool '{spec.name}' needs {listed}: a model call will fill that in"
+        ways = "write it under params to save the call"
+    else:
+        message = f"the tool '{spec.name}' needs {listed}: it is not declared pure, so no model "
+        message += "fills that in unasked"
+        ways = f"write it under params, or let a model do so: fill: [{', '.join(missing)}]"
+        if spec.effect is Effect.UNDECLARED:
+            ways += ", or declare the tool's effect"
+    is_error = not is_filled and draft.is_text  # plain data may be a stored run's, and fails there
+    ways += f"; its parameters are: {', '.join(known or missing)}"
+    report(place.fault("missing-param", message, help=ways, is_warning=not is_error))
+
+
+def _check_fill(
+    step: StepDraft,
+    spec: ToolSpec,
+    given: Mapping[str, Entry],
+    known: Sequence[str],
+    report: Report,
+) -> frozenset[str]:
+    """The parameters that `fill` lists; each is one of the tool's, and has no argument."""
+    texts = read_texts(step.section.items("fill"), "a parameter", report)
+    for each in texts:
+        if known and each.text not in known:
+            report(
+                each.node.place.fault(
+                    "unknown-key",
+                    f"the tool '{spec.name}' has no parameter '{each.text:.60}'",
+                    label=suggestion(each.text, tuple(known)),
+                    help=f"it has: {', '.join(known)}",
+                )
             )
-        )
+        elif each.text in given:
+            report(
+                each.node.place.fault(
+                    "bad-value",
+                    f"'{each.text}' has an argument, so no model fills it in",
+                    help="take it out of `fill`, or out of the arguments",
+                )
+            )
+    return frozenset(each.text for each in texts)
 
 
 def check_against_schema(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import ClassVar
 
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tools import ToolSpec
+from minions.contracts.tools import Effect, ToolSpec
 from minions.recipe.drafts import StepDraft
 from minions.recipe.expressions.template import Reference, Template, compile_template
 from minions.recipe.kinds.kind import CommonKeys, Look, StepKind, given_mapping
 from minions.recipe.model import StepSpec
-from minions.recipe.text.key_types import CACHE_KEY, Key, Table, mapping_key
+from minions.recipe.text.key_types import CACHE_KEY, TEXTS, Key, Table, mapping_key
+from minions.recipe.text.nodes import to_plain
 
-__all__ = ["TOOL", "ToolSpecStep"]
+__all__ = ["TOOL", "ToolSpecStep", "without_argument"]
 
 
 @frozen(kw_only=True)
@@ -31,6 +32,11 @@ class ToolSpecStep(StepSpec):
     params: Mapping[str, JsonValue] = field(factory=dict)
     params_template: Mapping[str, JsonValue] = field(factory=dict)
     """Templates that are merged over `params`."""
+    fill: tuple[str, ...] = ()
+    """Parameters without an argument that a model may fill in, whatever the tool changes."""
+    is_older: bool = False
+    """Whether the recipe is of the older format, in which a model fills in every required parameter
+    without an argument, and every one whose template has no value."""
 
     @property
     def given(self) -> Mapping[str, JsonValue]:
@@ -50,13 +56,25 @@ class ToolSpecStep(StepSpec):
         """The tool's name, which says more than a description."""
         return self.tool
 
+    def filled_in(self, tool: ToolSpec) -> tuple[str, ...]:
+        """The parameters without an argument that a model fills in, in the tool's order."""
+        may_fill = self.is_older or tool.effect is Effect.PURE
+        left_out = without_argument(tool, self.given) if may_fill else ()
+        return (*left_out, *(name for name in self.fill if name not in left_out))
+
     def may_ask_model(self, tools: Mapping[str, ToolSpec]) -> bool:
-        """Whether a required parameter has no argument, or a template's value may be missing."""
-        given = self.given
-        required = tools[self.tool].parameters.get("required")
-        if isinstance(required, list | tuple) and not set(map(str, required)) <= set(given):
+        """Whether a model fills in a parameter, or may where a template has no value."""
+        if self.filled_in(tools[self.tool]):
             return True
-        return any(_may_be_missing(compile_template(value)) for value in given.values())
+        templates = map(compile_template, self.given.values()) if self.is_older else ()
+        return any(map(_may_be_missing, templates))
+
+
+def without_argument(tool: ToolSpec, given: Container[str]) -> tuple[str, ...]:
+    """The required parameters of a tool that get no argument."""
+    required = tool.parameters.get("required")
+    names = map(str, required) if isinstance(required, list | tuple) else ()
+    return tuple(name for name in names if name not in given)
 
 
 def _may_be_missing(template: Template) -> bool:
@@ -86,6 +104,13 @@ class _Tool(StepKind):
             ),
             mapping_key("params", "Its arguments; templates are rendered."),
             mapping_key("params_template", "Further arguments, merged over `params`."),
+            Key(
+                name="fill",
+                description="Parameters without an argument that a model may fill in. Where the "
+                "tool is declared pure, it fills in the required ones unasked.",
+                types=("array",),
+                shape=TEXTS,
+            ),
             CACHE_KEY,
         ),
     )
@@ -99,6 +124,7 @@ class _Tool(StepKind):
             tool=section.text("tool") or "",
             params=given_mapping(section, "params"),
             params_template=given_mapping(section, "params_template"),
+            fill=tuple(str(to_plain(each)) for each in section.items("fill")),
         )
 
     def tool_names(self, step: StepDraft) -> Sequence[str]:

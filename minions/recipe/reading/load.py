@@ -44,7 +44,7 @@ from minions.recipe.reading.permissions import read_permissions
 from minions.recipe.reading.recipe_tests import read_tests
 from minions.recipe.reading.schedules import read_schedules
 from minions.recipe.reading.settings import read_settings
-from minions.recipe.reading.step_specs import build_step
+from minions.recipe.reading.step_specs import build_steps
 from minions.recipe.reading.steps import read_step, set_output
 from minions.recipe.reading.sub_recipes import SubRecipes
 from minions.recipe.reading.tested_examples import link_tested_examples
@@ -291,7 +291,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
     recipe_id = section.text("id") or slug_of(section.text("name") or "") or _id_of(file)
     if section.node("id") is None:
         document = {"id": recipe_id, **document}  # a stored run has no file to be named after
-    steps = [build_step(step, draft.steps) for step in draft.steps]
+    steps = build_steps(draft)
     return AgentRecipe(
         id=recipe_id,
         version=str(section.plain("version", "1")),

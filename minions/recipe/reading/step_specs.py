@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from attrs import evolve
+
 from minions.recipe.control_flow import (
     DecisionToolSpec,
     LoopSpec,
@@ -12,19 +14,27 @@ from minions.recipe.control_flow import (
     OnItemError,
     WhileSpec,
 )
-from minions.recipe.drafts import (
-    StepDraft,
-)
+from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.kinds.kind import CommonKeys, given_mapping
 from minions.recipe.kinds.registry import KINDS
+from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import StepSpec, Where
 from minions.recipe.text.sections import Section
 
-__all__ = ["build_step"]
+__all__ = ["build_steps"]
 
 
-def build_step(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
-    """The spec of a draft without faults."""
+def build_steps(draft: RecipeDraft) -> list[StepSpec]:
+    """The specs of the steps of a draft without faults."""
+    specs = [_built(step, draft.steps) for step in draft.steps]
+    if not draft.is_older:
+        return specs
+    return [
+        evolve(spec, is_older=True) if isinstance(spec, ToolSpecStep) else spec for spec in specs
+    ]
+
+
+def _built(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
     assert step.kind is not None  # noqa: S101  # a step without a kind is a fault
     return KINDS[step.kind].build(step, _common(step, steps))
 

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.context import RunContext
+from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.facts import (
     ConversationStarted,
     ToolCallInDoubt,
@@ -19,6 +20,8 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.contracts.tools import Effect, ToolSpec
+from minions.engine.compile.engine_scope import EngineScope
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
@@ -34,7 +37,7 @@ from minions.recipe.expressions.template import (
     Template,
     compile_template,
 )
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.tool import ToolSpecStep, without_argument
 
 __all__ = ["COMPILER", "ToolCallStep"]
 
@@ -57,18 +60,25 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
         return list(self.params.values())
 
     async def run(self, scope: StepScope) -> JsonValue:
-        """Render the parameters, ask a model for the missing ones, then call the tool.
+        """Render the parameters, ask a model for those that it may fill in, then call the tool.
 
         Raises:
-            MissingValueError: A template within a longer text reads a value that does not exist.
-            StepFailedError: The model's answer lacks a parameter; the tool was not called.
+            MissingValueError: A template reads a value that does not exist.
+            StepFailedError: `missing-param`: a parameter that no model may fill in has no argument;
+                or the model's answer lacks one. The tool was not called.
         """
         arguments, missing = self._rendered(scope.context)
+        filled: tuple[str, ...] = ()
         if missing:
             messages, output = self._question(scope.context, missing)
             answer = await scope.ask_model(messages, output)
             found = cast("Mapping[str, Mapping[str, JsonValue]]", answer)["params"]
+            filled = tuple(name for name in found if name not in arguments)
             arguments = {**found, **arguments}  # what is known wins
+        if filled:
+            return await cast(EngineScope, scope).call_filled_tool(
+                self.spec.tool, arguments, filled
+            )
         return await scope.call_tool(self.spec.tool, arguments)
 
     def _rendered(self, view: RunContext) -> tuple[dict[str, JsonValue], list[str]]:
@@ -79,14 +89,29 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             try:
                 known[name] = template.render(view.values)
             except MissingValueError:
-                if not template.is_whole:
+                if not (self.spec.is_older and template.is_whole):
                     raise
                 missing.append(name)
         tool = view.tools.find(self.spec.tool)
-        required = tool.spec.parameters.get("required") if tool is not None else None
-        if isinstance(required, list | tuple):
-            missing += [str(name) for name in required if name not in self.params]
+        if tool is not None:
+            missing += self.spec.filled_in(tool.spec)
+            self._refuse_without_argument(tool.spec, missing)
         return known, missing
+
+    def _refuse_without_argument(self, tool: ToolSpec, missing: Sequence[str]) -> None:
+        """Refuse a call whose argument nobody gives and no model may make.
+
+        Raises:
+            StepFailedError: `missing-param`.
+        """
+        left_out = without_argument(tool, {*self.params, *missing})
+        if not left_out:
+            return
+        message = (
+            f"The tool '{tool.name}' needs {', '.join(left_out)}, and is not declared pure: no "
+            f"model fills that in unasked. Write it under `params`, or `fill: [{left_out[0]}]`."
+        )
+        raise StepFailedError(FailureInfo(code="missing-param", message=message))
 
     def _question(
         self, view: RunContext, missing: Sequence[str], *, is_older: bool = False
@@ -102,6 +127,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             context_data=needed,
             missing=missing,
             seed=view.border_seed if self.has_untrusted_data and not is_older else None,
+            takes_others=self.spec.is_older or tool.spec.effect is Effect.PURE,
         )
 
     def fingerprint(self, view: RunContext) -> Fingerprint:
@@ -161,19 +187,13 @@ class _ToolCompiler(StepCompiler[ToolSpecStep]):
 
     def plan(self, spec: ToolSpecStep, step: Step[object], planner: Planner) -> PlannedStep:
         tool = planner.tools.get(spec.tool).spec
-        required = tool.parameters.get("required")
-        missing = [
-            str(name)
-            for name in (required if isinstance(required, list | tuple) else ())
-            if name not in spec.given
-        ]
         return PlannedStep(
             step_id=spec.id,
             kind="tool",
             target=spec.tool,
             shown=planner.shown(dict(spec.given)),
             writes=tool.is_write,
-            asks_for=tuple(missing),
+            asks_for=spec.filled_in(tool),
         )
 
 

@@ -153,7 +153,12 @@ def _tool_words(one: ToolUse) -> str:
 def _model_words(one: ModelUse) -> str:
     uses = [f"asked by {', '.join(one.steps)}"] if one.steps else []
     if one.fills_in:
-        uses.append(f"may fill in arguments of {', '.join(one.fills_in)}")
+        uses += [
+            f"fills in {', '.join(names)} of {step}"
+            if names
+            else f"may fill in arguments of {step}"
+            for step, names in one.fills_in.items()
+        ]
     return f"{one.name or 'the configured one'}: {'; '.join(uses)}"
 
 
@@ -277,7 +282,7 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
         ],
         "code": list(found.code),
         "models": [
-            {"name": one.name, "steps": list(one.steps), "fills_in": list(one.fills_in)}
+            {"name": one.name, "steps": list(one.steps), "fills_in": one.fills_in}
             for one in found.models
         ],
         "questions": [_question_to_json(one) for one in found.questions],

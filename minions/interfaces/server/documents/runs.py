@@ -302,6 +302,8 @@ class ApprovalView:
     """The arguments of the call, as JSON text."""
     digest: str | None = None
     """The digest of tool and arguments: an approval is bound to exactly these."""
+    filled: tuple[str, ...] = ()
+    """The parameters that a model filled in, of the call of a tool step."""
     question: str | None = None
     form: JsonObject | None = None
     """JSON Schema of the answer; None: any text."""

@@ -143,7 +143,8 @@ function callPart(waiting, decide) {
 	}, { needs: "decide", class: "primary" });
 	edited.onChange = (isEdited) => (approve.textContent = isEdited ? "Approve as edited" : "Approve");
 	return [
-		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"), edited.el,
+		h("h3", "Arguments"), code(waiting.arguments ?? "{}", "Arguments"),
+		waiting.filled?.length ? h("p.hint", tag("stop", `Made by a model: ${waiting.filled.join(", ")}`)) : null, edited.el,
 		h("p.hint", "The decision is about exactly these arguments: digest ", h("code", { title: waiting.digest, text: (waiting.digest ?? "").slice(0, 12) }), "."),
 		reason.el,
 		h("div.row",
