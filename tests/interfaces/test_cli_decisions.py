@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from command_line import Cli, Write
 from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
@@ -176,6 +177,13 @@ async def test_only_a_clear_yes_is_consent(line: str, verdict: Verdict) -> None:
     decider, said = typed(line)
     assert await decider.approve(REQUEST) is verdict
     assert said[:2] == ["step 'mail' wants to call send with", '  {"to":"Ada"}']
+
+
+async def test_who_consents_is_told_what_a_model_made_of_the_arguments() -> None:
+    """A-155."""
+    decider, said = typed("y\n")
+    await decider.approve(evolve(REQUEST, filled=("to", "text")))
+    assert said[2] == "  made by a model: to, text"
 
 
 async def test_who_says_no_is_asked_for_the_reason() -> None:

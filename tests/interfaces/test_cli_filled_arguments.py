@@ -60,7 +60,8 @@ def test_an_argument_that_nobody_gives_is_refused_before_the_run(cli: Cli) -> No
 
 def test_the_approval_says_what_a_model_made(cli: Cli) -> None:
     """A-155."""
-    done = cli("run", "fills.yaml", *OWN)
+    done = cli("run", "fills.yaml", *OWN, "--approve", "wait")
+    assert "recipe fills · model scripted/answers" in done.err
     assert "a model made: amount" in done.err
-    shown = cli("explain", "fills.yaml", *OWN)
+    shown = cli("explain", "fills.yaml", *OWN[:2])
     assert "fills in amount of pay" in shown.out

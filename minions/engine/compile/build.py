@@ -29,6 +29,7 @@ from minions.recipe.expressions.template import (
     compile_condition,
     compile_template,
 )
+from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
 
@@ -193,7 +194,7 @@ def _asking(
     """Each model configuration that the steps use, with the first step that uses it."""
     asking: dict[ModelConfig, str] = {}
     for step in steps:
-        makes_calls = isinstance(step, WrittenStep) and step.spec.asks_model
+        makes_calls = isinstance(step, WrittenStep) and step.asks_model
         is_code = isinstance(step, PythonStep) and not makes_calls
         if not is_code or built.control(step.id).asks_where_to_go:
             asking.setdefault(built.model_config(base, step.id), step.id)
@@ -209,7 +210,8 @@ def asking_within(recipe: AgentRecipe, base: ModelConfig) -> Iterator[ModelConfi
     for step in recipe.steps:
         if isinstance(step, StepSpec) and step.inner is not None:
             yield from asking_within(step.inner, own)
-        if isinstance(step, StepSpec) and step.asks_model:
+        fills = isinstance(step, ToolSpecStep) and step.fill
+        if isinstance(step, StepSpec) and (step.asks_model or fills):
             yield own.overlaid(step.own_model) if step.own_model is not None else own
         elif isinstance(step, StepSpec):
             if step.route is not None and not compile_template(step.route).is_whole:

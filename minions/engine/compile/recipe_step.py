@@ -44,6 +44,11 @@ class WrittenStep(Step[T_co]):
         return [each for template in self.templates for each in template.references]
 
     @property
+    def asks_model(self) -> bool:
+        """Whether a model is certainly asked when the step runs."""
+        return self.spec.asks_model
+
+    @property
     def description(self) -> str:
         """The `description` in the recipe."""
         return self.spec.description

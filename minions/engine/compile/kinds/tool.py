@@ -53,6 +53,8 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
     """Steps whose outputs a model may use to fill in the parameters that templates leave open."""
     has_untrusted_data: bool
     """Whether these outputs may hold text that a stranger wrote."""
+    asks_model: bool = False
+    """Whether a parameter is left out that a model fills in."""
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -166,7 +168,7 @@ def _arguments_of(row: JournalEntry) -> str | None:
 
 
 def _step(spec: ToolSpecStep, parts: BuildParts) -> ToolCallStep:
-    parts.tools.get(spec.tool)  # refused here rather than in the run
+    tool = parts.tools.get(spec.tool).spec  # refused here rather than in the run
     params = {name: compile_template(value) for name, value in spec.given.items()}
     saved = parts.saved
     read = {step_named(each, saved) for value in params.values() for each in value.references}
@@ -178,6 +180,7 @@ def _step(spec: ToolSpecStep, parts: BuildParts) -> ToolCallStep:
         params=params,
         shown=shown,
         has_untrusted_data=any(map(parts.untrusted.is_of, spec.depends_on)),
+        asks_model=bool(spec.filled_in(tool)),
     )
 
 
