@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 import attrs
 
 from minions.contracts.constraint import Constraint
-from minions.contracts.json_values import JsonValue, json_type
+from minions.contracts.hint_schemas import is_pydantic_model
+from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -151,6 +152,12 @@ def _converter() -> Converter:
     converter.register_structure_hook(pathlib.Path, lambda value, _: pathlib.Path(value))
     converter.register_unstructure_hook(pathlib.Path, str)
     converter.register_structure_hook_func(lambda hint: hint is object, lambda value, _: value)
+    converter.register_structure_hook_func(
+        is_pydantic_model, lambda value, hint: hint.model_validate_json(dumps(value), strict=True)
+    )
+    converter.register_unstructure_hook_func(
+        is_pydantic_model, lambda value: parse_json(value.model_dump_json())
+    )
     converter.register_structure_hook_func(
         lambda hint: getattr(hint, "__origin__", None) is collections.abc.Iterable,
         lambda value, hint: converter.structure(value, _list_of(hint)),

@@ -5,9 +5,10 @@ A test with a fixed seed then repeats a run exactly.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "PriceBook",
     "Random",
     "Sleep",
+    "SystemClock",
 ]
 
 
@@ -36,6 +38,18 @@ class Clock(ABC):
     @abstractmethod
     def monotonic(self) -> float:
         """Seconds from an arbitrary start; never decreases."""
+
+
+class SystemClock(Clock):
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """The present time in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """`time.monotonic()`, in seconds."""
+        return time.monotonic()
 
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]

@@ -8,15 +8,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 from urllib.parse import quote, quote_plus
 
+import attrs
 from attrs import Attribute, field, frozen
 
+from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_values import JsonValue, dumps
 
-__all__ = ["InputValue", "SecretRef", "SecretSource", "Secrets"]
+__all__ = [
+    "GivenValue",
+    "InputValue",
+    "SecretRef",
+    "SecretSource",
+    "Secrets",
+    "plain_inputs",
+]
 
 _SOURCE: Final = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00-\x1f\x7f]+")
 _HEAD: Final = "${secret:"
@@ -80,6 +89,39 @@ Raises:
 
 InputValue: TypeAlias = JsonValue | SecretRef
 """A value of an input: JSON, or a reference where the recipe declares a secret."""
+
+
+class DataclassValue(Protocol):
+    """An object of a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # Any: as the standard library types it
+
+
+class PydanticValue(Protocol):
+    """An object of a Pydantic model."""
+
+    def model_dump_json(self) -> str:
+        """The object as JSON text."""
+
+
+GivenValue: TypeAlias = InputValue | attrs.AttrsInstance | DataclassValue | PydanticValue
+"""A value of an input as a program gives it: an object of a class becomes JSON."""
+
+
+def plain_inputs(given: Mapping[str, GivenValue] | None) -> Mapping[str, InputValue]:
+    """The inputs with objects of classes as JSON.
+
+    Raises:
+        UsageError: `bad-input`; a part is not representable in JSON.
+    """
+    plain: dict[str, InputValue] = {}
+    for name, value in (given or {}).items():
+        try:
+            plain[name] = value if isinstance(value, SecretRef) else encode(value)
+        except (TypeError, ValueError) as error:
+            message = f"The input '{name}' cannot be written as JSON: {error}."
+            raise UsageError(message, code="bad-input") from error
+    return plain
 
 
 class Secrets:

@@ -17,7 +17,7 @@ from minions.contracts.errors import UsageError
 from minions.contracts.journal import Journal
 from minions.contracts.tools import Tool, Toolset
 from minions.contracts.waiting import OnWaiting
-from minions.engine.compile.extensions import Extensions
+from minions.engine.compile.extensions import Extensions, checked_tools
 from minions.engine.history.events import Listener
 from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
@@ -96,6 +96,7 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
             UsageError: `approve` is no policy, `budgets` is no `Budgets`, or a server or the lock
                 is wrong.
         """
+        _check_kinds(model=model, extensions=extensions, services=services, listeners=listeners)
         servers = make_program_toolsets(mcp_servers, mcp_lock)
         chosen = _services(services, approve)
         if budgets is not None:
@@ -148,6 +149,31 @@ def _services(given: Services | None, approve: Approve | None) -> Services:
     return evolve(given, decider=named_policy(approve, _VERDICTS))
 
 
+def _check_kinds(*, model: object, extensions: object, services: object, listeners: object) -> None:
+    """Refuse what is passed in place of something else.
+
+    Raises:
+        UsageError: The first that is of the wrong kind, with what is expected.
+    """
+    if callable(listeners) or not isinstance(listeners, Iterable) or isinstance(listeners, str):
+        raise UsageError(_words("listeners", listeners, "a list of functions: listeners=[print]"))
+    for each in listeners if isinstance(listeners, list | tuple) else ():
+        if not callable(each):
+            raise UsageError(_words("listeners", each, "functions that take an event"))
+    expected: tuple[tuple[str, object, tuple[type, ...], str], ...] = (
+        ("model", model, (str, ChatModel), "a name such as 'ollama/llama3.2', or a ChatModel"),
+        ("extensions", extensions, (Extensions,), "an Extensions: extensions=m.Extensions(…)"),
+        ("services", services, (Services,), "a Services: services=m.Services(…)"),
+    )
+    for name, value, kinds, words in expected:
+        if value is not None and not isinstance(value, kinds):
+            raise UsageError(_words(name, value, words))
+
+
+def _words(name: str, value: object, expected: str) -> str:
+    return f"Minions({name}=…) takes {expected}. This is of type {type(value).__name__}."
+
+
 def _checked_budgets(budgets: object) -> Budgets:
     if isinstance(budgets, Budgets):
         return budgets
@@ -164,5 +190,5 @@ def _with_tools(
     servers: Mapping[str, Toolset] | None,
 ) -> Extensions:
     own = extensions or Extensions()
-    own = evolve(own, tools=own.tools.plus(tools))
+    own = evolve(own, tools=own.tools.plus(checked_tools(tools, "Minions")))
     return extended(built_in_extensions(state, servers), own)

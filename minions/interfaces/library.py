@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
-from minions.contracts.secrets import InputValue
+from minions.contracts.secrets import GivenValue
 from minions.contracts.tools import Tool
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_run import AgentRun
@@ -43,7 +43,7 @@ def run(work: Coroutine[Any, Any, T]) -> T: ...  # Any: what a coroutine yields 
 @overload
 def run(
     work: RecipeLike,
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: type[T],
     model: ChatModel | str | None = None,
@@ -57,7 +57,7 @@ def run(
 @overload
 def run(
     work: RecipeLike,
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: None = None,
     model: ChatModel | str | None = None,
@@ -70,7 +70,7 @@ def run(
 
 def run(
     work: RecipeLike | Coroutine[Any, Any, Any],  # Any: see the overloads
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
     model: ChatModel | str | None = None,
@@ -125,7 +125,7 @@ def run(
 @overload
 async def arun(
     recipe: RecipeLike,
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: type[T],
     model: ChatModel | str | None = None,
@@ -139,7 +139,7 @@ async def arun(
 @overload
 async def arun(
     recipe: RecipeLike,
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: None = None,
     model: ChatModel | str | None = None,
@@ -152,7 +152,7 @@ async def arun(
 
 async def arun(
     recipe: RecipeLike,
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
     model: ChatModel | str | None = None,
@@ -174,7 +174,7 @@ async def arun(
 @overload
 def astream(
     recipe: RecipeLike,
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: type[T],
     model: ChatModel | str | None = None,
@@ -188,7 +188,7 @@ def astream(
 @overload
 def astream(
     recipe: RecipeLike,
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: None = None,
     model: ChatModel | str | None = None,
@@ -201,7 +201,7 @@ def astream(
 
 def astream(
     recipe: RecipeLike,
-    inputs: Mapping[str, InputValue] | None = None,
+    inputs: Mapping[str, GivenValue] | None = None,
     *,
     output_class: type[Any] | None = None,  # Any: see the overloads
     model: ChatModel | str | None = None,
@@ -212,14 +212,13 @@ def astream(
 ) -> RunStream[Any]:
     """Run a recipe once, and yield its events; `stream.result` is its result at the end.
 
-    It takes what `run` takes, and raises what that raises, when the first event is asked for.
+    It takes what `run` takes, and raises what that raises, before the first event is asked for.
     """
     application = _for_one_run(tools, extensions, services)
+    run = application.prepare(recipe, inputs, output_class=output_class, model=model, user=user)
 
     async def begin() -> AgentRun[Any]:  # Any: as above
-        return application.prepare(
-            recipe, inputs, output_class=output_class, model=model, user=user
-        )
+        return run
 
     async def execute(prepared: AgentRun[Any]) -> AgentResult[Any]:  # Any: as above
         async with application:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
-from minions.contracts.secrets import InputValue
+from minions.contracts.secrets import GivenValue, plain_inputs
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.application_runs import ApplicationRuns, RecipeLike
 from minions.interfaces.run_stream import RunStream
@@ -25,7 +25,7 @@ class NewRuns(ApplicationRuns):
     async def arun(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: type[T],
         model: ChatModel | str | None = None,
@@ -37,7 +37,7 @@ class NewRuns(ApplicationRuns):
     async def arun(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: None = None,
         model: ChatModel | str | None = None,
@@ -48,7 +48,7 @@ class NewRuns(ApplicationRuns):
     async def arun(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         model: ChatModel | str | None = None,
@@ -78,7 +78,7 @@ class NewRuns(ApplicationRuns):
     def astream(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: type[T],
         model: ChatModel | str | None = None,
@@ -90,7 +90,7 @@ class NewRuns(ApplicationRuns):
     def astream(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: None = None,
         model: ChatModel | str | None = None,
@@ -101,7 +101,7 @@ class NewRuns(ApplicationRuns):
     def astream(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         model: ChatModel | str | None = None,
@@ -113,13 +113,19 @@ class NewRuns(ApplicationRuns):
         Args:
             output_class, model, session, user: As for `arun`.
         Raises:
-            As `arun`, when the first event is asked for.
+            As `arun`, at once: what is refused is refused before the first event is asked for.
         """
-
-        async def begin() -> AgentRun[Any]:  # Any: as above
-            return self.prepare(
+        return self.stream(
+            self.prepare(
                 recipe, inputs, output_class=output_class, model=model, session=session, user=user
             )
+        )
+
+    def stream(self, run: AgentRun[T]) -> RunStream[T]:
+        """The events of a run that `prepare` made; it begins when the first one is asked for."""
+
+        async def begin() -> AgentRun[T]:
+            return run
 
         return RunStream(begin, self.execute)
 
@@ -127,7 +133,7 @@ class NewRuns(ApplicationRuns):
     def prepare(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: type[T],
         model: ChatModel | str | None = None,
@@ -140,7 +146,7 @@ class NewRuns(ApplicationRuns):
     def prepare(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: None = None,
         model: ChatModel | str | None = None,
@@ -152,7 +158,7 @@ class NewRuns(ApplicationRuns):
     def prepare(
         self,
         recipe: RecipeLike,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
         *,
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         model: ChatModel | str | None = None,
@@ -173,7 +179,7 @@ class NewRuns(ApplicationRuns):
             self._remember(found)
         return self._executor(found, answers).prepare(
             found,
-            inputs,
+            plain_inputs(inputs),
             session_id=session,
             output_class=output_class,
             user=user,

@@ -11,7 +11,7 @@ from minions.contracts.decisions import Verdict
 from minions.contracts.errors import UsageError
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.secrets import InputValue
+from minions.contracts.secrets import GivenValue, plain_inputs
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.history.lookup import find_run
 from minions.engine.history.replay import Replay
@@ -178,7 +178,7 @@ class RecordedRuns(ApplicationRuns):
         output_class: type[T],
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
     ) -> RunStream[T]: ...
 
     @overload
@@ -189,7 +189,7 @@ class RecordedRuns(ApplicationRuns):
         output_class: None = None,
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
     ) -> RunStream[JsonValue]: ...
 
     def retry(
@@ -199,7 +199,7 @@ class RecordedRuns(ApplicationRuns):
         output_class: type[Any] | None = None,  # Any: the overloads above carry the type
         recipe: RecipeLike | None = None,
         from_step: str | None = None,
-        inputs: Mapping[str, InputValue] | None = None,
+        inputs: Mapping[str, GivenValue] | None = None,
     ) -> RunStream[Any]:
         """Run failed steps again, and those that changed or read an output that changed.
 
@@ -222,7 +222,7 @@ class RecordedRuns(ApplicationRuns):
                 recipe=found,
                 is_edited=recipe is not None,
                 from_step=from_step,
-                inputs=inputs,
+                inputs=plain_inputs(inputs) if inputs is not None else None,
                 output_class=output_class,
             )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -26,7 +25,7 @@ OpenRun: TypeAlias = Callable[[], Awaitable[AgentRun[T_co]]]
 ExecuteRun: TypeAlias = Callable[[AgentRun[T_co]], Awaitable[AgentResult[T_co]]]
 
 
-class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
+class RunStream(AsyncIterator[RunEvent], Generic[T_co]):
     """One run: `await` it, or use `async for` on its events and then read `result`.
 
     The run begins only then. Leaving the loop early cancels it; what was done is recorded. `async
@@ -46,6 +45,8 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
         self._result: AgentResult[T_co] | None = None
         self._task: asyncio.Task[AgentResult[T_co]] | None = None
         self._is_stopped = False
+        self._events: AsyncGenerator[RunEvent, None] | None = None
+        """The events, where they are asked for one by one."""
 
     @property
     def result(self) -> AgentResult[T_co]:
@@ -77,6 +78,13 @@ class RunStream(AsyncIterable[RunEvent], Generic[T_co]):
         """
         self._begin_once()
         return self._run()
+
+    async def __anext__(self) -> RunEvent:
+        """The next event. A run that is read so ends with the stream: call `aclose`."""
+        if self._events is None:
+            self._begin_once()
+            self._events = self._run()
+        return await anext(self._events)
 
     def _begin_once(self) -> None:
         if self._has_begun:

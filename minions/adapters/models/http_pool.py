@@ -178,9 +178,16 @@ class HttpPool:
 
     async def close(self) -> None:
         """Close the connections that have no request."""
+        self.drop()
+        end, self._end = self._end, None
+        if end is not None:
+            await end.aclose()
+        await asyncio.sleep(0)  # in which they are closed
+
+    def drop(self) -> None:
+        """Begin to close the connections that have no request."""
         while self._idle:
             self._idle.pop().abort()
-        await asyncio.sleep(0)  # in which they are closed
 
     # --- connections that are kept ---------------------------------------------------------------
 
@@ -347,7 +354,8 @@ async def _until_loop_ends(pool: weakref.ref[HttpPool]) -> AsyncGenerator[None]:
         yield
     finally:
         if (found := pool()) is not None:
-            await found.close()
+            found.drop()
+            await asyncio.sleep(0)  # in which they are closed
 
 
 def _close_old(pool: weakref.ref[HttpPool]) -> None:

@@ -59,7 +59,7 @@ from minions.contracts.journal import (
     Lease,
 )
 from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
-from minions.contracts.runtime import Clock, Sleep
+from minions.contracts.runtime import Clock, Sleep, SystemClock
 from minions.contracts.stored_sessions import bad_entries, refuse_damaged
 
 __all__ = ["SqliteJournal"]
@@ -83,7 +83,7 @@ class SqliteJournal(RowLookups):
     def __init__(
         self,
         path: str | PathLike[str],
-        clock: Clock,
+        clock: Clock | None = None,
         *,
         busy_timeout_s: float = 30.0,
         sleep: Sleep = asyncio.sleep,
@@ -93,11 +93,12 @@ class SqliteJournal(RowLookups):
 
         Args:
             path: Of the database; created 0600, its missing directories 0700.
+            clock: None: the machine's.
             busy_timeout_s: How long calls wait for a lock of another process, all together.
             migrations: SQL by name, oldest first; None: those of this package.
         """
         self.path = Path(path)
-        self._clock = clock
+        self._clock = clock = clock or SystemClock()
         self._file = SqliteFile(
             self.path,
             busy_timeout_s=busy_timeout_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from attrs import field, frozen
@@ -13,7 +13,7 @@ from minions.contracts.completion import CompletionLink
 from minions.contracts.errors import UsageError
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import Step
-from minions.contracts.tools import Toolbox, Toolset
+from minions.contracts.tools import Tool, Toolbox, Toolset
 from minions.engine.compile.function_steps import step_classes
 from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, RecipeAgents
 from minions.engine.compile.registered_steps import parameters_of
@@ -22,7 +22,7 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.planner import RecipePlanner
 
-__all__ = ["Extensions", "ModelChooser", "ModelSource"]
+__all__ = ["Extensions", "ModelChooser", "ModelSource", "checked_tools"]
 
 ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
 """Returns the model of a configuration; the same object for the same configuration."""
@@ -40,13 +40,36 @@ class ModelChooser(ABC):
         """The options of its calls: those in the recipe are meant for the model named there."""
 
 
-def _check_tools(_: object, __: object, tools: object) -> None:
-    if not isinstance(tools, Toolbox):
+def _as_toolbox(tools: Iterable[Tool]) -> Toolbox:
+    """The tools as a toolbox.
+
+    Raises:
+        UsageError: `bad-tools`; it is no list of tools, or two have the same name.
+    """
+    return tools if isinstance(tools, Toolbox) else Toolbox(checked_tools(tools, "Extensions"))
+
+
+def checked_tools(tools: object, owner: str) -> tuple[Tool, ...]:
+    """The tools that a program gives.
+
+    Raises:
+        UsageError: `bad-tools`; it is no list of tools.
+    """
+    if isinstance(tools, Tool) or not isinstance(tools, Iterable) or isinstance(tools, str):
+        seen = f"{type(tools).__name__}"
         raise UsageError(
-            f"Extensions(tools=…) takes a Toolbox, not {type(tools).__name__}. Write "
-            "tools=Toolbox([…]).",
+            f"{owner}(tools=…) takes a list of tools, not {seen}. Write tools=[…].",
             code="bad-tools",
         )
+    found = tuple(tools)
+    for each in found:
+        if not isinstance(each, Tool):
+            raise UsageError(
+                f"{owner}(tools=…) takes tools, and this is of type {type(each).__name__}: "
+                f"{each!r:.80}. `@minions.tool` makes a tool of a function.",
+                code="bad-tools",
+            )
+    return found
 
 
 @frozen(kw_only=True)
@@ -54,7 +77,7 @@ class Extensions:
     """What an operator registers for recipes to use, each by its name."""
 
     toolsets: Mapping[str, Toolset] = field(factory=dict)
-    tools: Toolbox = field(factory=Toolbox, validator=_check_tools)
+    tools: Toolbox = field(factory=Toolbox, converter=_as_toolbox)
     links: Mapping[str, CompletionLink] = field(factory=dict)
     models: Mapping[str, ChatModel] = field(factory=dict)
     """Models by their full name, such as `scripted/demo`."""

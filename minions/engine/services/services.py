@@ -6,8 +6,6 @@ import asyncio
 import logging
 import os
 import random
-import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
@@ -29,6 +27,7 @@ from minions.contracts.runtime import (
     PriceBook,
     Random,
     Sleep,
+    SystemClock,
 )
 from minions.contracts.secrets import SecretSource
 from minions.contracts.step_cache import StepCache
@@ -51,18 +50,6 @@ __all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
 
 _MOST_ENDED: Final = 16
 """Of the default journal, so that a long-lived executor does not grow with every run."""
-
-
-class SystemClock(Clock):
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        """The present time in UTC."""
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        """`time.monotonic()`, in seconds."""
-        return time.monotonic()
 
 
 class NullLog:
