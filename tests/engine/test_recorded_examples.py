@@ -80,9 +80,11 @@ async def ran(
     category: str = "bill",
     mark: str | None = None,
     recipe: AgentRecipe | None = None,
+    user: str | None = None,
 ) -> AgentResult[JsonValue]:
     executor = executor_of(model(seen, category), services=services)
-    result = await executor.execute(recipe or loaded(), {"text": text})
+    run = executor.prepare(recipe or loaded(), {"text": text}, user=user)
+    result = await run.execute()
     assert result.status is RunStatus.COMPLETED, result.error
     if mark is not None:
         await mark_run(services, result.run_id, "good" if mark == "good" else "bad")
@@ -102,6 +104,22 @@ async def test_what_was_marked_good_stands_as_turns_before_the_question() -> Non
     await ran(services, "Win!", category="spam", mark="good")
     await ran(services, "What?", seen=seen)
     assert seen == [["Pay!", said("bill"), "Win!", said("spam")]]
+
+
+async def test_no_user_is_shown_what_another_one_was_told() -> None:
+    """A-150. What has no user is the operator's, who may show it to all."""
+    services, seen = deterministic_services(), Seen()
+    await ran(services, "Ann pays.", mark="good", user="ann")
+    await ran(services, "Bob pays.", mark="good", user="bob")
+    await ran(services, "All pay.", mark="good")
+    for user in ("ann", "bob", "ann", None):
+        await ran(services, "What?", seen=seen, user=user)
+    assert [turns[::2] for turns in seen] == [
+        ["Ann pays.", "All pay."],
+        ["Bob pays.", "All pay."],
+        ["Ann pays.", "All pay."],
+        ["Ann pays.", "Bob pays.", "All pay."],
+    ]
 
 
 async def test_without_a_mark_there_is_no_example() -> None:

@@ -70,6 +70,7 @@ class RunScope:
         session_id: str | None = None,
         replay: Replay | None = None,
         offer: Offer | None = None,
+        user: str | None = None,
     ) -> RunScope:
         """The scope of a whole run.
 
@@ -80,6 +81,7 @@ class RunScope:
             session_id: None: a new id.
             replay: What the run recorded before; None: the run is new.
             offer: What the caller who began it was offered; None: the operator began it.
+            user: The label of the user for whom it runs; None: it has none.
         Raises:
             EnvironmentRefusedError: A secret is not there.
         """
@@ -95,7 +97,7 @@ class RunScope:
             services=services,
             events=events,
             recorder=recorder,
-            examples=PinnedExamples(services, recorder),
+            examples=PinnedExamples(services, recorder, user=user),
             replay=replay,
             secrets=declared_secrets(recipe, inputs or {}, services.secrets),
             rights=Rights.of(recipe),

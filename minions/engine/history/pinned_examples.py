@@ -32,8 +32,13 @@ __all__ = ["PinnedExamples"]
 class PinnedExamples:
     """The examples of one run, by recipe and step."""
 
-    def __init__(self, services: Services, recorder: Recorder) -> None:
-        """Nothing is read before `pin`; what earlier executions recorded is found in the replay."""
+    def __init__(self, services: Services, recorder: Recorder, *, user: str | None = None) -> None:
+        """Nothing is read before `pin`; what earlier executions recorded is found in the replay.
+
+        Args:
+            user: The user for whom the run is: no other user's run gives it an example.
+        """
+        self._user = user
         self._services = services
         self._recorder = recorder
         self._pinned: dict[tuple[str, str], ExamplesPinned] = {}
@@ -70,22 +75,29 @@ class PinnedExamples:
         source, journal = step.recorded_examples, self._services.journal
         assert source is not None  # noqa: S101  # selected by it
         judged = await judged_runs(journal, recipe.id, limit=MOST_RUNS)
-        runs = [run for run in judged.runs if run.run_id != self._recorder.run_id]
+        runs = [run for run in judged.runs if self._may_learn_from(run)]
         ends = tuple((run.run_id, run.ended_at) for run in runs)
-        known = self._services.chosen_examples.get((recipe.id, step.id, fingerprint))
+        place = (recipe.id, step.id, f"{fingerprint} {self._user}")
+        known = self._services.chosen_examples.get(place)
         if known is not None and known.fits(recipe, (judged.entries, ends)):
             examples = known.examples  # as a batch asks it for each of its lines
         else:
             examples = await self._chosen(recipe, step, source, runs)
             self._services.chosen_examples.keep(
-                (recipe.id, step.id, fingerprint),
-                ChosenExamples(recipe, (judged.entries, ends), examples),
+                place, ChosenExamples(recipe, (judged.entries, ends), examples)
             )
         fact = ExamplesPinned(
             recipe=recipe.id, step=step.id, fingerprint=fingerprint, examples=examples
         )
         await self._recorder.record(f"examples/{recipe.id}:{step.id}", fact)
         return fact
+
+    def _may_learn_from(self, run: RunRow) -> bool:
+        """Not from itself. What other users were told is shown to nobody, and what they call good
+        counts for nobody else; what has no user is the operator's.
+        """
+        is_own = self._user is None or run.user in (None, self._user)
+        return is_own and run.run_id != self._recorder.run_id
 
     async def _chosen(
         self, recipe: AgentRecipe, step: GoalSpec, source: ExampleSource, runs: Sequence[RunRow]

@@ -99,6 +99,7 @@ class RunWiring:
             session_id=start.session_id,
             replay=start.replay,
             offer=Offer.of_note(start.note),
+            user=start.user,
         )
         opened = self.opened(
             recipe, start.inputs, scope, chosen.runs if chosen is not None else None
