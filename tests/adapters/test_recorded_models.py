@@ -362,7 +362,7 @@ def test_a_cassette_is_a_regular_file_in_a_folder_that_is_there(tmp_path: Path) 
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UsageError, match="it is a pipe, not a file"):
         Cassette.read(tmp_path / "fifo")
-    with pytest.raises(EnvironmentRefusedError, match="it is a pipe, not a file"):
+    with pytest.raises(EnvironmentRefusedError, match="it is no regular file"):
         CassetteRecorder(tmp_path / "fifo", warn=no_warning)
     with pytest.raises(EnvironmentRefusedError, match=f"there is no folder {tmp_path / 'no'}"):
         CassetteRecorder(tmp_path / "no" / "c", warn=no_warning)

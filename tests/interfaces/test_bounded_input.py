@@ -138,6 +138,7 @@ class Endless(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         assert size >= 0, "all of it is asked for"
+        assert self.given < 200 * MIB, "it is read on and on"
         data, self.rest = self.rest[:size], self.rest[size:]
         data += self.byte * (size - len(data))
         self.given += len(data)
