@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from http import HTTPStatus
 from typing import Final, TypeAlias
 
 from minions.contracts.executions import RunState
@@ -15,7 +14,6 @@ from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import count_runs, list_runs
-from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import (
     EVENT_STREAM,
     Receive,
@@ -24,6 +22,7 @@ from minions.interfaces.server.http.responses import (
     json_bytes,
 )
 from minions.interfaces.server.live.frames import HEARTBEAT
+from minions.interfaces.server.live.stream_places import StreamPlaces, no_more_streams
 from minions.interfaces.server.pending_decisions import CallsInDoubt, all_waiting
 
 __all__ = ["ChangeStream", "Changes"]
@@ -46,7 +45,7 @@ class Changes:
         journal: Journal,
         in_doubt: CallsInDoubt,
         *,
-        most: int,
+        places: StreamPlaces,
         heartbeat_s: float,
         look_s: float = 1.0,
     ) -> None:
@@ -54,12 +53,12 @@ class Changes:
 
         Args:
             in_doubt: The calls in doubt of interrupted runs.
-            most: The most readers at a time.
+            places: How many streams there may be, and whose they are.
             look_s: Seconds between two looks at the journal.
         """
         self._journal = journal
         self._in_doubt = in_doubt
-        self._most = most
+        self._places = places
         self._heartbeat_s = heartbeat_s
         self._look_s = look_s
         self._readers: set[ChangeStream] = set()
@@ -69,20 +68,18 @@ class Changes:
         self._total = 0
         self._is_closed = False
 
-    def follow(self) -> ChangeStream:
+    def follow(self, caller: str | None = None) -> ChangeStream:
         """A stream that begins with the number of pending decisions.
 
+        Args:
+            caller: The name of the caller's token; None: it has none.
         Raises:
             RefusedError: There are too many.
         """
-        if self._is_closed or len(self._readers) >= self._most:
-            raise RefusedError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "too-many-followers",
-                f"{len(self._readers)} streams are open; no more at a time.",
-                headers={"retry-after": "5"},
-            )
-        reader = ChangeStream(self, self._heartbeat_s)
+        if self._is_closed:
+            raise no_more_streams(f"{len(self._readers)} streams are open")
+        self._places.take(caller)
+        reader = ChangeStream(self, self._heartbeat_s, caller)
         self._readers.add(reader)
         if self._watch is None:
             self._runs = self._waiting = None
@@ -98,7 +95,9 @@ class Changes:
 
     def leave(self, reader: ChangeStream) -> None:
         """Forget a reader; the last one ends the looking."""
-        self._readers.discard(reader)
+        if reader in self._readers:
+            self._readers.remove(reader)
+            self._places.give(reader.caller)
         if not self._readers and self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -151,8 +150,9 @@ class Changes:
 class ChangeStream:
     """The response to one reader. What it has not taken yet is told once, in its newest form."""
 
-    def __init__(self, changes: Changes, heartbeat_s: float) -> None:
-        """The stream is one of `changes`."""
+    def __init__(self, changes: Changes, heartbeat_s: float, caller: str | None = None) -> None:
+        """The stream is one of `changes`, and of the caller whose token has that name."""
+        self.caller = caller
         self._changes = changes
         self._heartbeat_s = heartbeat_s
         self._pending: dict[str, bytes] = {}

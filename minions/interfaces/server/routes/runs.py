@@ -153,7 +153,9 @@ async def follow_run(
     run = await find_exact(app_state.journal, run_id)
     if await app_state.has_all(run, after):
         return NoContent()
-    return await app_state.stream(run.session_id, run_id=run.run_id, after=after)
+    return await app_state.stream(
+        run.session_id, run_id=run.run_id, after=after, caller=request.caller.name
+    )
 
 
 def position_after(asked: After, last_event_id: str | None) -> int:
