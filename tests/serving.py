@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,18 @@ class Serving:
     """A server that runs; it is killed at the end, if it is still there."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
+        self._start(folder, [sys.executable, "-m", "minions", "serve", "--port", "0", *arguments])
+
+    @classmethod
+    def of(cls, folder: Path, *command: str) -> Serving:
+        """The server that this command starts."""
+        server = cls.__new__(cls)
+        server._start(folder, command)
+        return server
+
+    def _start(self, folder: Path, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "minions", "serve", "--port", "0", *arguments],
+            command,
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -136,7 +136,7 @@ class TypedAnswers:
         )
         access = DeltaAccess(self.streams, self.tokens) if is_open else None
         async with contextlib.AsyncExitStack() as stack:
-            served = serving_health(worker, "127.0.0.1", 0, deltas=access)
+            served = serving_health(worker, "127.0.0.1", 0, NullLog(), deltas=access)
             self.port = await stack.enter_async_context(served)
             if is_open:
                 worker.publish_stream(self.url)

@@ -58,7 +58,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         sandbox-cpu sandbox-memory sandbox-output sandbox-processes request-too-large
         resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
         output-truncated response-too-large tool-result-too-large answer-too-large file-too-large
-        too-large too-deep too-long message-too-long key-too-long body-too-large headers-too-large
+        too-large too-deep too-long too-many-values message-too-long key-too-long body-too-large
+        headers-too-large
         while-exhausted disk-full quota-exhausted slow-pattern mcp-server-flooded slow-search
     """,
     FailureCategory.TOOL: """

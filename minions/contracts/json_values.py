@@ -13,6 +13,7 @@ __all__ = [
     "find_json_value",
     "is_unfinished_json",
     "json_type",
+    "most_values",
     "parse_json",
     "texts_in",
 ]
@@ -192,6 +193,13 @@ def _embedded_values(text: str, refusals: list[_NoNumberError]) -> Iterator[tupl
 
 
 _MARKS: Final = re.compile(r'[{}\[\]"\\]')
+
+
+def most_values(text: bytes) -> int:
+    """How many values a JSON text holds at the most: its commas, brackets and braces are counted,
+    those in texts, too. Takes a moment where parsing it would take much memory.
+    """
+    return 1 + sum(map(text.count, (b",", b"[", b"{")))
 
 
 def is_unfinished_json(text: str) -> bool:

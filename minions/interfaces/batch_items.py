@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import csv
+import errno
+import hashlib
+import io
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import BinaryIO, Final, cast
 
 from attrs import Factory, field, frozen
 
+from minions.contracts.bounded_files import BoundedLines, LongLineError, open_regular
 from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.json_values import JsonValue, dumps, most_values, parse_json
 from minions.contracts.secrets import InputValue
 from minions.engine.batches.lines import BatchLine
 from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["BatchItems", "ItemRow", "ItemsFile", "ListedItems", "count_lines", "lines_of"]
+__all__ = [
+    "BatchItems",
+    "ItemRow",
+    "ItemsFile",
+    "ListedItems",
+    "count_lines",
+    "lines_of",
+    "store_items",
+]
+
+_MOST_BYTES: Final = 4 * 2**30
+"""Bytes of items on standard input, which are stored until they were run."""
+_LONGEST_ROW: Final = 16 * 1_048_576
+"""Bytes of one row."""
+_MOST_VALUES: Final = 1_048_576
+"""Values in one row."""
 
 _SEPARATORS: Final = {";": "';'", "\t": "tabs", "|": "'|'"}
 """What other programs separate the columns of a table by, as messages call it."""
@@ -81,24 +100,28 @@ class ItemsFile(BatchItems):
             yield from read()
         except OSError as error:
             raise UsageError(f"{self._name}: {error.strerror}.", code="bad-items") from error
+        except LongLineError as error:
+            raise UsageError(f"{self._name}:{error.line}: {error}.", code="bad-items") from error
 
     @property
     def _name(self) -> str:
         return self.name or str(self.path)
 
     def _json_rows(self) -> Iterator[ItemRow]:
-        with self.path.open("rb") as file:
-            for number, content in enumerate(file, 1):
+        with open_regular(self.path) as file:
+            for number, content in enumerate(BoundedLines(file, _LONGEST_ROW).lines(), 1):
                 if content.strip():
                     yield _json_row(content, f"{self._name}:{number}", is_first=number == 1)
 
     def _csv_rows(self) -> Iterator[ItemRow]:
-        with self.path.open("r", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+        with open_regular(self.path) as file:
+            lines = _RecordLines(file)
+            reader = csv.reader(lines, strict=True)
             try:
                 columns = self._columns(next(reader, []))
                 before = reader.line_num
                 for cells in reader:
+                    lines.begin_record()
                     place, before = f"{self._name}:{before + 1}", reader.line_num
                     if cells:
                         yield _csv_row(cells, columns, place)
@@ -129,7 +152,54 @@ class ItemsFile(BatchItems):
         return columns
 
 
+class _RecordLines:
+    """The lines of a CSV file; a record may have several, and a bound for all of them."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        bounded = io.BufferedReader(BoundedLines(file, _LONGEST_ROW), 65_536)
+        self._text = io.TextIOWrapper(bounded, encoding="utf-8-sig", newline="")
+        self._line = self._size = 0
+
+    def begin_record(self) -> None:
+        """Another record begins with the next line."""
+        self._size = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._text:
+            self._line += 1
+            self._size += len(line)
+            if self._size > _LONGEST_ROW:
+                raise LongLineError(self._line, _LONGEST_ROW)
+            yield line
+
+
+def store_items(stream: BinaryIO, path: Path, name: str) -> str:
+    """Write the stream to that file, and return a digest of it.
+
+    Args:
+        name: How messages call it.
+    Raises:
+        UsageError: `bad-items`; a line is too long, or all of it.
+    """
+    lines, digest, size = BoundedLines(stream, _LONGEST_ROW), hashlib.sha256(), 0
+    try:
+        with path.open("wb") as file:
+            while piece := lines.read(65_536):
+                size += len(piece)
+                if size > _MOST_BYTES:
+                    raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES // 2**30} GiB")
+                digest.update(piece)
+                file.write(piece)
+    except LongLineError as error:
+        raise UsageError(f"{name}:{error.line}: {error}.", code="bad-items") from error
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}.", code="bad-items") from error
+    return digest.hexdigest()
+
+
 def _json_row(content: bytes, place: str, *, is_first: bool) -> ItemRow:
+    if most_values(content) > _MOST_VALUES:
+        return ItemRow(place=place, problem=f"it has more than {_MOST_VALUES:,} values.")
     try:
         text = content.decode("utf-8-sig" if is_first else "utf-8")
         value = parse_json(text, unique_keys=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.user_folders import user_data_folder
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["TRUST_VARIABLE", "FolderTrust", "UnreadKeys", "harmless_keys", "trusted_files"]
 
 TRUST_VARIABLE: Final = "MINIONS_TRUST"
+_MOST_BYTES: Final = 16 * 1_048_576
+"""Bytes of the list of trusted files."""
 _TRUE: Final = ("1", "true", "yes")
 _PRINTING: Final = frozenset({"json", "events", "debug", "log_format"})
 """Keys that change what is printed."""
@@ -136,7 +139,7 @@ class FolderTrust:
 
     def _read(self) -> dict[str, str]:
         try:
-            found: object = json.loads(self.store.read_bytes())
+            found: object = json.loads(read_regular(self.store, _MOST_BYTES))
         except FileNotFoundError:
             return {}
         files = found.get("files") if isinstance(found, dict) else None

@@ -12,6 +12,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import Fault, NotFoundError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
@@ -63,8 +64,7 @@ def read_instruction(path: Path) -> Instruction:
 
 def _text_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES)
     except FileNotFoundError as error:
         raise NotFoundError(f"There is no file {path}.", code="file-not-found") from error
     except OSError as error:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from minions.contracts.bounded_files import open_regular
 from minions.contracts.errors import NotFoundError, near_hint, near_names
 from minions.recipe.text.key_types import NAME_PATTERN
 
@@ -128,7 +129,7 @@ def recipe_id_of(path: Path) -> str:
     The file is searched, not parsed: it may be broken.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return path.stem

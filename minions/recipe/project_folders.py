@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from attrs import frozen
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import UsageError
 from minions.contracts.toml_text import parse_toml
 
@@ -69,8 +70,7 @@ def read_bytes(path: Path) -> bytes:
         UsageError: `bad-configuration`: the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise UsageError(
             f"{path}: {error.strerror}.", code="bad-configuration", where=str(path)

@@ -360,7 +360,7 @@ def test_a_recording_that_got_its_name_meanwhile_is_not_written_into(
 
 def test_a_cassette_is_a_regular_file_in_a_folder_that_is_there(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(UsageError, match="it is no regular file"):
+    with pytest.raises(UsageError, match="it is a pipe, not a file"):
         Cassette.read(tmp_path / "fifo")
     with pytest.raises(EnvironmentRefusedError, match="it is no regular file"):
         CassetteRecorder(tmp_path / "fifo", warn=no_warning)

@@ -10,6 +10,8 @@ import os
 import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -213,6 +215,57 @@ async def test_standard_output_holds_the_protocol_and_nothing_else(folder: Path)
     server = over_streams(folder)
     async with own(evolve(server, command=(*server.command, "--debug"))) as call:
         assert await call("shouts", None) == "quiet"
+
+
+def highest_kib(process: subprocess.Popen[bytes]) -> int:
+    """The most memory that it has had so far."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+)", status)[1])  # type: ignore[index]  # it is there
+
+
+def test_a_message_that_is_too_large_is_answered_and_not_kept(folder: Path) -> None:
+    command = (sys.executable, "-m", "minions", "mcp", "serve", *OPTIONS)
+    environ = {**os.environ, **environment()}
+    with subprocess.Popen(
+        command, cwd=folder, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def answer(*pieces: bytes) -> Mapping[str, JsonValue]:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for piece in pieces:
+                process.stdin.write(piece)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            found: Mapping[str, JsonValue] = json.loads(process.stdout.readline())
+            return found
+
+        ping = b'{"jsonrpc": "2.0", "id": %d, "method": "ping"}'
+        first = answer(ping % 1)
+        before = highest_kib(process)
+        large = answer(*[b"x" * 1_048_576] * 80)
+        many = answer(b'{"jsonrpc": "2.0", "id": 2, "params": [' + b"1," * 100_000 + b"1]}")
+        after = highest_kib(process)
+        second = answer(ping % 3)
+        process.stdin.close()
+        assert process.wait(HANG_S) == 0
+    assert (first["id"], large["id"], many["id"], second["id"]) == (1, None, None, 3)
+    assert "more than 4 MiB" in str(large["error"])
+    assert "more than 100,000 values" in str(many["error"])
+    assert after - before < 30 * 1_024
+
+
+async def test_over_http_a_message_with_too_many_values_is_refused(over_http: ToolServer) -> None:
+    assert over_http.url is not None
+    body = b'{"jsonrpc": "2.0", "id": 2, "method": "ping", "params": [' + b"1," * 100_000 + b"1]}"
+    request = urllib.request.Request(
+        over_http.url, body, {**over_http.headers, "content-type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        await asyncio.to_thread(urllib.request.urlopen, request)
+    assert (refused.value.code, json.load(refused.value)["code"]) == (413, "too-many-values")
 
 
 def test_a_recipe_that_is_no_tool_is_named_with_the_reason(folder: Path) -> None:

@@ -256,3 +256,23 @@ def test_a_token_that_can_be_guessed_is_refused(cli: Cli, here: Path) -> None:
     (here / "t").chmod(0o600)
     refused = cli("worker", "--once", "--health", "0", "--token-file", "t")
     assert (refused.code, "16 printable" in refused.err) == (2, True), refused.err
+
+
+async def test_half_open_connections_lock_nobody_out_of_a_worker(answers: TypedAnswers) -> None:
+    """A-152."""
+    async with answers.working():
+        half = []
+        for _ in range(300):
+            reader, writer = await asyncio.open_connection("127.0.0.1", answers.port)
+            writer.write(b"GET /health HT")
+            half.append((reader, writer))
+        status = 0
+        async with asyncio.timeout(HANG_S):
+            while status != 200:  # those that are a quarter of a second old make room
+                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                    async with asking(answers, "/health") as read:
+                        status = read.status
+        for _, writer in half:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()

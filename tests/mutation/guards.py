@@ -175,6 +175,18 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "interfaces/test_cli_imported_consent.py",
         )
     ),
+    "contracts/bounded_files.py": Guard(
+        tests=("interfaces/test_bounded_input.py",),
+        places=frozenset({"open_regular", "read_regular", "BoundedLines"}),
+    ),
+    "interfaces/server/http/acceptor.py": Guard(
+        tests=("server/test_acceptor.py", "server/test_slow_clients.py")
+    ),
+    "interfaces/server/http/connections.py": Guard(
+        tests=("server/test_connections.py", "server/test_slow_clients.py"),
+        places=frozenset({"Connections"}),
+    ),
+    "interfaces/server/live/stream_places.py": Guard(tests=("server/test_stream_places.py",)),
     "interfaces/server/live/recovery.py": Guard(
         tests=(
             "server/test_recovery_rules.py",

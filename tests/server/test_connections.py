@@ -6,6 +6,7 @@ import pytest
 
 from minions.interfaces.server.http.connections import (
     PROMPT_S,
+    SPARED_S,
     Awaited,
     ConnectionLimits,
     Connections,
@@ -23,6 +24,10 @@ class FakeConnection:
         self.awaited = awaited
         self.since = since
         self.is_dropped = False
+        self.looks = 0
+
+    def look(self) -> None:
+        self.looks += 1
 
     def drop(self) -> None:
         self.is_dropped = True
@@ -30,6 +35,14 @@ class FakeConnection:
 
 def connections(most_open: int = 1_000, most_late_heads: int = 100) -> Connections:
     return Connections(ConnectionLimits(most_open=most_open, most_late_heads=most_late_heads))
+
+
+def admitted(all_open: Connections, connection: FakeConnection, now: float) -> bool:
+    """Whether it was added."""
+    has_room = all_open.has_room(connection.owner, now)
+    if has_room:
+        all_open.add(connection)
+    return has_room
 
 
 def dropped(*of: FakeConnection) -> list[bool]:
@@ -40,7 +53,7 @@ def dropped(*of: FakeConnection) -> list[bool]:
 def test_a_wait_ends_after_its_seconds_and_not_before(awaited: Awaited) -> None:
     all_open = connections()
     late = FakeConnection(awaited=awaited, since=100.0)
-    assert all_open.add(late, 100.0)
+    assert admitted(all_open, late, 100.0)
     seconds = all_open.limits.seconds[awaited]
     all_open.drop_late(100.0 + seconds - 0.1)
     assert dropped(late) == [False]
@@ -52,7 +65,7 @@ def test_a_wait_ends_after_its_seconds_and_not_before(awaited: Awaited) -> None:
 def test_a_connection_that_is_being_answered_has_no_limit() -> None:
     all_open = connections()
     stream = FakeConnection(awaited=None)
-    all_open.add(stream, 0.0)
+    admitted(all_open, stream, 0.0)
     all_open.drop_late(1e9)
     assert dropped(stream) == [False]
 
@@ -62,7 +75,7 @@ def test_of_too_many_late_heads_of_a_client_the_oldest_are_closed() -> None:
     heads = [FakeConnection(since=each / 10) for each in range(4)]
     other = FakeConnection("b")
     for each in (*heads, other):
-        all_open.add(each, each.since)
+        admitted(all_open, each, each.since)
     all_open.drop_late(PROMPT_S + 1.0)
     assert dropped(*heads, other) == [True, True, False, False, False]
 
@@ -71,7 +84,7 @@ def test_a_burst_of_new_connections_is_spared() -> None:
     all_open = connections(most_late_heads=2)
     heads = [FakeConnection() for _ in range(10)]
     for each in heads:
-        all_open.add(each, 0.0)
+        admitted(all_open, each, 0.0)
     all_open.drop_late(PROMPT_S / 2)
     assert not any(dropped(*heads))
 
@@ -82,8 +95,8 @@ def test_at_the_limit_the_client_with_most_waits_makes_room_for_another_one() ->
     own = FakeConnection("b", since=0.5)
     many = [FakeConnection("a", since=1.0), FakeConnection("a", since=2.0)]
     for each in (stream, own, *many):
-        all_open.add(each, each.since)
-    assert all_open.add(FakeConnection("d", since=2.1), 2.1)
+        admitted(all_open, each, each.since)
+    assert admitted(all_open, FakeConnection("d", since=2.1), 2.1)
     assert dropped(stream, own, *many) == [False, False, True, False]
     assert len(all_open) == 4
 
@@ -92,34 +105,84 @@ def test_a_client_does_not_push_out_its_own_new_connections() -> None:
     all_open = connections(most_open=2)
     young = [FakeConnection(), FakeConnection()]
     for each in young:
-        all_open.add(each, 0.0)
-    assert not all_open.add(FakeConnection(), PROMPT_S / 2)
+        admitted(all_open, each, 0.0)
+    assert not admitted(all_open, FakeConnection(), SPARED_S / 2)
     assert dropped(*young) == [False, False]
-    assert all_open.add(FakeConnection(since=PROMPT_S), PROMPT_S)
+    assert admitted(all_open, FakeConnection(since=SPARED_S), SPARED_S)
     assert dropped(*young) == [True, False]
+
+
+def test_a_client_without_room_is_not_searched_for_again_at_once() -> None:
+    all_open = connections(most_open=2)
+    young = [FakeConnection(), FakeConnection()]
+    for each in young:
+        admitted(all_open, each, 0.0)
+    assert not all_open.has_room("a", SPARED_S - 0.01)
+    assert not all_open.has_room("a", SPARED_S)  # a burst of them costs one search
+    assert dropped(*young) == [False, False]
+    assert all_open.has_room("b", SPARED_S)
+    assert dropped(*young) == [True, False]
+    assert not connections(most_open=2).has_room("a", 0.0, coming=2)
+
+
+def test_a_reader_that_takes_something_is_not_late() -> None:
+    all_open = connections()
+    reader = FakeConnection(awaited=Awaited.READER)
+    admitted(all_open, reader, 0.0)
+    assert reader.looks == 0
+    all_open.drop_late(1.0)
+    assert reader.looks == 1
+    reader.since = 1.0
+    all_open.drop_late(all_open.limits.reader_s)
+    assert dropped(reader) == [False]
+
+
+def test_one_that_cannot_be_closed_keeps_no_other_open() -> None:
+    class Stuck(FakeConnection):
+        def drop(self) -> None:
+            raise OSError("no files")
+
+    all_open = connections(most_open=2)
+    stuck, late = Stuck("b"), FakeConnection("b")
+    for each in (stuck, late):
+        admitted(all_open, each, 0.0)
+    assert not all_open.drop_late(100.0)
+    assert (dropped(late), len(all_open)) == ([True], 1)
+    assert isinstance(all_open.failure, OSError)
+    admitted(all_open, FakeConnection("c", awaited=None), 100.0)
+    assert not all_open.has_room("a", 100.0)
+
+
+def test_very_many_late_connections_are_closed_in_turns() -> None:
+    all_open = connections(most_open=1_000)
+    late = [FakeConnection(str(number)) for number in range(450)]
+    for each in late:
+        admitted(all_open, each, 0.0)
+    assert [all_open.drop_late(100.0) for _ in range(3)] == [True, True, False]
+    assert all(each.is_dropped for each in late)
 
 
 def test_where_nobody_waits_there_is_no_room() -> None:
     all_open = connections(most_open=1)
-    all_open.add(FakeConnection(awaited=None), 0.0)
-    assert not all_open.add(FakeConnection("b"), 100.0)
+    admitted(all_open, FakeConnection(awaited=None), 0.0)
+    assert not admitted(all_open, FakeConnection("b"), 100.0)
 
 
 def test_connections_that_wait_for_their_next_request_make_room_too() -> None:
     all_open = connections(most_open=1)
     idle = FakeConnection(awaited=Awaited.REQUEST)
-    all_open.add(idle, 0.0)
-    assert all_open.add(FakeConnection("b"), 1.0)
+    admitted(all_open, idle, 0.0)
+    assert admitted(all_open, FakeConnection("b"), 1.0)
     assert dropped(idle) == [True]
 
 
 def test_a_closed_connection_is_forgotten() -> None:
     all_open = connections(most_open=1)
     first = FakeConnection(awaited=None)
-    all_open.add(first, 0.0)
+    admitted(all_open, first, 0.0)
     all_open.remove(first)
     all_open.remove(first)
-    assert all_open.add(FakeConnection(), 0.0)
+    assert admitted(all_open, FakeConnection(), 0.0)
 
 
 @pytest.mark.parametrize(

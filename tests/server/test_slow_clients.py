@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
+import resource
 import socket
-from collections.abc import AsyncIterator, Sequence
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from asgi_client import TOKEN
 from minions.interfaces.server import process
 from minions.interfaces.server.app import App
 from minions.interfaces.server.process import bound_socket, serve
+from minions.interfaces.server.timed_protocol import TimedProtocol
 from patience import HANG_S
 from served import MakeApp
+from serving import Serving
 
 HEALTH = b"GET /api/v1/health HTTP/1.1\r\nHost: localhost\r\n"
 HALF = b"GET /api/v1/health HTTP/1.1\r\nHost: local"
@@ -158,6 +165,158 @@ async def _half_open(port: int, count: int) -> Sequence[Streams]:
         writer.write(HALF)
         half.append((reader, writer))
     return half
+
+
+def _own_half_open(port: int, count: int) -> Sequence[socket.socket]:
+    """Connections with half a head, all opened before any of them is looked at."""
+    found = []
+    for _ in range(count):
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.connect_ex(("127.0.0.1", port))
+        found.append(sock)
+    for sock in found:
+        with contextlib.suppress(OSError):
+            sock.send(HALF)
+    return found
+
+
+@contextlib.contextmanager
+def serving_with(folder: Path, files: int) -> Iterator[Serving]:
+    """A server that may have so many files open, and is killed at the end."""
+    (folder / "recipes").mkdir()
+    command = f"ulimit -n {files}; exec {sys.executable} -m minions serve --port 0 --no-store"
+    server = Serving.of(folder, "sh", "-c", command)
+    with server:
+        yield server
+
+
+def is_served(server: Serving) -> bool:
+    try:
+        return bool(server.ask("GET", "/health").get("status") == "ok")
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def test_more_half_open_connections_than_files_lock_nobody_out(tmp_path: Path) -> None:
+    """A-152: without a token, all at once, from the address of everybody else."""
+    with serving_with(tmp_path, files=200) as server:
+        half = _own_half_open(server.port, 600)
+        while not is_served(server):  # those that are a quarter of a second old make room
+            assert server.process.poll() is None
+        assert [is_served(server) for _ in range(20)] == [True] * 20
+        assert server.ask("GET", "/system")["version"]
+        for sock in half:
+            sock.close()
+        assert [is_served(server) for _ in range(20)] == [True] * 20
+        _, told = server.end()
+    assert len(told.splitlines()) < 10
+    assert "Traceback" not in told
+
+
+def test_where_files_run_out_all_the_same_it_refuses_and_serves_again_at_once(
+    tmp_path: Path,
+) -> None:
+    """A-152."""
+    with serving_with(tmp_path, files=1_000) as server:
+        pid = server.process.pid
+        assert is_served(server)
+        files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (files + 5, 1_000))
+        half = _own_half_open(server.port, 200)
+        refused = 0
+        for sock in half:
+            sock.setblocking(True)
+            sock.settimeout(0.05)
+            with contextlib.suppress(TimeoutError, OSError):
+                refused += sock.recv(100).startswith(b"HTTP/1.1 503 ")
+        assert refused > 100
+        for sock in half:
+            sock.close()
+        while not is_served(server):
+            assert server.process.poll() is None
+        assert [is_served(server) for _ in range(20)] == [True] * 20
+        _, told = server.end()
+    assert told.count("connections_not_accepted") == 1
+    assert len(told.splitlines()) < 10
+
+
+async def test_late_heads_are_still_closed_after_one_closing_failed(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-152."""
+    original, failures = TimedProtocol.drop, [OSError("no files")] * 3
+
+    def drop(connection: TimedProtocol) -> None:
+        if failures:
+            raise failures.pop()
+        original(connection)
+
+    monkeypatch.setattr(TimedProtocol, "drop", drop)
+    async with served(make_app(head_timeout_s=HEAD_S)) as port:
+        answers = [await rest(await opened(port, HALF)) for _ in range(2)]
+    assert [answer[:13] for answer in answers] == [b"HTTP/1.1 408 "] * 2
+    assert not failures
+
+
+async def test_a_client_that_takes_nothing_of_its_answers_is_closed(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = process._limits
+    monkeypatch.setattr(process, "_limits", lambda given: evolve(limits(given), reader_s=HEAD_S))
+    request = (
+        b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n"
+        b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+    )
+    async with served(make_app(head_timeout_s=HANG_S)) as port:
+        sock = socket.create_connection(("127.0.0.1", port))
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        try:
+            sent = 0
+            async with asyncio.timeout(HANG_S):
+                while sent < 1_000:  # until the server reads no more, and then closes
+                    await loop.sock_sendall(sock, request)
+                    sent += 1
+                    await asyncio.sleep(0)
+                while True:
+                    await loop.sock_sendall(sock, b"x")
+                    await asyncio.sleep(0.01)
+        except ConnectionError:
+            pass
+        finally:
+            sock.close()
+        assert b'"status":"ok"' in await health(port)
+
+
+async def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    original = TimedProtocol.look
+
+    def look(connection: TimedProtocol) -> None:
+        original(connection)
+        looks.append(connection.since)
+
+    monkeypatch.setattr(TimedProtocol, "look", look)
+    limits = process._limits
+    monkeypatch.setattr(process, "_limits", lambda given: evolve(limits(given), reader_s=1.0))
+    count = 60
+    head = (
+        f"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+    ).encode()
+    async with served(make_app(head_timeout_s=HEAD_S)) as port:
+        reader, writer = await opened(port, (head + b"\r\n") * (count - 1))
+        writer.write(head + b"Connection: close\r\n\r\n")
+        received = bytearray()
+        while piece := await asyncio.wait_for(reader.read(300_000), HANG_S):
+            received += piece
+            await asyncio.sleep(0.03)  # it takes a part between two looks, and never all
+        await close((reader, writer))
+    assert received.count(b"HTTP/1.1 200 OK") == count
+    assert received.endswith(b"}")
+    assert len(set(looks)) > 1, "it was never waited for"
 
 
 async def test_a_connection_too_many_is_told_so_at_once(

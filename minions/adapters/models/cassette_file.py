@@ -21,6 +21,7 @@ from msgspec import MsgspecError
 
 from minions.adapters.models.cassette_lines import CassetteLine, decode_line
 from minions.adapters.models.cassette_request import request_digest
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
@@ -114,12 +115,7 @@ def read_cassette(
             cassette.
     """
     try:
-        # Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _bad(path, None, "it is no regular file", record_by)
-            data = file.read(most_bytes + 1)
+        data = read_regular(path, most_bytes)
     except OSError as error:
         raise _bad(
             path, None, f"it cannot be read ({error.strerror or error})", record_by

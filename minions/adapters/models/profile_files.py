@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.calls import ChatModel
 from minions.contracts.codec import decode, encode
 from minions.contracts.model_profiles import ModelProfile, ProfileBook
@@ -71,8 +72,7 @@ def _start_of(base_url: str, model: str) -> str:
 def _read(path: Path) -> ModelProfile | None:
     """The profile in the file; None: it cannot be read, or holds none."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = read_regular(path, _MOST_BYTES)
         if len(content) > _MOST_BYTES:
             return None
         profile = decode(json.loads(content), ModelProfile)

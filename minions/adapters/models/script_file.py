@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from minions.adapters.models.script_items import Answer, ScriptItem, tool_request
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.errors import UsageError, did_you_mean
 from minions.contracts.json_values import JsonValue, dumps
@@ -72,8 +73,7 @@ def _read(path: Path) -> object:
     import yaml
 
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
+        raw = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise _bad(path, f"it cannot be read ({error.strerror or error})") from error
     if len(raw) > _MOST_BYTES:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
 from minions.contracts.json_values import JsonValue
@@ -59,10 +59,7 @@ def _variable(ref: SecretRef) -> str:
 def _file(ref: SecretRef) -> str:
     path = Path(ref.name)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise _missing(ref, f"{path} is no regular file", "Put the secret into a file")
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
+        data = read_regular(path, _LARGEST_FILE)
         text = data.decode()
     except OSError as error:
         what = f"The file {path} cannot be read ({error.strerror})"

@@ -7,15 +7,16 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, NoReturn, cast
+from typing import BinaryIO, Final, NoReturn, cast
 
 from attrs import field, frozen, mutable
 
+from minions.contracts.bounded_files import BoundedLines, LongLineError
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import NotFoundError, UsageError, words_of
 from minions.contracts.facts import SessionForked, UnreadableFact, fact_of
 from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, most_values
 from minions.contracts.stored_sessions import digests_in
 from minions.engine.history.entry_checks import origin_of, too_deep
 from minions.engine.history.imported_entries import imported_entry
@@ -31,6 +32,7 @@ __all__ = [
     "archive_lines",
     "load_archive",
     "read_archive",
+    "read_archive_file",
     "store_archive",
 ]
 
@@ -40,6 +42,12 @@ _LONGEST_ID: Final = 200
 _VERSION: Final = 1
 _LARGEST_COUNT: Final = 2**31 - 1
 """The largest count in a file: a resumed run counts further, and every journal must store that."""
+_LONGEST_LINE: Final = 64 * 1_048_576
+"""Bytes of one line of a file: of one row, or of one blob in base64."""
+_MOST_VALUES: Final = 5_000_000
+"""Values in one row: more than any result of a loop has."""
+_LARGEST_FILE: Final = 2**30
+"""Bytes of a whole file: all of it is checked in memory before anything is stored."""
 _LONGEST_KEY: Final = 2_000
 """The longest key in characters: keys are indexed, and PostgreSQL's index takes no long values."""
 
@@ -199,6 +207,25 @@ def read_archive(lines: Iterable[bytes], *, name: str = "<archive>") -> Archive:
     return reader.end()
 
 
+def read_archive_file(file: BinaryIO, *, name: str) -> Archive:
+    """As `read_archive`, of a stream that may have no end: a line has a bound, and the whole.
+
+    Raises:
+        UsageError: As `read_archive`; or it is too long.
+    """
+    reader, size = _Reader(name), 0
+    try:
+        for line in BoundedLines(file, _LONGEST_LINE).lines():
+            size += len(line)
+            reader.read(line)
+            if size > _LARGEST_FILE:
+                reader.refuse(f"the file has more than {_LARGEST_FILE // 2**30} GiB")
+    except LongLineError as error:
+        reader.line += 1
+        reader.refuse(f"{error}")
+    return reader.end()
+
+
 @mutable
 class _Reader:
     """Reads a session file line by line."""
@@ -220,20 +247,20 @@ class _Reader:
             else:
                 self._take_row(decode(value, _RowLine).row)
         except ValueError as error:
-            self._refuse(f"{error}")
+            self.refuse(f"{error}")
 
     def end(self) -> Archive:
         self.line += 1
         if self.head is None:
-            self._refuse("the file is empty")
+            self.refuse("the file is empty")
         for size in self.head.sessions:
             if (count := len(self.rows[size.id])) < size.rows:
-                self._refuse(
+                self.refuse(
                     f"the file is cut off: {count} of {size.rows} rows of session '{size.id}' "
                     "are there"
                 )
         if len(self.blobs) < self.head.blobs:
-            self._refuse(f"{len(self.blobs)} of {self.head.blobs} blobs are there")
+            self.refuse(f"{len(self.blobs)} of {self.head.blobs} blobs are there")
         return Archive(
             session_id=self.head.session,
             sessions=tuple(
@@ -244,18 +271,20 @@ class _Reader:
         )
 
     def _value(self, line: bytes) -> dict[str, JsonValue]:
+        if most_values(line) > _MOST_VALUES:
+            self.refuse(f"it has more than {_MOST_VALUES:,} values")
         try:
             value = json.loads(line.decode(), parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             whole = "" if line.endswith(b"\n") else "; it ends in the middle of a line"
-            self._refuse(f"no JSON ({error}){whole}")
+            self.refuse(f"no JSON ({error}){whole}")
         if not isinstance(value, dict):
-            self._refuse("no JSON object")
+            self.refuse("no JSON object")
         return value
 
     def _begin(self, value: dict[str, JsonValue]) -> None:
         if value.get("format") != _FORMAT:
-            self._refuse("it was not written by `minions sessions export`")
+            self.refuse("it was not written by `minions sessions export`")
         if value.get("version") != _VERSION:
             raise UsageError(
                 f"{self.name} is of version {value.get('version')!r}; this program reads version "
@@ -267,36 +296,36 @@ class _Reader:
         self.rows = {size.id: [] for size in self.head.sessions}
         self._check_ids(*self.rows)
         if len(self.rows) < len(self.head.sessions):
-            self._refuse("a session is there twice")
+            self.refuse("a session is there twice")
         if not self.rows or self.head.session != list(self.rows)[-1]:
-            self._refuse("the session itself is not the last of its sessions")
+            self.refuse("the session itself is not the last of its sessions")
 
     def _take_blob(self, line: _BlobLine) -> None:
         if hashlib.sha256(line.data).hexdigest() != line.blob:
-            self._refuse(f"the data of blob {line.blob} are not those that were exported")
+            self.refuse(f"the data of blob {line.blob} are not those that were exported")
         self.blobs[line.blob] = line.data
 
     def _check_ids(self, *ids: str) -> None:
         if any(len(each) > _LONGEST_ID for each in ids):
-            self._refuse(f"the id of a session or run has more than {_LONGEST_ID} characters")
+            self.refuse(f"the id of a session or run has more than {_LONGEST_ID} characters")
 
     def _take_row(self, row: _Row) -> None:
         self._check_ids(row.run_id)
         head = cast(_Head, self.head)
         rows = self.rows.get(row.session_id)
         if rows is None:
-            self._refuse(f"session '{row.session_id}' is not among those of the first line")
+            self.refuse(f"session '{row.session_id}' is not among those of the first line")
         limit = next(size.rows for size in head.sessions if size.id == row.session_id)
         if row.position != len(rows) + 1 or row.position > limit:
-            self._refuse(
+            self.refuse(
                 f"row {row.position} of session '{row.session_id}' comes where row "
                 f"{len(rows) + 1} of {limit} is expected"
             )
         if (problem := _bad_value(row)) is not None:
-            self._refuse(problem)
+            self.refuse(problem)
         entry = _entry(row)
         if isinstance(fact := entry.fact, UnreadableFact):
-            self._refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {fact.problem}")
+            self.refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {fact.problem}")
         self._check_origin(entry)
         rows.append(entry)
 
@@ -307,19 +336,20 @@ class _Reader:
         parent = entry.fact.parent if isinstance(entry.fact, SessionForked) else None
         if entry.position > 1:
             if parent is not None:
-                self._refuse(f"session '{entry.session_id}' is forked behind its first row")
+                self.refuse(f"session '{entry.session_id}' is forked behind its first row")
             return
         sessions = list(self.rows)
         at = sessions.index(entry.session_id)
         if at == 0 and parent is not None:
-            self._refuse(f"the first session, '{entry.session_id}', must be no fork")
+            self.refuse(f"the first session, '{entry.session_id}', must be no fork")
         if at > 0 and parent != sessions[at - 1]:
-            self._refuse(
+            self.refuse(
                 f"session '{entry.session_id}' must begin as a fork of '{sessions[at - 1]}', the "
                 "session before it in the file"
             )
 
-    def _refuse(self, why: str) -> NoReturn:
+    def refuse(self, why: str) -> NoReturn:
+        """Raise the error of this line."""
         raise UsageError(
             f"{self.name}, line {self.line}: {why}. Nothing was stored. Export the session again.",
             code="bad-archive",

@@ -13,6 +13,7 @@ from minions.contracts.errors import UsageError
 from minions.evaluation.cases import Case, CaseRow, cases_of
 from minions.evaluation.suite_file import SCORERS, scorer_named
 from minions.evaluation.suites import AnyScorer, Suite
+from minions.interfaces.batch_items import store_items
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT
@@ -108,5 +109,5 @@ async def _recorded_rows(runtime: Runtime, recipe: AgentRecipe, most: int) -> li
 def _standard_input(context: CommandContext) -> list[CaseRow]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.jsonl"
-        path.write_bytes(context.stdin.read("the cases -"))
+        store_items(context.stdin.stream("the cases -"), path, "stdin")
         return file_rows(path, "stdin")

@@ -16,6 +16,8 @@ from typing import Any, Final, cast
 import click
 from click.shell_completion import CompletionItem
 
+from minions.contracts.bounded_files import read_regular
+
 __all__ = ["VARIABLE", "stand_in"]
 
 VARIABLE: Final = "_MINIONS_COMPLETE"
@@ -23,6 +25,8 @@ VARIABLE: Final = "_MINIONS_COMPLETE"
 
 _TABLE: Final = "completion_table.json"
 _MOST_RUNS: Final = 50
+_MOST_BYTES: Final = 1_048_576
+"""Bytes of a recipe that are searched for steps."""
 _STEP_ID: Final = re.compile(
     r"^[ \t]*-[ \t]+(?:\{[ \t]*)?id:[ \t]*[\"']?([A-Za-z0-9_-]+)", re.MULTILINE
 )
@@ -99,7 +103,8 @@ def _steps(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Comp
     if path is None:
         return []
     with contextlib.suppress(OSError):
-        ids = dict.fromkeys(_STEP_ID.findall(path.read_text("utf-8", errors="replace")))
+        text = read_regular(path, _MOST_BYTES).decode("utf-8", "replace")
+        ids = dict.fromkeys(_STEP_ID.findall(text))
         return [CompletionItem(step_id) for step_id in ids if step_id.startswith(incomplete)]
     return []
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.interfaces.cli.options import CommandContext
-from minions.interfaces.cli.standard_input import StandardInput
+from minions.interfaces.cli.standard_input import MOST_INPUT_BYTES, StandardInput
 from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
@@ -124,7 +126,7 @@ def text_argument(value: str, stdin: StandardInput, before: str, *, plain: str =
     if value == "@-":
         return _decoded(stdin.read(argument), argument)
     try:
-        content = Path(value[1:]).expanduser().read_bytes()
+        content = _read(Path(value[1:]).expanduser())
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(
@@ -156,10 +158,23 @@ def _decoded(content: bytes, argument: str) -> str:
 
 def _params_file(path: Path) -> Mapping[str, JsonValue]:
     try:
-        content = path.read_bytes()
+        content = _read(path)
     except OSError as error:
         raise UsageError(f"--params {path}: {error.strerror}.", code="bad-input") from error
     return _params(content, path)
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of the file.
+
+    Raises:
+        OSError: It cannot be read, is no file, or is too long.
+    """
+    content = read_regular(path, MOST_INPUT_BYTES)
+    if len(content) > MOST_INPUT_BYTES:
+        words = f"it has more than {MOST_INPUT_BYTES // 1_048_576} MiB"
+        raise OSError(errno.EFBIG, words, str(path))
+    return content
 
 
 def _params(content: bytes, path: Path) -> Mapping[str, JsonValue]:

@@ -8,11 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self, TextIO
 
+from minions.contracts.bounded_files import open_regular
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.engine.batches.result import BatchResult
 from minions.interfaces.cli.console.console import json_text, say
 
 __all__ = ["ResultFile"]
+
+_LONGEST_FIRST: Final = 64 * 1_048_576
+"""Bytes of the first line that are looked at."""
 
 
 class ResultFile:
@@ -70,9 +74,11 @@ class ResultFile:
 
 def _refuse_foreign(path: Path, is_own: Callable[[str], bool]) -> None:
     """Refuse to write over a file that is not of this batch."""
+    if path.exists() and not path.is_file():  # a device or a pipe, from which nothing is read
+        return
     try:
-        with path.open("rb") as file:
-            first = file.readline()
+        with open_regular(path) as file:
+            first = file.readline(_LONGEST_FIRST)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -6,6 +6,7 @@ import asyncio
 import mimetypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -27,7 +28,8 @@ from minions.interfaces.run_queue import RunQueue
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.http.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.http.incidents import Incidents, StandardLog
-from minions.interfaces.server.http.responses import AsgiApp, Receive, Scope, Send
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.http.responses import AsgiApp, Receive, Scope, Send, refusal
 from minions.interfaces.server.http.traced_requests import TracedRequests
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
@@ -35,6 +37,7 @@ from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
 from minions.interfaces.server.live.run_locks import RunLocks
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.live.run_starter import RunStarter
+from minions.interfaces.server.live.stream_places import StreamPlaces
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
@@ -61,7 +64,8 @@ class App:
             EnvironmentRefusedError: The extra `server` is not installed.
         """
         self.app_state = app_state
-        self._log = log
+        self.log = log
+        """The log of the server."""
         self._resumes = resumes
         self._closers: list[Callable[[], object]] = []
         self.recovery = Recovery(
@@ -97,7 +101,7 @@ class App:
         if self._recovering is None:
             recovering = self.recovery.run(resumes_all=self._resumes)
             self._recovering = asyncio.ensure_future(recovering)
-            await import_in_daemon_thread(load_validator)
+            await import_in_daemon_thread(_load_answers)
             await self.app_state.waiting_notices.tell_untold()
 
     async def stop(self) -> None:
@@ -123,6 +127,12 @@ class App:
     def at_end(self, close: Callable[[], object]) -> None:
         """Call `close` at the end, too; a coroutine that it returns is awaited."""
         self._closers.append(close)
+
+
+def _load_answers() -> None:
+    """Load what checks and answers requests: where files run out later, no module can be."""
+    load_validator()
+    refusal(RefusedError(HTTPStatus.OK, "loaded", ""), "/")
 
 
 def _routes(app_state: AppState, incidents: Incidents) -> AsgiApp:
@@ -269,9 +279,10 @@ def _app_state(
     services = runtime.services
     repository = StepRepository(services)
     recipe_store = RecipeStore(recipes, runtime.catalog, runtime.bounded, log)
+    places = StreamPlaces(options.max_followers)
     channels = Channels(
         services.journal,
-        most=options.max_followers,
+        places=places,
         queue_frames=options.queue_frames,
         heartbeat_s=options.heartbeat_s,
         remote=remote_deltas(runtime.settings, services.journal, log, services.secrets),
@@ -292,10 +303,11 @@ def _app_state(
         recipe_store=recipe_store,
         runtime=runtime,
         channels=channels,
+        places=places,
         changes=Changes(
             services.journal,
             runtime.calls_in_doubt,
-            most=options.max_followers,
+            places=places,
             heartbeat_s=options.heartbeat_s,
         ),
         run_manager=run_manager,

@@ -16,6 +16,7 @@ from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.run_locks import RunLocks
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.live.run_starter import RunStarter
+from minions.interfaces.server.live.stream_places import StreamPlaces
 from minions.interfaces.server.live.streams import EventStreamAnswer
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.options import ServerOptions
@@ -35,6 +36,7 @@ class AppState:
     recipe_store: RecipeStore
     runtime: ServerRuntime
     channels: Channels
+    places: StreamPlaces
     changes: Changes
     run_manager: RunManager
     starter: RunStarter
@@ -64,16 +66,22 @@ class AppState:
         return not rows or rows[0].position <= after
 
     async def stream(
-        self, session_id: str, *, run_id: str | None = None, after: int = 0
+        self,
+        session_id: str,
+        *,
+        run_id: str | None = None,
+        after: int = 0,
+        caller: str | None = None,
     ) -> EventStreamAnswer:
         """A stream of the events of a session, or of one of its runs.
 
         Args:
             after: Only events after this position; one beyond the newest row means the newest.
+            caller: The name of the caller's token; None: it has none.
         Raises:
             RefusedError: There are too many streams.
         """
         if after:
             after = min(after, await self.last_position(session_id))
-        follower = self.channels.follow(session_id, run_id=run_id, after=after)
+        follower = self.channels.follow(session_id, run_id=run_id, after=after, caller=caller)
         return EventStreamAnswer(follower, self.channels, self.journal)

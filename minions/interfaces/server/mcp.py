@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
+from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.errors import FailureInfo, MinionsError
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_values import JsonValue, dumps, most_values
 from minions.interfaces.server.http.access import AccessMiddleware
 from minions.interfaces.server.http.callers import CALLER, Caller
-from minions.interfaces.server.http.responses import AsgiApp, Receive, Scope, Send, refusal
+from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.server.http.responses import (
+    AsgiApp,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    refusal,
+)
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_tools import RecipeTool, RecipeTools, ToolOutcome
 from minions.interfaces.server.tokens import TokenScope
 
 if TYPE_CHECKING:
     import mcp_types as types
+    from anyio import AsyncFile
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
@@ -26,6 +38,9 @@ __all__ = ["PATH", "http_app", "mcp_server", "serve_streams"]
 PATH: Final = "/mcp"
 """Where the server is over HTTP."""
 _MOST_BODY: Final = 4 * 1_048_576
+"""Bytes of a message."""
+_MOST_VALUES: Final = 100_000
+"""Values in a message: the SDK checks it in one piece."""
 
 
 def mcp_server(tools: RecipeTools, version: str) -> Server[Any]:  # Any: it has no state of its own
@@ -137,8 +152,66 @@ async def serve_streams(tools: RecipeTools, version: str) -> None:
     from mcp.server.stdio import stdio_server
 
     server = mcp_server(tools, version)
-    async with stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    with _own_input() as source:
+        lines = _Lines(source)
+        async with stdio_server(stdin=cast("AsyncFile[str]", lines)) as (incoming, outgoing):
+            lines.outgoing = outgoing
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+@contextlib.contextmanager
+def _own_input() -> Iterator[BinaryIO]:
+    """Standard input for us alone: programs that a run starts find none."""
+    import fcntl
+
+    # The SDK does the same for an input of its own, whose lines have no bound.
+    kept = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    try:
+        # Not closed: a thread may still wait for a line, and the number must not become another's.
+        yield os.fdopen(kept, "rb", closefd=False)
+    finally:
+        os.dup2(kept, 0)
+
+
+class _Lines:
+    """The messages on an input, one a line; one that is too large is answered, not kept."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+        self.outgoing: Any = None  # Any: the SDK has no public name for its streams
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """The lines, until the input ends."""
+        while True:
+            line, problem = await run_in_daemon_thread(self._next)
+            if problem is not None:
+                await self._refuse(problem)
+            elif line:
+                yield line.decode("utf-8", "replace")
+            else:
+                return
+
+    def _next(self) -> tuple[bytes, str | None]:
+        """The next line, or why it is refused; neither: the input has ended."""
+        line = self._source.readline(_MOST_BODY + 1)
+        if len(line) > _MOST_BODY and not line.endswith(b"\n"):
+            while (rest := self._source.readline(65_536)) and not rest.endswith(b"\n"):
+                pass
+            return b"", f"The message has more than {_MOST_BODY // 1_048_576} MiB."
+        if most_values(line) > _MOST_VALUES:
+            return b"", f"The message has more than {_MOST_VALUES:,} values."
+        return line, None
+
+    async def _refuse(self, problem: str) -> None:
+        import mcp_types as types
+        from mcp.shared.message import SessionMessage
+
+        error = types.ErrorData(code=types.INVALID_REQUEST, message=problem)
+        answer = types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
+        await self.outgoing.send(SessionMessage(answer))
 
 
 @contextlib.asynccontextmanager
@@ -173,9 +246,37 @@ def _running(app: AsgiApp) -> AsgiApp:
         caller: Caller = scope[CALLER]
         try:
             caller.require(TokenScope.RUN, "MCP")
+            messages = await _received(receive) if scope["method"] == "POST" else []
         except MinionsError as error:
             await refusal(error, scope["path"])(scope, receive, send)
             return
-        await app(scope, receive, send)
+
+        async def again() -> Message:
+            return messages.pop(0) if messages else await receive()
+
+        await app(scope, again, send)
 
     return checked
+
+
+async def _received(receive: Receive) -> list[Message]:
+    """The messages of the body; of one that is too large, which the app refuses, some.
+
+    Raises:
+        RefusedError: It has too many values.
+    """
+    messages: list[Message] = []
+    values = size = 0
+    while size <= _MOST_BODY:
+        messages.append(message := await receive())
+        body: bytes = message.get("body", b"")
+        size, values = size + len(body), values + most_values(body)
+        if values > _MOST_VALUES:
+            raise RefusedError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                "too-many-values",
+                f"The message has more than {_MOST_VALUES:,} values.",
+            )
+        if not message.get("more_body", False):
+            break
+    return messages

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Final
+from typing import Final, Literal, cast
 
 import uvicorn
 
 from minions.contracts.errors import EnvironmentRefusedError
+from minions.contracts.runtime import Log
 from minions.interfaces.server.app import App
-from minions.interfaces.server.http.connections import ConnectionLimits, Connections
+from minions.interfaces.server.http.acceptor import Acceptor, Rarely
+from minions.interfaces.server.http.connections import ConnectionLimits, Connections, client_of
 from minions.interfaces.server.http.responses import AsgiApp
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.server.timed_protocol import dropping_late, protocol_of
+from minions.interfaces.server.timed_protocol import (
+    dropping_late,
+    no_room_response,
+    protocol_of,
+)
 
 __all__ = ["bound_socket", "serve", "serve_until_signal"]
 
@@ -29,6 +38,11 @@ _REFUSALS: Final = 500
 """Connections beyond the requests at a time: they are told why, or wait for their next request."""
 _OTHER_FILES: Final = 64
 """Descriptors that stay for the database, recipes, tools and models, at the least."""
+_STARTUP_FAILED: Final = 3
+_MOST_KINDS: Final = 1_000
+"""Messages of the log that are told apart."""
+_BACKLOG: Final = 2_048
+"""Connections that the system holds for us until they are accepted."""
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -42,7 +56,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
-        sock.listen(2_048)
+        sock.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         sock.close()
         reason = getattr(error, "strerror", None) or str(error)
@@ -65,28 +79,20 @@ async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> i
             on: the object is detached from it.
     """
     connections = Connections(_limits(app.app_state.options))
-    config = uvicorn.Config(
-        app,
-        http=protocol_of(connections),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # nothing here reads where a proxy says that a request came from
-        lifespan="on",
-        ws="none",
-        timeout_keep_alive=int(connections.limits.request_s),
-        timeout_graceful_shutdown=2,
-        backlog=2_048,
-    )
-    server = _Server(config)
-    with contextlib.closing(_as_tcp(sock)) as listening, _Stopper(app, server, tell) as stopper:
-        async with dropping_late(connections):
+    app.app_state.places.keep_room(connections.limits.most_open)
+    server = _Server(app, connections, app.log, lifespan="on")
+    with (
+        contextlib.closing(_as_tcp(sock)) as listening,
+        _Stopper(app, server, tell) as stopper,
+        _few_lines(),
+    ):
+        async with dropping_late(connections, app.log):
             await server.serve(sockets=[listening])
     return 128 + stopper.caught if stopper.caught is not None else 0
 
 
 async def serve_until_signal(
-    app: AsgiApp, sock: socket.socket, options: ServerOptions, stop: asyncio.Event
+    app: AsgiApp, sock: socket.socket, options: ServerOptions, stop: asyncio.Event, log: Log
 ) -> None:
     """Serve another ASGI app, which has no state of its own, until `stop`; then its requests are
     ended.
@@ -95,28 +101,15 @@ async def serve_until_signal(
         sock: As for `serve`.
     """
     connections = Connections(_limits(options))
-    config = uvicorn.Config(
-        app,
-        http=protocol_of(connections),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        lifespan="off",
-        ws="none",
-        timeout_keep_alive=int(connections.limits.request_s),
-        timeout_graceful_shutdown=2,
-        backlog=2_048,
-    )
-    server = _Server(config)
+    server = _Server(app, connections, log, lifespan="off")
 
     async def end() -> None:
         await stop.wait()
         server.should_exit = True
 
     ending = asyncio.create_task(end())
-    with contextlib.closing(_as_tcp(sock)) as listening:
-        async with dropping_late(connections):
+    with contextlib.closing(_as_tcp(sock)) as listening, _few_lines():
+        async with dropping_late(connections, log):
             await server.serve(sockets=[listening])
     ending.cancel()
 
@@ -126,7 +119,7 @@ def _limits(options: ServerOptions) -> ConnectionLimits:
     most = options.max_connections + _REFUSALS
     files = _most_files()
     if files is not None:
-        most = min(most, max(files - max(_OTHER_FILES, files // 8), 1))
+        most = min(most, max(files - max(_OTHER_FILES, files // 4), 1))
     return ConnectionLimits(most_open=most, head_s=options.head_timeout_s)
 
 
@@ -152,12 +145,107 @@ def _as_tcp(sock: socket.socket) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `_Stopper`: uvicorn's own handling would wait for open streams forever."""
+    """Accepts by itself, and leaves signals to `_Stopper`: uvicorn's own handling would wait for
+    open streams forever.
+    """
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        connections: Connections,
+        log: Log,
+        *,
+        lifespan: Literal["on", "off"],
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=protocol_of(connections),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,  # nothing here reads where a proxy says a request came from
+                lifespan=lifespan,
+                ws="none",
+                timeout_keep_alive=int(connections.limits.request_s),
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self._open = connections
+        self._log = log
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the app, and accept connections of these sockets."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(_STARTUP_FAILED)
+        acceptors = [self._acceptor(sock) for sock in sockets or ()]
+        for acceptor in acceptors:
+            acceptor.start()
+        self.servers = cast("list[asyncio.Server]", acceptors)  # it closes them, and no more
+        self.started = True
+
+    def _acceptor(self, sock: socket.socket) -> Acceptor:
+        loop = asyncio.get_running_loop()
+
+        def make_protocol() -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg]  # as uvicorn does
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                _loop=loop,
+            )
+
+        return Acceptor(
+            sock,
+            make_protocol,
+            admits=lambda address, coming: self._open.has_room(
+                client_of(address), loop.time(), coming=coming
+            ),
+            refusal=no_room_response(),
+            log=self._log,
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture no signals."""
         yield
+
+
+@contextlib.contextmanager
+def _few_lines() -> Iterator[None]:
+    """Within the block, what nobody configured a log for is told once a minute: a stranger's bad
+    requests are a line each for uvicorn and asyncio.
+    """
+    handler = logging.lastResort
+    if handler is None:
+        yield
+        return
+    rare = _RareLines()
+    handler.addFilter(rare)
+    try:
+        yield
+    finally:
+        handler.removeFilter(rare)
+
+
+class _RareLines(logging.Filter):
+    """Lets a message through once a minute, with how often it came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, Rarely] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is told."""
+        if record.name.startswith("minions"):  # each of ours says something of its own
+            return True
+        first = str(record.msg).partition("\n")[0][:200]
+        key = f"{record.name} {first}" if len(self._seen) < _MOST_KINDS else ""
+        count = self._seen.setdefault(key, Rarely(time.monotonic)).count()
+        if count is not None and count > 1:
+            record.msg = f"{record.msg} ({count} times since the last such line)"
+        return count is not None
 
 
 class _Stopper:

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from attrs import field, frozen
 
+from minions.contracts.bounded_files import open_regular
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean
 from minions.contracts.toml_text import parse_toml
 from minions.interfaces.server.tokens import CallerToken
@@ -42,19 +43,19 @@ def read_token_file(path: Path) -> FileTokens:
             table has faults. No message repeats anything of a token.
     """
     try:
-        with path.open(encoding="utf-8") as known:
+        with open_regular(path) as known:
             if os.fstat(known.fileno()).st_mode & 0o077:
                 raise EnvironmentRefusedError(
                     f"--token-file {path}: others may read it. chmod 600 {path}",
                     code="open-token-file",
                 )
-            text = known.read(_MOST_BYTES + 1)
+            text = known.read(_MOST_BYTES + 1).decode()
     except FileNotFoundError:
         return FileTokens(token=_new_token(path))
     except (OSError, UnicodeDecodeError) as error:
         raise _refused(path, f"cannot be read: {_reason(error)}") from error
     if len(text) > _MOST_BYTES:
-        raise _refused(path, f"has more than {_MOST_BYTES:,} characters")
+        raise _refused(path, f"has more than {_MOST_BYTES:,} bytes")
     if not _TABLE.search(text):
         return FileTokens(token=text.strip())
     return FileTokens(tokens=_table(path, text))

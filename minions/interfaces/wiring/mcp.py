@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, field, frozen
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import UsageError
 from minions.contracts.tool_servers import Grant, PinnedServer, ServerLogin, ToolServer
 from minions.interfaces.folder_trust import FolderTrust
@@ -82,8 +83,7 @@ def read_lock(path: Path) -> tuple[Lock, bytes]:
         UsageError: `bad-mcp-lock`: it cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = read_regular(path, _MOST_BYTES)
     except FileNotFoundError:
         return Lock(), b""
     except OSError as error:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 
 from attrs import frozen
 
 from minions import __version__
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.runtime import Log
+from minions.interfaces.server.http.acceptor import Acceptor
 from minions.interfaces.server.http.callers import Caller, caller_of
+from minions.interfaces.server.http.connections import (
+    Awaited,
+    ConnectionLimits,
+    Connections,
+    client_of,
+)
 from minions.interfaces.server.http.responses import EVENT_STREAM
 from minions.interfaces.server.token_file import FileTokens
 from minions.interfaces.server.tokens import TokenScope, check_token, digest_of
@@ -26,6 +35,7 @@ __all__ = ["DeltaAccess", "serving_health"]
 _LONGEST_LINE: Final = 4_096
 _REQUEST_S: Final = 5.0
 _MOST_LINES: Final = 100
+_MOST_CONNECTIONS: Final = 200
 _SEND_S: Final = 20.0
 """Seconds that a follower may take for what is sent at once; then it is dropped."""
 
@@ -82,50 +92,120 @@ class DeltaAccess:
 
 @asynccontextmanager
 async def serving_health(
-    worker: Worker, host: str, port: int, *, deltas: DeltaAccess | None = None
+    worker: Worker, host: str, port: int, log: Log, *, deltas: DeltaAccess | None = None
 ) -> AsyncIterator[int]:
     """Answer within the block; gives the port, which is a free one for 0.
 
     Args:
+        log: Is told, once a minute, of connections that cannot be accepted.
         deltas: Who may read pieces of answers; None: nobody.
     Raises:
         EnvironmentRefusedError: `port-taken`; nothing can listen there.
     """
+    loop = asyncio.get_running_loop()
+    connections = Connections(ConnectionLimits(most_open=_MOST_CONNECTIONS))
+    answering: set[asyncio.Task[None]] = set()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(TimeoutError, OSError, ValueError, asyncio.IncompleteReadError):
-            await _answered(worker, deltas, reader, writer)
-        writer.close()
+        asker = _Asker(writer, loop.time())
+        connections.add(asker)
+        answering.add(task := cast("asyncio.Task[None]", asyncio.current_task()))
+        try:
+            with contextlib.suppress(
+                TimeoutError, OSError, ValueError, asyncio.IncompleteReadError
+            ):
+                await _answered(worker, deltas, asker, reader)
+        finally:
+            writer.close()
+            connections.remove(asker)
+            answering.discard(task)
 
+    def make_protocol() -> asyncio.Protocol:
+        reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+        return asyncio.StreamReaderProtocol(reader, answer)
+
+    sockets = await _listening(host, port)
+    found: int = sockets[0].getsockname()[1]
+    acceptors = [
+        Acceptor(
+            sock,
+            make_protocol,
+            admits=lambda address, coming: connections.has_room(
+                client_of(address), loop.time(), coming=coming
+            ),
+            refusal=_refused(HTTPStatus.SERVICE_UNAVAILABLE, "there are too many connections"),
+            log=log,
+        )
+        for sock in sockets
+    ]
+    for acceptor in acceptors:
+        acceptor.start()
     try:
-        server = await asyncio.start_server(answer, host, port, limit=_LONGEST_LINE)
+        yield found
+    finally:
+        for acceptor in acceptors:
+            acceptor.close()
+        if deltas is not None:
+            deltas.streams.cut()
+        for task in answering:
+            task.cancel()
+        if answering:
+            await asyncio.wait(answering)
+
+
+async def _listening(host: str, port: int) -> Sequence[socket.socket]:
+    """Sockets that listen there: a name may have several addresses.
+
+    Raises:
+        EnvironmentRefusedError: `port-taken`.
+    """
+    try:
+        server = await asyncio.start_server(_ignore, host, port, start_serving=False)
     except (OSError, OverflowError) as error:
         raise EnvironmentRefusedError(
             f"The worker cannot listen on {host}:{port}: {error}. Give another port with --health.",
             code="port-taken",
         ) from error
-    async with server:
-        found: int = server.sockets[0].getsockname()[1]
-        try:
-            yield found
-        finally:
-            if deltas is not None:
-                deltas.streams.cut()
+    sockets = [sock.dup() for sock in server.sockets]
+    server.close()
+    for sock in sockets:
+        sock.listen()
+    return sockets
+
+
+async def _ignore(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    """Never called: asyncio only finds the addresses, and binds them."""
+
+
+class _Asker:
+    """One connection, until its request has come: a new one may take its place."""
+
+    def __init__(self, writer: asyncio.StreamWriter, now: float) -> None:
+        self.writer = writer
+        self.owner = client_of(writer.get_extra_info("peername"))
+        self.awaited: Awaited | None = Awaited.HEAD
+        self.since = now
+
+    def look(self) -> None:
+        """Nothing is noted: what is sent has a limit of its own."""
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+        self.writer.transport.abort()
 
 
 async def _answered(
-    worker: Worker,
-    deltas: DeltaAccess | None,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
+    worker: Worker, deltas: DeltaAccess | None, asker: _Asker, reader: asyncio.StreamReader
 ) -> None:
     """Read one request, and answer it.
 
     Raises:
         OSError, TimeoutError, ValueError: The caller left, was too slow, or sent something else.
     """
+    writer = asker.writer
     async with asyncio.timeout(_REQUEST_S):
         request = await _request(reader)
+        asker.awaited = None
         run_id = request.followed_run
         if deltas is None or run_id is None:
             response: bytes | None = await _answer(worker, request.path)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from msgspec import Struct, structs
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
 from minions.recipe.text.nodes import (
     LINE_BREAKS,
@@ -52,8 +53,7 @@ def read_source(path: Path) -> bytes:
         UsageError: It cannot be read (`recipe-unreadable`).
     """
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+        return read_regular(path, MAX_BYTES)
     except FileNotFoundError as error:
         raise NotFoundError(f"There is no recipe file {path}.", code="recipe-not-found") from error
     except OSError as error:

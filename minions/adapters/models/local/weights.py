@@ -11,6 +11,7 @@ from typing import Final
 
 from attrs import frozen
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import EnvironmentRefusedError, NotFoundError, near_hint, near_names
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
 MISSING_WEIGHTS: Final = "missing-weights"
 """Code of a model whose weights are not on this machine."""
 _RECORD: Final = "weights.json"
+_MOST_RECORD: Final = 65_536
+"""Bytes of such a file."""
 
 FindPackage = Callable[[str], Path | None]
 """The folder of an installed package; None: it is not installed. Imports nothing."""
@@ -164,7 +167,7 @@ class WeightsStore:
         if place.parent != self.folder:
             return None
         try:
-            record: object = json.loads((place / _RECORD).read_bytes())
+            record: object = json.loads(read_regular(place / _RECORD, _MOST_RECORD))
             assert isinstance(record, dict)  # noqa: S101  # our own file
             path = place / str(record["file"])
             size = path.stat().st_size

@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from attrs import frozen
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.json_values import JsonValue
 
 __all__ = ["LoginStore"]
@@ -37,8 +38,7 @@ class LoginStore:
     def read(self) -> Mapping[str, JsonValue]:
         """What is stored; empty where nothing is, or what is there cannot be read."""
         try:
-            with self.path.open("rb") as file:
-                found = json.loads(file.read(_MOST_BYTES))
+            found = json.loads(read_regular(self.path, _MOST_BYTES))
         except (OSError, ValueError, RecursionError):
             return {}
         return cast("Mapping[str, JsonValue]", found) if isinstance(found, dict) else {}

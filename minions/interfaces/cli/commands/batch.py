@@ -26,7 +26,7 @@ from minions.contracts.queue_places import QueuePlace
 from minions.engine.batches.batch import Batch, BatchPlan, Enqueue
 from minions.engine.batches.result import NOT_STARTED
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.batch_items import ItemsFile, count_lines, lines_of
+from minions.interfaces.batch_items import ItemsFile, count_lines, lines_of, store_items
 from minions.interfaces.cli.console.batch_progress import BatchTally, batch_progress
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.results import usage_text
@@ -207,11 +207,10 @@ def _opened(options: _BatchOptions, context: CommandContext) -> Iterator[ItemsFi
     if options.items != STANDARD_INPUT:
         yield ItemsFile(Path(options.items))
         return
-    content = context.stdin.read("the items -")
+    stream = context.stdin.stream("the items -")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items.jsonl"
-        path.write_bytes(content)
-        yield ItemsFile(path, name="stdin", identity=hashlib.sha256(content).hexdigest())
+        yield ItemsFile(path, name="stdin", identity=store_items(stream, path, "stdin"))
 
 
 async def _run_until(

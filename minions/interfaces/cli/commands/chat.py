@@ -41,6 +41,8 @@ from minions.interfaces.deciders import POLICIES
 __all__ = ["command"]
 
 PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
+_LONGEST_LINE: Final = 500_000
+"""Characters of a message that is not typed at a terminal."""
 """The recipe that is used if none is named."""
 
 
@@ -164,7 +166,14 @@ class _Conversation:
 
     def _read_line(self) -> str | None:
         if not self._is_terminal:
-            return sys.stdin.readline() or None
+            line = sys.stdin.readline(_LONGEST_LINE + 1)
+            if len(line) > _LONGEST_LINE and not line.endswith("\n"):
+                raise UsageError(
+                    f"A message has more than {_LONGEST_LINE:,} characters in one line. Put what "
+                    "is large into a file that the agent reads.",
+                    code="bad-input",
+                )
+            return line or None
         sys.stderr.flush()
         try:
             with contextlib.redirect_stdout(self._out):

@@ -179,9 +179,10 @@ async def _serve_http(tools: RecipeTools, place: _Place, max_runs: int) -> int:
     token = f" · token {options.token}" if place.token_file is None else ""
     tell(f"minions serves MCP at http://{host}:{sock.getsockname()[1]}{PATH}{token}")
     await asyncio.to_thread(_tell_left_out, tools)
-    incidents = Incidents(StandardLog(), lambda prefix: f"{prefix}_{secrets.token_hex(4)}", "")
+    log = StandardLog()
+    incidents = Incidents(log, lambda prefix: f"{prefix}_{secrets.token_hex(4)}", "")
     async with http_app(tools, minions.__version__, options, incidents.report) as app:
-        await serve_until_signal(app, sock, options, stop)
+        await serve_until_signal(app, sock, options, stop, log)
     return 0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -19,6 +20,8 @@ from minions.planning.mending import MendedRecipe, mend_recipe
 __all__ = ["is_recipe_text", "mend_file"]
 
 _STEPS: Final = re.compile(r"^steps:", re.MULTILINE)
+_MOST_BYTES: Final = 1_048_576
+"""Bytes of a recipe."""
 
 
 def is_recipe_text(file: Path) -> bool:
@@ -82,7 +85,10 @@ def _to_json(mended: MendedRecipe, file: Path, written: Path | None) -> dict[str
 def _read(file: Path) -> str:
     """The text with its line ends, which the reader of instructions has checked."""
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        content = read_regular(file, _MOST_BYTES)
+        if len(content) > _MOST_BYTES:
+            raise UsageError(f"{file} has more than 1 MiB: no recipe has.", code="unreadable")
+        return content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}.", code="unreadable") from error
 

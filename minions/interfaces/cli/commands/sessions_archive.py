@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import BinaryIO
 
 import click
 
+from minions.contracts.bounded_files import open_regular
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.lookup import find_run
@@ -20,7 +20,7 @@ from minions.engine.sessions.archive import (
     Archive,
     archive_lines,
     load_archive,
-    read_archive,
+    read_archive_file,
     store_archive,
 )
 from minions.engine.sessions.deletion import find_session
@@ -142,7 +142,7 @@ def import_(file: str, **flags: object) -> int:
     Nothing is stored if the file is damaged or the session exists already.
     """
     context = command_context(flags)
-    archive = _read(file)
+    archive = _read(file, context)
     stored = asyncio.run(_import(context, archive))
     if context.settings.json:
         say(json_text({"session_id": archive.session_id, "stored": list(stored)}))
@@ -153,16 +153,16 @@ def import_(file: str, **flags: object) -> int:
     return 0
 
 
-def _read(file: str) -> Archive:
+def _read(file: str, context: CommandContext) -> Archive:
     if file == "-":
-        return read_archive(sys.stdin.buffer, name="standard input")
-    with closing(_opened(file)) as lines:
-        return read_archive(lines, name=file)
+        return read_archive_file(context.stdin.stream("FILE -"), name="standard input")
+    with closing(_opened(file)) as opened:
+        return read_archive_file(opened, name=file)
 
 
 def _opened(file: str) -> BinaryIO:
     try:
-        return Path(file).open("rb")
+        return open_regular(file)
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}. Name a file that `minions sessions "

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from minions.analysis.stubs.client import MARK, client_text
+from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import command_context, extension_options, output_options
@@ -74,8 +75,7 @@ def _path_between(recipe: Path | None, target: Path | None) -> str:
 def _present(target: Path) -> str | None:
     """The content of the file; None: there is none that could be a client."""
     try:
-        with target.open("rb") as file:
-            return file.read(_MOST_BYTES).decode()
+        return read_regular(target, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -214,7 +214,8 @@ async def _work(context: CommandContext, options: _WorkerOptions, out: TextIO) -
                 port = None
                 if options.health is not None:
                     host, wanted = options.health
-                    serving = serving_health(worker, host, wanted, deltas=access)
+                    log = process_log(context)
+                    serving = serving_health(worker, host, wanted, log, deltas=access)
                     port = await stack.enter_async_context(serving)
                     if options.stream is not None:
                         worker.publish_stream(options.stream.url or _url(host, port))

@@ -1,7 +1,8 @@
 """How long, and by how many connections, clients may keep the server waiting for bytes. No I/O.
 
-A connection waits for its client before and in the head of a request, in its body, and between
-requests. One that is being answered does not, however long its stream is.
+A connection waits for its client before and in the head of a request, in its body, between
+requests, and where the client does not take what it is sent. One that is being answered does not
+otherwise, however long its stream is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
+from itertools import chain, islice
 from typing import Final, Protocol
 
 from attrs import frozen
@@ -29,6 +31,8 @@ class Awaited(Enum):
     """The rest of a body whose request was answered already."""
     REQUEST = "request"
     """The next request, of which nothing has come."""
+    READER = "reader"
+    """That its client takes what was sent."""
 
 
 class Connection(Protocol):
@@ -40,6 +44,9 @@ class Connection(Protocol):
     """What it waits for; None: its request is being answered."""
     since: float
     """When this wait began, by the clock of the loop."""
+
+    def look(self) -> None:
+        """Note whether the client has taken something meanwhile: then the wait begins anew."""
 
     def drop(self) -> None:
         """Close the connection at once; where a head has begun, say why."""
@@ -60,6 +67,8 @@ class ConnectionLimits:
     """Seconds for what still comes of a body whose request was answered."""
     request_s: float = 30.0
     """Seconds between two requests."""
+    reader_s: float = 30.0
+    """Seconds in which a client takes nothing of what waits for it."""
 
     @property
     def seconds(self) -> Mapping[Awaited, float]:
@@ -69,13 +78,20 @@ class ConnectionLimits:
             Awaited.BODY: self.body_s,
             Awaited.REST: self.rest_s,
             Awaited.REQUEST: self.request_s,
+            Awaited.READER: self.reader_s,
         }
 
 
 PROMPT_S: Final = 1.0
 """Seconds in which the heads of a burst of new connections are read; younger ones are spared."""
+SPARED_S: Final = 0.25
+"""The same, at the limit, where a client's new connections push out its own."""
 _PART: Final = 16
 """At the limit one of so many connections is closed at once: each search costs as many steps."""
+_SEARCH_S: Final = 0.02
+"""Seconds until there is another search for room for a client that found none."""
+_DROPPED: Final = 200
+"""Connections that are closed at once; then others of the event loop have their turn."""
 
 
 def client_of(address: object) -> str:
@@ -106,32 +122,55 @@ class Connections:
         self.limits = limits
         self._open: dict[Connection, None] = {}  # a dict: in the order of their opening
         self._seconds = limits.seconds
+        self._without_room: tuple[str, float] = ("", 0.0)
+        """The client that found no room last, and until when there is no other search for it."""
+        self.failure: Exception | None = None
+        """Why a connection could not be closed; None: each one could."""
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, connection: Connection, now: float) -> bool:
-        """Admit a new connection; False: there is no room, and it has to be closed.
+    def has_room(self, owner: str, now: float, *, coming: int = 0) -> bool:
+        """Whether a new connection of that client may be added; False: it has to be closed.
 
         At the limit those are closed that have waited longest, of the client that has most of them.
+
+        Args:
+            coming: Connections that were told so, and were not added yet.
         """
-        if len(self._open) >= self.limits.most_open and not self._make_room(connection, now):
+        if len(self._open) + coming < self.limits.most_open:
+            return True
+        client, until = self._without_room
+        if owner == client and now < until:
             return False
+        if self._make_room(owner, now):
+            return True
+        self._without_room = owner, now + _SEARCH_S
+        return False
+
+    def add(self, connection: Connection) -> None:
+        """Add a connection for which there is room."""
         self._open[connection] = None
-        return True
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that was closed; an unknown one is none."""
         self._open.pop(connection, None)
 
-    def drop_late(self, now: float) -> None:
-        """Close connections that have waited too long, and those of a client that are too many."""
-        for connection in [*self._late(now), *self._surplus(now)]:
-            self._drop(connection)
+    def drop_late(self, now: float) -> bool:
+        """Close connections that have waited too long, and those of a client that are too many;
+        whether there may be more of them.
+        """
+        found = list(islice(chain(self._late(now), self._surplus(now)), _DROPPED))
+        closed = [self._drop(connection) for connection in found]
+        return len(found) == _DROPPED and any(closed)
 
     def _late(self, now: float) -> Iterator[Connection]:
         for each in self._open:
-            if each.awaited is not None and now - each.since >= self._seconds[each.awaited]:
+            if each.awaited is None:
+                continue
+            if each.awaited is Awaited.READER:
+                each.look()
+            if now - each.since >= self._seconds[each.awaited]:
                 yield each
 
     def _surplus(self, now: float) -> Iterator[Connection]:
@@ -144,19 +183,24 @@ class Connections:
             late.sort(key=lambda each: each.since)
             yield from late[: max(0, len(late) - self.limits.most_late_heads)]
 
-    def _make_room(self, new: Connection, now: float) -> bool:
+    def _make_room(self, owner: str, now: float) -> bool:
         waiting = [each for each in self._open if each.awaited is not None]
         if not waiting:
             return False
         ((client, _),) = Counter(each.owner for each in waiting).most_common(1)
         # A client's own burst does not close connections that have had no time to say anything.
-        spared = PROMPT_S if client == new.owner else 0.0
+        spared = SPARED_S if client == owner else 0.0
         found = [each for each in waiting if each.owner == client and now - each.since >= spared]
         found.sort(key=lambda each: each.since)
-        for each in found[: len(waiting) // _PART + 1]:
-            self._drop(each)
-        return bool(found)
+        closed = [self._drop(each) for each in found[: len(waiting) // _PART + 1]]
+        return any(closed)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: Connection) -> bool:
+        """Close it; False: it failed, and is tried again. One must not keep the others open."""
+        try:
+            connection.drop()
+        except Exception as error:  # noqa: BLE001  # see above; whoever asks logs it
+            self.failure = error
+            return False
         self.remove(connection)
-        connection.drop()
+        return True

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from http import HTTPStatus
 from typing import Final
 
 from attrs import evolve, frozen
@@ -17,7 +16,6 @@ from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import count_runs, list_runs
-from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.http.responses import (
     EVENT_STREAM,
     Receive,
@@ -26,6 +24,7 @@ from minions.interfaces.server.http.responses import (
     json_bytes,
 )
 from minions.interfaces.server.live.frames import HEARTBEAT
+from minions.interfaces.server.live.stream_places import StreamPlaces, no_more_streams
 from minions.interfaces.server.pending_decisions import CallsInDoubt, all_waiting
 
 __all__ = ["ChangeStream", "Changes"]
@@ -58,7 +57,7 @@ class Changes:
         journal: Journal,
         in_doubt: CallsInDoubt,
         *,
-        most: int,
+        places: StreamPlaces,
         heartbeat_s: float,
         look_s: float = 1.0,
     ) -> None:
@@ -66,12 +65,12 @@ class Changes:
 
         Args:
             in_doubt: The calls in doubt of interrupted runs.
-            most: The most readers at a time.
+            places: How many streams there may be, and whose they are.
             look_s: Seconds between two looks at the journal.
         """
         self._journal = journal
         self._in_doubt = in_doubt
-        self._most = most
+        self._places = places
         self._heartbeat_s = heartbeat_s
         self._look_s = look_s
         self._readers: set[ChangeStream] = set()
@@ -80,22 +79,19 @@ class Changes:
         """What the readers of each user were told last; under None of those who see all."""
         self._is_closed = False
 
-    def follow(self, owner: str | None = None) -> ChangeStream:
+    def follow(self, caller: str | None = None, owner: str | None = None) -> ChangeStream:
         """A stream that begins with the number of pending decisions.
 
         Args:
+            caller: The name of the caller's token; None: it has none.
             owner: The user whose runs alone it tells of; None: of all.
         Raises:
             RefusedError: There are too many.
         """
-        if self._is_closed or len(self._readers) >= self._most:
-            raise RefusedError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "too-many-followers",
-                f"{len(self._readers)} streams are open; no more at a time.",
-                headers={"retry-after": "5"},
-            )
-        reader = ChangeStream(self, self._heartbeat_s, owner)
+        if self._is_closed:
+            raise no_more_streams(f"{len(self._readers)} streams are open")
+        self._places.take(caller)
+        reader = ChangeStream(self, self._heartbeat_s, caller, owner)
         self._readers.add(reader)
         if self._watch is None:
             self._seen = {}
@@ -111,7 +107,9 @@ class Changes:
 
     def leave(self, reader: ChangeStream) -> None:
         """Forget a reader; the last one ends the looking."""
-        self._readers.discard(reader)
+        if reader in self._readers:
+            self._readers.remove(reader)
+            self._places.give(reader.caller)
         if not self._readers and self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -171,8 +169,19 @@ class Changes:
 class ChangeStream:
     """The response to one reader. What it has not taken yet is told once, in its newest form."""
 
-    def __init__(self, changes: Changes, heartbeat_s: float, owner: str | None = None) -> None:
-        """The stream is one of `changes`."""
+    def __init__(
+        self,
+        changes: Changes,
+        heartbeat_s: float,
+        caller: str | None = None,
+        owner: str | None = None,
+    ) -> None:
+        """The stream is one of `changes`, and of the caller whose token has that name.
+
+        Args:
+            owner: As for `Changes.follow`.
+        """
+        self.caller = caller
         self.owner = owner
         self._changes = changes
         self._heartbeat_s = heartbeat_s

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from http import HTTPStatus
 
 from minions.contracts.events import RunEvent, StepDeltaEvent
 from minions.contracts.journal import Journal
 from minions.interfaces.remote_deltas import RemoteDeltas, remote_deltas_of
-from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.followers import Follower
 from minions.interfaces.server.live.frames import HEARTBEAT, Frame, History, frame_of
+from minions.interfaces.server.live.stream_places import StreamPlaces, no_more_streams
 
 __all__ = ["Channel", "Channels"]
 
@@ -166,7 +165,7 @@ class Channels:
         self,
         journal: Journal,
         *,
-        most: int,
+        places: StreamPlaces,
         queue_frames: int,
         heartbeat_s: float,
         remote: RemoteDeltas | None = None,
@@ -174,14 +173,14 @@ class Channels:
         """Start without channels.
 
         Args:
-            most: The most followers of all channels together.
+            places: How many streams there may be, and whose they are.
             queue_frames: How many frames may wait for one follower.
             heartbeat_s: Seconds between two heartbeats of a stream.
             remote: Pieces of answers of runs of other processes, closed here; None: they are not
                 followed.
         """
         self._journal = journal
-        self._most = most
+        self._places = places
         self._queue_frames = queue_frames
         self._heartbeat_s = heartbeat_s
         self._remote = remote
@@ -205,21 +204,26 @@ class Channels:
             self._channels[session_id] = channel
         return channel
 
-    def follow(self, session_id: str, *, run_id: str | None = None, after: int = 0) -> Follower:
+    def follow(
+        self,
+        session_id: str,
+        *,
+        run_id: str | None = None,
+        after: int = 0,
+        caller: str | None = None,
+    ) -> Follower:
         """Add a follower of a session, or of one of its runs, until `leave`.
 
+        Args:
+            caller: The name of the caller's token; None: it has none.
         Raises:
             RefusedError: There are too many.
         """
-        if self._count >= self._most or self._is_closed:
-            raise RefusedError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "too-many-followers",
-                f"{self._count} streams are open; no more at a time.",
-                headers={"retry-after": "5"},
-            )
+        if self._is_closed:
+            raise no_more_streams(f"{self._count} streams are open")
+        self._places.take(caller)
         channel = self.of(session_id)
-        follower = Follower(channel, run_id, after, self._queue_frames)
+        follower = Follower(channel, run_id, after, self._queue_frames, caller)
         self._count += 1
         self._empty.clear()
         channel.add(follower)
@@ -229,6 +233,7 @@ class Channels:
     def leave(self, follower: Follower) -> None:
         """Remove a follower that has left."""
         self._count -= 1
+        self._places.give(follower.caller)
         follower.channel.remove(follower)
         if self._count == 0:
             self._empty.set()

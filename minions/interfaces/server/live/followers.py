@@ -29,8 +29,17 @@ class FollowedSession(Protocol):
 class Follower:
     """The frames that wait for one reader, and the position that it has reached."""
 
-    def __init__(self, channel: FollowedSession, run_id: str | None, after: int, most: int) -> None:
+    def __init__(
+        self,
+        channel: FollowedSession,
+        run_id: str | None,
+        after: int,
+        most: int,
+        caller: str | None = None,
+    ) -> None:
         self.channel = channel
+        self.caller = caller
+        """The name of the caller's token; None: it has none."""
         self.run_id = run_id
         """Only events of this run; None: of all runs."""
         self.began_after = after

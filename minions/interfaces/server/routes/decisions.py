@@ -216,7 +216,7 @@ async def _active_runs(request: ApiRequest) -> int:
 @get("/changes", media_type=EVENT_STREAM, include_in_schema=False, needs=TokenScope.READ)
 async def follow_changes(request: ApiRequest) -> EventStream:
     """Say that runs or pending decisions have changed; for lists that stay up to date."""
-    return request.app_state.changes.follow(request.owner)
+    return request.app_state.changes.follow(request.caller.name, request.owner)
 
 
 APPROVALS = Router("/approvals", route_handlers=[list_approvals, decide])

@@ -159,7 +159,9 @@ async def follow_run(
     run = await find_exact(request, run_id)
     if await app_state.has_all(run, after):
         return NoContent()
-    return await app_state.stream(run.session_id, run_id=run.run_id, after=after)
+    return await app_state.stream(
+        run.session_id, run_id=run.run_id, after=after, caller=request.caller.name
+    )
 
 
 RUNS = Router("/runs", route_handlers=[start_run, list_runs, get_run, cancel_run, follow_run])

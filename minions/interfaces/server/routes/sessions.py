@@ -203,7 +203,8 @@ async def follow_session(
 ) -> EventStream:
     """The events of all its runs: first the stored ones, then live ones."""
     session = await session_of(request, session_id)
-    return await request.app_state.stream(session.id, after=position_after(asked, last_event_id))
+    after = position_after(asked, last_event_id)
+    return await request.app_state.stream(session.id, after=after, caller=request.caller.name)
 
 
 # --- steps ----------------------------------------------------------------------------------------

@@ -121,7 +121,9 @@ async def _streamed(request: ApiRequest, run: AgentRun) -> EventStream:
     """The events of a run that begins now."""
     app_state = request.app_state
     after = await app_state.last_position(run.session_id)
-    stream = await app_state.stream(run.session_id, run_id=run.run_id, after=after)
+    stream = await app_state.stream(
+        run.session_id, run_id=run.run_id, after=after, caller=request.caller.name
+    )
     try:
         await app_state.run_manager.begin(run)
     except BaseException:
