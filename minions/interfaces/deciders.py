@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -24,6 +25,7 @@ from minions.contracts.decisions import (
 from minions.contracts.errors import UsageError, near_names
 from minions.contracts.hidden_characters import shown_text
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.patterns import match_beside_loop
 from minions.engine.calls.answer_forms import FormField, fields_of
 from minions.engine.calls.decisions import read_answer
 
@@ -143,8 +145,10 @@ class TerminalDecider(Decider):
                 return _One(each.default) if each.has_default else None
             try:
                 if is_first and line.startswith("{"):
-                    return _Whole(read_answer(line, question.form))
-                return _One(each.value_of(line))
+                    return _Whole(
+                        await match_beside_loop(partial(read_answer, line, question.form))
+                    )
+                return _One(await match_beside_loop(partial(each.value_of, line)))
             except UsageError as error:
                 self._write(f"  {shown_text(error.message)}")
             except ValueError as error:
@@ -173,7 +177,7 @@ class TerminalDecider(Decider):
             if not line and question.has_default:
                 return question.default
             try:
-                return read_answer(line, question.form)
+                return await match_beside_loop(partial(read_answer, line, question.form))
             except UsageError as error:
                 self._write(error.message)
 
