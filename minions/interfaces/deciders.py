@@ -23,7 +23,7 @@ from minions.contracts.decisions import (
     Verdict,
 )
 from minions.contracts.errors import UsageError, near_names
-from minions.contracts.hidden_characters import shown_text
+from minions.contracts.hidden_characters import one_line, shown_text
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.patterns import match_beside_loop
 from minions.engine.calls.answer_forms import FormField, fields_of
@@ -219,8 +219,8 @@ def _prompt_of(each: FormField) -> str:
     default = f" [{dumps(each.default)}]" if each.has_default else ""
     titled = ", ".join(f"{one.value} = {one.title}" for one in each.choices if one.title)
     named = f" ({titled})" if titled else ""
-    words = f"  {each.name}{about}{more}\n    {each.noun}{named}{optional}{default}: "
-    return shown_text(words[:_MOST_PROMPT])
+    what, fits = f"{each.name}{about}{more}", f"{each.noun}{named}{optional}{default}"
+    return f"  {one_line(what)[:_MOST_PROMPT]}\n    {one_line(fits)[:_MOST_PROMPT]}: "
 
 
 def _told(question: Question, width: int) -> str:

@@ -132,7 +132,7 @@ class McpServer:
             if (change := slot.changes.get(tool.name)) is not None:
                 raise self._changed(tool, change)
             try:
-                with connection.calls.one_more(scope.questions) as call:
+                with connection.calls.one_more(scope.questions, self.server, tool.name) as call:
                     result = await self._ended(connection, call, tool, arguments, scope)
             finally:
                 if connection in slot.retired and connection.calls.is_empty:
