@@ -85,15 +85,12 @@ CODECS: Final[dict[str, str]] = {
     "contracts/facts/file_facts.py::before": "in proportion to its text",
     "contracts/toml_text.py::parse_toml": "200 dots of a line; the callers bound the text",
     "engine/calls/completion_instructions.py::instruction_in": "JSON, one answer",
-    "engine/compile/selection.py::load": "JSON, what we wrote",
-    "engine/history/run_detail.py::_step_ids": "JSON, what we wrote",
+    "engine/history/lookup.py::json_of_blob": "JSON, what we wrote, or a blob of an import",
     "engine/history/run_diff.py::_merged": "each name stands once in a list: no text is compared",
-    "engine/run/recorded_run.py::load_recorded_run": "JSON, what we wrote",
     "engine/sessions/archive.py::_value": "JSON, one line of a file that the operator imports",
     "engine/step/model_loop.py::_answer_text": "JSON, arguments of a call, of one answer",
     "interfaces/cli/completion.py::_table": "JSON, our own file",
     "interfaces/cli/result_file.py::_is_result": "JSON, a file named in a command",
-    "interfaces/folder_trust.py::_read": "JSON, the user's own list",
     "interfaces/run_page.py::_laid_out": "JSON, one value of a run that is exported",
     "interfaces/server/openapi.py::_document": "JSON, our own document",
     "interfaces/wiring/webhook.py::_key": "a setting",
@@ -277,6 +274,59 @@ def test_every_use_of_a_costly_codec_or_parser_has_a_bound() -> None:
     ]
     assert not new, "\n".join(["Enter what bounds these (see the top of this file):", *new])
     assert not (CODECS.keys() - found.keys()), "These need no entry any more."
+
+
+# --- depth ------------------------------------------------------------------------------------
+
+OF_OURS: Final = {
+    "adapters/models/cassette_request.py::request_digest": "we made it",
+    "adapters/models/chat_request.py::request_body": "we made it",
+    "adapters/models/local/engine_process.py::start": "our own program",
+    "adapters/models/local/engine_program.py::serve": "our own process",
+    "adapters/models/server_facts.py::_fetched": "its caller catches the error",
+    "adapters/sandboxes/supervised.py::_decoded": "our own program, which has parsed it before",
+    "adapters/sandboxes/supervisor/main.py::main": "our own process",
+    "adapters/tools/line_matcher.py::matching": "our own program",
+    "interfaces/cli/completion.py::_table": "our own file",
+    "interfaces/server/openapi.py::_document": "our own document",
+    "planning/step_executor.py::step_executor_document": "our own file",
+}
+"""Parsers that are given nothing of anybody else."""
+
+
+def _catches_depth(module: str) -> Iterator[tuple[str, bool]]:
+    """Each call of a recursive parser by its key, and whether its RecursionError is caught."""
+
+    def look(node: ast.AST, scope: str, *, is_caught: bool) -> Iterator[tuple[str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            inner, caught = scope, is_caught
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                inner, caught = child.name, False
+            if isinstance(node, ast.Try) and child in node.body:
+                caught = is_caught or any(
+                    each.type is None or "RecursionError" in ast.unparse(each.type)
+                    for each in node.handlers
+                )
+            if isinstance(child, ast.Call) and _name(child) in RECURSIVE:
+                yield f"{module}::{inner}", caught
+            yield from look(child, inner, is_caught=caught)
+
+    yield from look(trees()[module], "", is_caught=False)
+
+
+RECURSIVE: Final = frozenset(
+    {"json.load", "json.loads", "tomllib.load", "tomllib.loads", "yaml.safe_load", "yaml.load"}
+)
+
+
+def test_no_text_that_is_nested_too_deep_ends_a_process() -> None:
+    """A text of 1,000 brackets raises RecursionError, which is no ValueError."""
+    modules = [module for module in trees() if not module.startswith("testing/")]
+    found = [each for module in modules for each in _catches_depth(module)]
+    open_ = {key for key, is_caught in found if not is_caught}
+    assert len(found) > 25
+    assert sorted(open_ - OF_OURS.keys()) == []
+    assert sorted(OF_OURS.keys() - open_) == []
 
 
 # --- the proof itself ------------------------------------------------------------------------

@@ -81,7 +81,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         missing-scope other-name other-user input-refused
         open-token-file not-permitted not-writable read-only real-model not-faked
         secret-in-file protected-path weights-refused
-        mcp-tools-changed mcp-not-locked no-person mcp-unknown-asker mcp-page-asked
+        mcp-tools-changed mcp-program-replaced mcp-not-locked no-person mcp-unknown-asker
+        mcp-page-asked
     """,
     FailureCategory.REFUSAL: "refused content-filtered non-recoverable plan-rejected",
     FailureCategory.TERMINAL: """

@@ -8,6 +8,7 @@ which also words the errors.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
@@ -36,6 +37,9 @@ _TYPES: Final[Mapping[str, type[object] | tuple[type[object], ...]]] = {
     "object": dict,
     "null": type(None),
 }
+
+
+_PLAIN_REFERENCE: Final = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.-]+)")
 
 
 class _UnknownWordError(Exception):
@@ -119,11 +123,12 @@ class _Compiler:
         raise _UnknownWordError
 
     def _definition(self, reference: str) -> JsonValue:
-        for place in ("$defs", "definitions"):
-            known, name = self._root.get(place), reference.removeprefix(f"#/{place}/")
-            if isinstance(known, Mapping) and name != reference and name in known:
-                return known[name]
-        raise _UnknownWordError
+        """What a reference to a plain name means; others are pointers with escapes, or anchors."""
+        found = _PLAIN_REFERENCE.fullmatch(reference)
+        known = self._root.get(found[1]) if found is not None else None
+        if found is None or not isinstance(known, Mapping) or found[2] not in known:
+            raise _UnknownWordError
+        return known[found[2]]
 
 
 def _is_leaf(schema: JsonValue) -> bool:

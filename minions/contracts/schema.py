@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
@@ -11,11 +11,11 @@ import attrs
 
 from minions.contracts.errors import SchemaError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import check_engine
+from minions.contracts.patterns import compiled_pattern
 from minions.contracts.quick_schema import quick_check
 from minions.contracts.schema_expansion import Expansion
 from minions.contracts.schema_form import is_plain_schema
-from minions.contracts.schema_keywords import CheckBudget, CheckTooLongError, bounded_keywords
+from minions.contracts.schema_keywords import CheckBudget, NoVerdictError, bounded_keywords
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -37,9 +37,8 @@ class SchemaValidator:
         """
         check_schema(schema)
         self.schema = schema
-        self._budget = CheckBudget()
-        self._validator: Validator | None = None
-        """Made for the first value that the quick check does not find to fit."""
+        self._unused: list[_FullCheck] = []
+        """Made for the first value that the quick check does not find to fit; one a thread."""
         self._fits = quick_check(schema)
 
     def errors(self, value: JsonValue, *, limit: int = 5) -> tuple[str, ...]:
@@ -50,8 +49,24 @@ class SchemaValidator:
         """
         if self._fits is not None and self._fits(value):
             return ()
-        if self._validator is None:
-            self._validator = _compile(self.schema, self._budget)
+        try:
+            full = self._unused.pop()
+        except IndexError:
+            full = _FullCheck(self.schema)
+        try:
+            return full.errors(value, limit)
+        finally:
+            self._unused.append(full)
+
+
+class _FullCheck:
+    """The library's check of a schema, for one value at a time."""
+
+    def __init__(self, schema: JsonSchema) -> None:
+        self._budget = CheckBudget()
+        self._validator = _compile(schema, self._budget)
+
+    def errors(self, value: JsonValue, limit: int) -> tuple[str, ...]:
         found: list[str] = []
         self._budget.restart(value)
         try:
@@ -62,7 +77,7 @@ class SchemaValidator:
                     break
         except RecursionError:
             return ("$: it is nested too deep to be checked",)
-        except CheckTooLongError as error:
+        except NoVerdictError as error:
             return (*found, f"$: {error}")
         finally:
             self._budget.value = None  # do not keep the value alive after its check
@@ -97,10 +112,12 @@ def _told(error: ValidationError) -> tuple[str, str]:
 def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:
     from jsonschema import Draft202012Validator  # 80 ms to import: only when something validates
     from jsonschema.validators import extend
+    from referencing import Registry
 
     checks = bounded_keywords(
         Draft202012Validator.VALIDATORS,
         budget,
+        lambda reference: _referred(schema, "$", reference),
         has_pattern_properties="patternProperties" in str(schema),
     )
     kind: type[Validator] = extend(  # type: ignore[no-untyped-call]  # its stub has no types
@@ -109,7 +126,7 @@ def _compile(schema: JsonSchema, budget: CheckBudget) -> Validator:
     # Where it meets a `$schema` that it knows, the library would continue with a validator class
     # without these checks: also inside a value to which a `$ref` leads.
     kind.evolve = attrs.evolve  # type: ignore[method-assign,assignment]  # as its stub has it
-    return kind(dict(schema))
+    return kind(dict(schema), registry=Registry())  # the library's own asks the network
 
 
 _LONGEST_MESSAGE: Final = 2_000
@@ -143,12 +160,12 @@ def check_schema(schema: JsonSchema) -> None:
 
 
 def _check(schema: JsonSchema) -> None:
-    has_references = False
+    targets: list[JsonValue] = []
     inner_id: str | None = None
     for path, keyword, value in _walk(schema, "$"):
         if keyword in ("$ref", "$dynamicRef"):
-            has_references = True
-            _check_reference(schema, path, value)
+            if isinstance(value, str):  # else it is a property named "$ref"
+                targets.append(_referred(schema, path, value))
         elif keyword == "$id" and isinstance(value, str) and path != "$.$id":
             inner_id = path
         elif keyword == "pattern" and isinstance(value, str):
@@ -156,19 +173,34 @@ def _check(schema: JsonSchema) -> None:
         elif keyword == "patternProperties" and isinstance(value, Mapping):
             for pattern in value:
                 _check_pattern(path, pattern)
-    if has_references:
+    if targets:
         _check_ids(inner_id)
         _check_expansion(schema)
-    if is_plain_schema(schema):
-        return
-    from jsonschema import Draft202012Validator
+    if not is_plain_schema(schema):
+        _check_by_metaschema(schema, "$")
+    _check_targets(schema, targets)
+
+
+def _check_targets(schema: JsonSchema, targets: Sequence[JsonValue]) -> None:
+    """Check what references point to outside of known keywords, such as `#/components/A`: of that
+    the metaschema says nothing.
+    """
+    known = {id(each) for each in _subschemas(schema)} if targets else set()
+    for target in targets:
+        if isinstance(target, Mapping) and id(target) not in known and not is_plain_schema(target):
+            _check_by_metaschema(target, "$, in what a reference points to")
+
+
+def _check_by_metaschema(schema: JsonSchema, place: str) -> None:
+    from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError as Invalid
 
     try:
-        Draft202012Validator.check_schema(dict(schema))
+        # Without formats: its `regex` is that of Python, and a pattern was checked by its engine.
+        Draft202012Validator.check_schema(dict(schema), format_checker=FormatChecker(()))
     except Invalid as error:
         message = _shortened(_in_json_words(error.message))
-        raise SchemaError(f"{error.json_path}: {message}") from error
+        raise SchemaError(f"{place}{error.json_path.removeprefix('$')}: {message}") from error
 
 
 # Values below these keywords are data: what looks like a keyword there is none.
@@ -211,16 +243,11 @@ def _check_ids(inner: str | None) -> None:
         )
 
 
-def _check_reference(schema: JsonSchema, path: str, value: JsonValue) -> None:
-    if isinstance(value, str):  # else it is a property named "$ref"
-        _referred(schema, path, value)
-
-
 def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
-    """The schema that a reference points to.
+    """The schema that a reference points to, as the library finds it.
 
     Raises:
-        SchemaError: The reference points to nothing in this schema.
+        SchemaError: The reference points to no schema here.
     """
     if not value.startswith("#"):
         raise SchemaError(
@@ -228,17 +255,22 @@ def _referred(schema: JsonSchema, path: str, value: str) -> JsonValue:
             "only local references (#/$defs/Name) are followed."
         )
     node: JsonValue = schema
-    fragment = unquote(value.removeprefix("#"))
+    fragment = value.removeprefix("#")
     if fragment and not fragment.startswith("/"):
         return _anchored(schema, path, fragment)
-    for part in fragment.strip("/").split("/") if fragment not in ("", "/") else ():
+    are_names = False
+    for part in unquote(fragment[1:]).split("/") if fragment else ():
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, Mapping) and key in node:
+        is_data = not are_names and key in _DATA
+        are_names = not are_names and key in _BY_NAME
+        if isinstance(node, Mapping) and key in node and not is_data:
             node = node[key]
         elif isinstance(node, list) and key in map(str, range(len(node))):
             node = node[int(key)]
         else:
             raise SchemaError(f"{path}: the reference {value!r} points to nothing in this schema.")
+    if are_names or not isinstance(node, Mapping | bool):
+        raise SchemaError(f"{path}: what the reference {value!r} points to is no schema.")
     return node
 
 
@@ -280,17 +312,8 @@ def _subschemas(schema: JsonValue) -> Iterator[JsonSchema]:
 
 
 def _check_pattern(path: str, pattern: str) -> None:
-    # Few schemas have patterns: start-up need not import the analysis.
-    from minions.contracts.explosive_patterns import is_explosive_pattern
-
     try:
-        is_explosive = is_explosive_pattern(pattern)
-        check_engine(pattern)
-    except (re.error, ValueError) as error:
+        compiled_pattern(pattern)
+    except ValueError as error:
         shown = repr(pattern) if len(pattern) <= 200 else f"{pattern[:199]!r}…"
         raise SchemaError(f"{path}: not a regular expression: {shown} ({error}).") from error
-    if is_explosive:
-        raise SchemaError(
-            f"{path}: the pattern {pattern!r} repeats a repetition, which can take exponential "
-            "time on a text that does not match. Write it without nesting * or +."
-        )

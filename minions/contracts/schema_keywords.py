@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from attrs import define
+from attrs import define, field
 
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.patterns import PATTERN_TIME_S, search
+from minions.contracts.patterns import MatchTime, match_time
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-__all__ = ["CheckBudget", "CheckTooLongError", "bounded_keywords"]
+__all__ = ["CheckBudget", "NoVerdictError", "bounded_keywords"]
 
 # Any: the library's validators, and the values of its keywords, have no types.
 _Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
@@ -32,13 +32,12 @@ _EVALUATIONS_PER_ERROR: Final = 5
 """What an error costs, as it is passed up through all choices that contain it."""
 _CHARACTERS_PER_EVALUATION: Final = 1_000
 """Characters of an error's message (which shows the value) that take as long as one evaluation."""
-_MOST_TIMEOUTS: Final = 5
-_LONGEST_NAME: Final = 200
-"""Characters of a property name that the library may match by itself, without a timeout."""
+_TURNING: Final = frozenset({"contains", "if", "not", "oneOf"})
+"""Keywords that may take a value because something in them does not fit."""
 
 
-class CheckTooLongError(Exception):
-    """A check has exhausted its budget; never leaves `SchemaValidator`."""
+class NoVerdictError(Exception):
+    """A check cannot say whether the value fits; never leaves `SchemaValidator`."""
 
 
 @define
@@ -50,16 +49,21 @@ class CheckBudget:
     used: int = 0
     most: int = _MOST
     """Evaluations allowed; raised for a large value when they are exhausted."""
+    matching: MatchTime = field(factory=match_time)
+    """What its patterns may still take."""
+    doubts: int = 0
+    """Keywords that could not be checked, and therefore count as not fulfilled."""
 
     def restart(self, value: JsonValue) -> None:
         """Start the check of `value`."""
-        self.value, self.used, self.most = value, 0, _MOST
+        self.value, self.used, self.most, self.doubts = value, 0, _MOST, 0
+        self.matching = match_time()
 
     def spend(self, amount: int = 1) -> None:
         """Count evaluations.
 
         Raises:
-            CheckTooLongError: They exceed the budget of this value.
+            NoVerdictError: They exceed the budget of this value.
         """
         self.used += amount
         if self.used <= self.most:
@@ -67,18 +71,28 @@ class CheckBudget:
         # Measured only now: most checks end long before, and measuring costs time.
         self.most = max(_MOST, _MOST_PER_VALUE * _size(self.value))
         if self.used > self.most:
-            raise CheckTooLongError(
+            raise NoVerdictError(
                 "checking it takes too long: the schema applies to it more than "
                 f"{self.most:,} times"
             )
 
-    def spend_timeout(self) -> None:
-        """Count a pattern that hit its timeout.
+    def matches(self, pattern: str, text: str) -> bool:
+        """Whether the text has a match.
 
         Raises:
-            CheckTooLongError: The budget of this value is exhausted.
+            NoVerdictError: Matching takes too long. Then it must not count as no match, either,
+                since a `not` around it would take the value.
         """
-        self.spend(self.most // _MOST_TIMEOUTS)
+        try:
+            return self.matching.search(pattern, text) is not None
+        except TimeoutError:
+            raise NoVerdictError(f"matching {_shown(pattern)} takes too long") from None
+        except ValueError as error:
+            raise NoVerdictError(f"{_shown(pattern)} cannot be matched: {error}") from error
+
+
+def _shown(pattern: str) -> str:
+    return repr(pattern) if len(pattern) <= 200 else f"{pattern[:199]!r}…"
 
 
 def _size(value: JsonValue) -> int:
@@ -94,22 +108,26 @@ def _size(value: JsonValue) -> int:
 
 
 def bounded_keywords(
-    checks: Mapping[str, _Check], budget: CheckBudget, *, has_pattern_properties: bool
+    checks: Mapping[str, _Check],
+    budget: CheckBudget,
+    resolve: Callable[[str], JsonValue],
+    *,
+    has_pattern_properties: bool,
 ) -> dict[str, _Check]:
     """All keywords of the library, with bounded versions of those that can take unbounded time.
 
     Args:
+        resolve: Looks up the target of a reference.
         has_pattern_properties: Whether `patternProperties` occurs anywhere in the schema.
     """
-    patterns = _Patterns(budget)
-    own: dict[str, _Check] = {
-        "pattern": patterns.pattern,
-        "patternProperties": patterns.pattern_properties,
-        "additionalProperties": patterns.additional_properties(checks["additionalProperties"]),
-        "uniqueItems": _distinct_items,
-    }
+    patterns = _Patterns(budget, resolve)
+    own: dict[str, _Check] = {"pattern": patterns.pattern, "uniqueItems": _distinct_items}
     if has_pattern_properties:
-        own["unevaluatedProperties"] = _with_short_names(checks["unevaluatedProperties"])
+        own |= {
+            "patternProperties": patterns.pattern_properties,
+            "additionalProperties": patterns.additional_properties(checks["additionalProperties"]),
+            "unevaluatedProperties": patterns.unevaluated_properties,
+        }
     return {name: _counted(name, check, budget) for name, check in {**checks, **own}.items()}
 
 
@@ -129,31 +147,34 @@ def _counted(name: str, check: _Check, budget: CheckBudget) -> _Check:
                 yield error
         # Raised for integers outside of a float's range, for very long ones, and for NaN.
         except (ArithmeticError, ValueError) as error:
+            budget.doubts += 1
             yield ValidationError(f"{name!r} cannot be checked: {error}")
 
-    return counted
+    def turning(
+        validator: object, wanted: object, instance: object, schema: object
+    ) -> Iterator[ValidationError]:
+        before = budget.doubts
+        yield from counted(validator, wanted, instance, schema)
+        if budget.doubts > before:
+            raise NoVerdictError(f"{name!r} cannot be checked, since a part of it cannot")
+
+    return turning if name in _TURNING else counted
 
 
 @define
 class _Patterns:
-    """The keywords with regular expressions, matched by an engine with a timeout."""
+    """The keywords with regular expressions, matched within a time."""
 
     budget: CheckBudget
+    resolve: Callable[[str], JsonValue]
 
     def pattern(
         self, _validator: object, pattern: str, instance: object, _schema: object
     ) -> Iterator[ValidationError]:
         from jsonschema import ValidationError
 
-        if not isinstance(instance, str):
-            return
-        try:
-            if search(pattern, instance) is None:
-                yield ValidationError(f"{instance!r} does not match {pattern!r}")
-        except TimeoutError:
-            yield self._timeout(pattern)
-        except ValueError as error:
-            yield ValidationError(f"{pattern!r} cannot be matched: {error}")
+        if isinstance(instance, str) and not self.budget.matches(pattern, instance):
+            yield ValidationError(f"{instance!r} does not match {pattern!r}")
 
     def pattern_properties(
         self, validator: Any, wanted: Mapping[str, object], instance: object, _schema: object
@@ -162,12 +183,7 @@ class _Patterns:
             return
         for (pattern, subschema), (name, value) in product(wanted.items(), instance.items()):
             self.budget.spend()
-            try:
-                is_match = search(pattern, name) is not None
-            except TimeoutError:
-                yield self._timeout(pattern)
-                continue
-            if is_match:
+            if self.budget.matches(pattern, name):
                 yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
     def additional_properties(self, library: _Check) -> _Check:
@@ -207,39 +223,74 @@ class _Patterns:
     def _is_matched(self, name: str, patterns: Iterable[str]) -> bool:
         for pattern in patterns:
             self.budget.spend()
-            try:
-                if search(pattern, name) is not None:
-                    return True
-            except TimeoutError:
-                self.budget.spend_timeout()
-                return True  # `patternProperties` reports the timeout already
+            if self.budget.matches(pattern, name):
+                return True
         return False
 
-    def _timeout(self, pattern: str) -> ValidationError:
-        from jsonschema import ValidationError
-
-        self.budget.spend_timeout()
-        return ValidationError(f"matching {pattern!r} took longer than {PATTERN_TIME_S} s")
-
-
-def _with_short_names(library: _Check) -> _Check:
-    """The library's keyword for short property names only: it matches them without a timeout."""
-
-    def check(
-        validator: Any, wanted: object, instance: object, schema: object
+    def unevaluated_properties(
+        self, validator: Any, wanted: object, instance: object, schema: Mapping[str, Any]
     ) -> Iterator[ValidationError]:
+        """As the library has it, which matches names without a time."""
         from jsonschema import ValidationError
 
-        longest = max(map(len, instance), default=0) if isinstance(instance, dict) else 0
-        if longest > _LONGEST_NAME:
-            yield ValidationError(
-                f"the name of a property has {longest:,} characters; beside "
-                f"'patternProperties' at most {_LONGEST_NAME} are allowed"
-            )
-        else:
-            yield from library(validator, wanted, instance, schema) or ()
+        if not isinstance(instance, dict):
+            return
+        known = self._evaluated(validator, instance, schema)
+        wrong = [
+            name
+            for name in instance
+            if name not in known and not _fits(validator, instance[name], wanted)
+        ]
+        if wrong:
+            listed = ", ".join(map(repr, sorted(wrong)))
+            what = "are not allowed" if wanted is False else "do not fit the schema for them"
+            yield ValidationError(f"properties that nothing else describes {what}: {listed}")
 
-    return check
+    def _evaluated(
+        self, validator: Any, instance: Mapping[str, object], schema: Any
+    ) -> frozenset[str]:
+        """The properties of which the schema, and what it applies to the same value, says
+        something.
+        """
+        if not isinstance(schema, Mapping):
+            return frozenset()
+        self.budget.spend(len(instance))
+        found = {name for name in schema.get("properties", ()) if name in instance}
+        for keyword in ("additionalProperties", "unevaluatedProperties"):
+            if keyword in schema:
+                found |= {
+                    name
+                    for name, value in instance.items()
+                    if _fits(validator, value, schema[keyword])
+                }
+        patterns = schema.get("patternProperties", ())
+        found |= {name for name in instance if self._is_matched(name, patterns)}
+        for applied in self._applied(validator, instance, schema):
+            found |= self._evaluated(validator, instance, applied)
+        return frozenset(found)
+
+    def _applied(
+        self, validator: Any, instance: Mapping[str, object], schema: Mapping[str, Any]
+    ) -> Iterator[object]:
+        """The schemas that this one applies to the value, and that it fits."""
+        for keyword in ("$ref", "$dynamicRef"):
+            if keyword in schema:
+                yield self.resolve(schema[keyword])
+        for name, each in schema.get("dependentSchemas", {}).items():
+            if name in instance:
+                yield each
+        for keyword in ("allOf", "oneOf", "anyOf"):
+            yield from (e for e in schema.get(keyword, ()) if _fits(validator, instance, e))
+        if "if" in schema:
+            holds = _fits(validator, instance, schema["if"])
+            if holds:
+                yield schema["if"]
+            if (then := "then" if holds else "else") in schema:
+                yield schema[then]
+
+
+def _fits(validator: Any, value: object, schema: object) -> bool:
+    return next(iter(validator.descend(value, schema)), None) is None
 
 
 def _distinct_items(

@@ -193,3 +193,6 @@ class PinnedServer:
     fingerprint: str
     """That of the `ToolServer` that was asked."""
     tools: tuple[PinnedTool, ...] = ()
+    files: Mapping[str, str] | None = None
+    """Hashes of the files beneath the folder of the lock that decide what its program runs, by the
+    names that the command gives them; None: nobody looked at them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.errors import Fault, RecipeError
-from minions.contracts.explosive_patterns import is_explosive_pattern
-from minions.contracts.patterns import check_engine
+from minions.contracts.patterns import compiled_pattern
 from minions.evaluation.cases import CaseRow
 from minions.evaluation.scorers import ROOTS, Exact, Fields, Holds, Matches, Near, Schema
 from minions.evaluation.suites import AnyScorer, GradedBy, Suite, ToolScorer
@@ -288,13 +286,9 @@ def _regex(section: Section, report: Report) -> AnyScorer | None:
     pattern = section.text("regex") or ""
     place = section.place_of("regex")
     try:
-        is_explosive = is_explosive_pattern(pattern)
-        check_engine(pattern)
-    except (re.error, ValueError) as error:
+        compiled_pattern(pattern)
+    except ValueError as error:
         report(place.fault("bad-schema", f"not a regular expression: {error}"))
-        return None
-    if is_explosive:
-        report(place.fault("bad-schema", "the pattern repeats a repetition: it may never end"))
         return None
     return Matches(pattern=pattern, of=section.text("of") or "")
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -22,8 +23,9 @@ from minions.contracts.decisions import (
     Verdict,
 )
 from minions.contracts.errors import UsageError, near_names
-from minions.contracts.hidden_characters import shown_text
+from minions.contracts.hidden_characters import one_line, shown_text
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.patterns import match_beside_loop
 from minions.engine.calls.answer_forms import FormField, fields_of
 from minions.engine.calls.decisions import read_answer
 
@@ -145,8 +147,10 @@ class TerminalDecider(Decider):
                 return _One(each.default) if each.has_default else None
             try:
                 if is_first and line.startswith("{"):
-                    return _Whole(read_answer(line, question.form))
-                return _One(each.value_of(line))
+                    return _Whole(
+                        await match_beside_loop(partial(read_answer, line, question.form))
+                    )
+                return _One(await match_beside_loop(partial(each.value_of, line)))
             except UsageError as error:
                 self._write(f"  {shown_text(error.message)}")
             except ValueError as error:
@@ -175,7 +179,7 @@ class TerminalDecider(Decider):
             if not line and question.has_default:
                 return question.default
             try:
-                return read_answer(line, question.form)
+                return await match_beside_loop(partial(read_answer, line, question.form))
             except UsageError as error:
                 self._write(error.message)
 
@@ -217,8 +221,8 @@ def _prompt_of(each: FormField) -> str:
     default = f" [{dumps(each.default)}]" if each.has_default else ""
     titled = ", ".join(f"{one.value} = {one.title}" for one in each.choices if one.title)
     named = f" ({titled})" if titled else ""
-    words = f"  {each.name}{about}{more}\n    {each.noun}{named}{optional}{default}: "
-    return shown_text(words[:_MOST_PROMPT])
+    what, fits = f"{each.name}{about}{more}", f"{each.noun}{named}{optional}{default}"
+    return f"  {one_line(what)[:_MOST_PROMPT]}\n    {one_line(fits)[:_MOST_PROMPT]}: "
 
 
 def _told(question: Question, width: int) -> str:

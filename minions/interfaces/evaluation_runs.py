@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -17,6 +18,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, MinionsError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.engine.batches.batch import Batch, BatchPlan
@@ -340,7 +342,7 @@ class Evaluation:
         scores: list[Score] = []
         for scorer in self._plan.scorers:
             if isinstance(scorer, Scorer):
-                scores.append(scorer.score(case, output))
+                scores.append(await match_beside_loop(partial(scorer.score, case, output)))
             elif isinstance(scorer, ToolScorer):
                 scores.append(await self._scored_by_tool(scorer, case, output))
         return evolve(outcome, scores=tuple(scores))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,11 +25,13 @@ from minions.recipe.model import AgentRecipe
 __all__ = ["load_extensions"]
 
 
-def load_extensions(names: Iterable[str], folder: Path, base: Extensions) -> Extensions:
+def load_extensions(names: Iterable[str], folder: Path | None, base: Extensions) -> Extensions:
     """The extensions in these files and modules, added to `base`.
 
     Args:
         names: `PATH.py` (relative to `folder`) or a module's dotted name.
+        folder: Where modules are looked for, too; None: the names hold in every folder, so that
+            nothing of the current one is loaded.
         base: The built-in extensions; a loaded tool of the same name replaces one of these.
     Raises:
         UsageError: A file is missing, raised an error while it was imported, or defines nothing.
@@ -59,10 +63,13 @@ def _found(name: str, module: ModuleType) -> list[Extensions]:
         ) from error
 
 
-def _import(name: str, folder: Path) -> ModuleType:
+def _import(name: str, folder: Path | None) -> ModuleType:
     try:
         if name.endswith(".py"):
-            return _import_file((folder / name).resolve())
+            return _import_file(((folder or Path("/")) / name).resolve())
+        if folder is None:
+            with _without_current_folder():
+                return importlib.import_module(name)
         if str(folder) not in sys.path:
             sys.path.append(str(folder))  # last, so that nothing in it hides another module
         return importlib.import_module(name)
@@ -78,6 +85,26 @@ def _import(name: str, folder: Path) -> ModuleType:
             f"The extension '{name}' failed while it was loaded: {words_of(error)}.",
             code="broken-extension",
         ) from error
+
+
+@contextlib.contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """Modules are not looked for where a relative entry of `sys.path` or PYTHONPATH leads."""
+    said = os.environ.get("PYTHONPATH", "")
+    named = said.split(os.pathsep) if said else []
+    refused = {os.path.abspath(each) for each in named if not os.path.isabs(each)}  # noqa: PTH100, PTH117
+    taken = [
+        (at, entry)
+        for at, entry in enumerate(sys.path)
+        if entry in refused or not os.path.isabs(entry)  # noqa: PTH117
+    ]
+    sys.path[:] = [entry for entry in sys.path if entry not in {each for _, each in taken}]
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        for at, entry in taken:
+            sys.path.insert(at, entry)
 
 
 def _parents(module: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from attrs import field, frozen
 
 from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.json_values import JsonValue, parse_json
 from minions.interfaces.user_folders import user_data_folder
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ TRUST_VARIABLE: Final = "MINIONS_TRUST"
 _MOST_BYTES: Final = 16 * 1_048_576
 """Bytes of the list of trusted files."""
 _TRUE: Final = ("1", "true", "yes")
+_LISTS: Final = ("files", "rights", "programs")
 _PRINTING: Final = frozenset({"json", "events", "debug", "log_format"})
 """Keys that change what is printed."""
 _TIGHTENING: Final = frozenset({"strict", "dry_run", "no_cache"})
@@ -106,20 +108,53 @@ class FolderTrust:
 
     def holds(self, file: Path, content: bytes) -> bool:
         """Whether the file counts with this content."""
-        return self.is_given or self._known().get(_name(file)) == _hash(content)
+        return self.is_given or self._known("files").get(_name(file)) == _hash(content)
 
     def knows(self, file: Path) -> bool:
         """Whether the file was trusted once, with this or another content."""
-        return _name(file) in self._known()
+        return _name(file) in self._known("files")
 
-    def add(self, file: Path, content: bytes) -> None:
+    def rights_shown(self, file: Path) -> tuple[str, ...] | None:
+        """What was shown when the file was trusted; None: it was not, or nobody knows."""
+        found = self._known("rights").get(_name(file))
+        return tuple(map(str, found)) if isinstance(found, list) else None
+
+    def programs_seen(self, lock: Path) -> Mapping[str, Mapping[str, str]]:
+        """By server the hashes of its program's files on this machine, as they were when somebody
+        looked at the servers of the lock, or trusted it.
+        """
+        found = self._known("programs").get(_name(lock))
+        servers = found if isinstance(found, Mapping) else {}
+        return {
+            server: {str(name): str(digest) for name, digest in files.items()}
+            for server, files in servers.items()
+            if isinstance(files, Mapping)
+        }
+
+    def add(
+        self,
+        file: Path,
+        content: bytes,
+        *,
+        rights: Sequence[str] | None = None,
+        programs: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         """Trust the file with this content.
 
+        Args:
+            rights: What was shown of it; None: nothing.
+            programs: Of a lock, as `programs_seen` gives them; None: as they are known.
         Raises:
             EnvironmentRefusedError: `trust-store`: the list cannot be read or written.
         """
-        with self._changing() as files:
-            files[_name(file)] = _hash(content)
+        name = _name(file)
+        with self._changing() as lists:
+            lists["files"][name] = _hash(content)
+            lists["rights"].pop(name, None)
+            if rights is not None:
+                lists["rights"][name] = list(rights)
+            if programs is not None:
+                lists["programs"][name] = {key: dict(files) for key, files in programs.items()}
 
     def remove(self, file: Path) -> bool:
         """Trust the file no longer; whether it was trusted.
@@ -127,38 +162,45 @@ class FolderTrust:
         Raises:
             EnvironmentRefusedError: `trust-store`: the list cannot be read or written.
         """
-        with self._changing() as files:
-            return files.pop(_name(file), None) is not None
+        with self._changing() as lists:
+            found = [each.pop(_name(file), None) for each in lists.values()]
+            return found[0] is not None
 
-    def _known(self) -> Mapping[str, str]:
-        """The list; a damaged one trusts nothing."""
+    def _known(self, list_: str) -> Mapping[str, JsonValue]:
+        """One of the lists, by file; a damaged store trusts nothing."""
         try:
-            return self._read()
+            return self._read()[list_]
         except (OSError, ValueError):
             return {}
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> dict[str, dict[str, JsonValue]]:
+        """The lists by their names, `files` first."""
         try:
-            found: object = json.loads(read_regular(self.store, _MOST_BYTES))
+            content = read_regular(self.store, _MOST_BYTES)
         except FileNotFoundError:
-            return {}
-        files = found.get("files") if isinstance(found, dict) else None
-        if not isinstance(files, dict):
+            return {name: {} for name in _LISTS}
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES // 1_048_576} MiB")
+        found = parse_json(content.decode())
+        if not isinstance(found, Mapping) or not isinstance(found.get("files"), Mapping):
             raise ValueError("it has no mapping `files`")  # of the file's content
-        return {str(name): str(value) for name, value in files.items()}
+        lists = {name: found.get(name, {}) for name in _LISTS}
+        return {
+            name: dict(each) if isinstance(each, Mapping) else {} for name, each in lists.items()
+        }
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[dict[str, str]]:
-        """The list, written when the block ends; one process at a time."""
+    def _changing(self) -> Iterator[dict[str, dict[str, JsonValue]]]:
+        """The lists, written when the block ends; one process at a time."""
         import fcntl
 
         try:
             self.store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with (self.store.parent / f".{self.store.name}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                files = self._read()
-                yield files
-                _replace(self.store, json.dumps({"version": 1, "files": files}, indent=2))
+                lists = self._read()
+                yield lists
+                _replace(self.store, json.dumps({"version": 1, **lists}, indent=2))
         except ValueError as error:
             raise EnvironmentRefusedError(
                 f"{self.store}: not readable as the list of trusted files: {error}. Remove it, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -42,13 +43,18 @@ async def lock_servers(
     check_extra()
     wanted, path = program_servers(servers), Path(lock)
     before, _ = read_lock(path)
-    now = {name: await looked_at(server) for name, server in wanted.items()}
+    folder = _folder_of(path)
+    now = {name: await looked_at(server, folder) for name, server in wanted.items()}
     if not is_check:
         stored_lock(path, evolve(before, servers={**before.servers, **now}))
     return {
         name: _with_refusal(wanted[name], before.servers.get(name), seen)
         for name, seen in now.items()
     }
+
+
+def _folder_of(path: Path) -> Path:
+    return path.absolute().parent
 
 
 def _with_refusal(
@@ -62,9 +68,11 @@ def _with_refusal(
     return changes if refusal is None else {"": refusal, **changes}
 
 
-async def looked_at(server: ToolServer) -> PinnedServer:
+async def looked_at(server: ToolServer, folder: Path) -> PinnedServer:
     """The server with its tools as they are now.
 
+    Args:
+        folder: That of the lock, whose files belong to it.
     Raises:
         ToolServerError: It cannot be asked.
         UsageError: `mcp-bad-tools`: its tools cannot be used.
@@ -73,8 +81,21 @@ async def looked_at(server: ToolServer) -> PinnedServer:
     from minions.adapters.tools.mcp.server import McpServer
 
     empty = PinnedServer(fingerprint=server.fingerprint)
+    files = await asyncio.to_thread(_files_beneath, folder, server) if server.command else None
     listed = await McpServer(server, empty, server_parts()).list_tools()
-    return evolve(empty, tools=pinned_tools(server, listed))
+    return evolve(empty, tools=pinned_tools(server, listed), files=files)
+
+
+def _files_beneath(folder: Path, server: ToolServer) -> Mapping[str, str] | None:
+    """Hashes of the files beneath the folder that decide what the server runs; None: it cannot be
+    started.
+    """
+    from minions.adapters.tools.mcp.program import find_program
+
+    try:
+        return find_program(server.command, server.folder, server.variables).seen(folder)
+    except OSError:  # which is told by the one who starts it
+        return None
 
 
 def changes_between(

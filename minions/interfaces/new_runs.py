@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.secrets import GivenValue, plain_inputs
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.application_runs import ApplicationRuns, RecipeLike
@@ -69,8 +70,10 @@ class NewRuns(ApplicationRuns):
             UsageError: Inputs or limits are wrong; nothing was started.
             EnvironmentRefusedError: There is no model, a secret is missing, or the journal refuses.
         """
-        run = self.prepare(
-            recipe, inputs, output_class=output_class, model=model, session=session, user=user
+        run = await match_beside_loop(
+            lambda: self.prepare(
+                recipe, inputs, output_class=output_class, model=model, session=session, user=user
+            )
         )
         return await self.execute(run)
 

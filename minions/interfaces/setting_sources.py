@@ -205,7 +205,23 @@ def _from_environment(environ: Mapping[str, str]) -> Mapping[str, object]:
         text = environ.get(_variable(key))
         if text is not None and not kind.is_table:
             found[key] = _parsed(key, text, kind.kind)
+    _refuse_relative_code(found.get("extensions"))
     return found
+
+
+def _refuse_relative_code(extensions: object) -> None:
+    """Refuse code of whatever folder a command is called in: the variable holds in all of them.
+
+    Raises:
+        UsageError: A path in MINIONS_EXTENSIONS is relative.
+    """
+    for name in extensions if isinstance(extensions, tuple) else ():
+        if name.endswith(".py") and not Path(name).is_absolute():
+            raise UsageError(
+                f"MINIONS_EXTENSIONS names {name!r}, which is another file in each folder. Write "
+                "the whole path, name the file in minions.toml, or use --extensions.",
+                code="bad-configuration",
+            )
 
 
 def _variable(key: str) -> str:

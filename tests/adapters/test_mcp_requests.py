@@ -24,15 +24,17 @@ from mcp_types import (
     TextContent,
 )
 
-from minions.adapters.tools.mcp.elicitation import CallsInFlight
+from minions.adapters.tools.mcp.elicitation import CallsInFlight, asked_words
 from minions.adapters.tools.mcp.requests import call_tool
 from minions.contracts.errors import ToolError, ToolServerError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tool_questions import ToolQuestions
+from minions.contracts.tool_servers import ToolServer
 
 Answer = Callable[[CallToolRequestParams], CallToolResult | InputRequiredResult]
-FORM = {
+ASKS = ToolServer(name="asks", command=("/opt/asks-server", "--token", "hidden"))
+FORM: dict[str, JsonValue] = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 3}},
 }
@@ -80,7 +82,7 @@ async def client_of(answer: Answer) -> AsyncIterator[Client]:
 
 
 async def called(client: Client, person: ToolQuestions | None) -> CallToolResult:
-    with CallsInFlight().one_more(person) as call:
+    with CallsInFlight().one_more(person, ASKS, "tool") as call:
         return await call_tool(client.session, "asks", "tool", {}, call, None)
 
 
@@ -99,14 +101,14 @@ async def test_a_question_of_a_stateless_server_is_answered_with_its_state() -> 
     async with client_of(answer) as client:
         result = await called(client, person)
     assert result.content[0] == TextContent(type="text", text="[('count', 3), ('name', 'Eva')]")
-    assert person.asked == ["Whose account?"]
+    assert person.asked == [asked_words(ASKS, "tool", "Whose account?", FORM)]
 
 
 async def test_a_call_whose_question_has_no_answer_yet_ends() -> None:
     """A-135."""
     async with client_of(lambda _: asking("Whose?")) as client:
         with (
-            CallsInFlight().one_more(Person("later")) as call,
+            CallsInFlight().one_more(Person("later"), ASKS, "tool") as call,
             pytest.raises(ToolServerError, match="no answer"),
         ):
             await call_tool(client.session, "asks", "tool", {}, call, None)
@@ -150,6 +152,64 @@ async def test_what_the_server_does_is_joined_to_the_trace_of_the_run() -> None:
         return text(str((params.meta or {}).get("traceparent")))
 
     async with client_of(answer) as client:
-        with CallsInFlight().one_more(None) as call:
+        with CallsInFlight().one_more(None, ASKS, "tool") as call:
             result = await call_tool(client.session, "asks", "tool", {}, call, trace=trace)
     assert result.content[0] == TextContent(type="text", text=trace["traceparent"])
+
+
+# --- who asks -------------------------------------------------------------------------------------
+
+
+def words(message: str, **fields: JsonValue) -> str:
+    return asked_words(ASKS, "book", message, {"type": "object", "properties": fields})
+
+
+def test_no_words_of_a_server_look_like_ours() -> None:
+    """A-153: each line of them is marked, and whoever asks stands before them."""
+    told = words("Fine.\n\nMinions needs you.\x1b[2J\u202e\r\rMinions: OK\u2028x\x85y")
+    head, *lines = told.split("\n")
+    assert head == (
+        "The MCP server 'asks' (asks-server) asks, in its tool 'book'. These are its words, not "
+        "those of Minions:"
+    )
+    assert all(line.startswith("> ") for line in lines)
+    assert told.isprintable() or set(told) - {"\n"} == {c for c in told if c.isprintable()}
+    many = words("\n" * 3_000 + "x\n" * 100)
+    assert many.count("\n") <= 42
+    odd = asked_words(ToolServer(name="u", url="https://evil.example/x"), "a\nb", "Hi", {})
+    assert odd.startswith("The MCP server 'u' (evil.example) asks, in its tool 'a\\nb'. ")
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("api_key", {}),
+        ("OPENAI_API_KEY", {}),
+        ("apiKey", {}),
+        ("accessToken", {}),
+        ("password", {}),
+        ("pin", {}),
+        ("value", {"title": "Your passphrase"}),
+        ("value", {"description": "The client secret of your app"}),
+    ],
+)
+def test_a_question_for_what_is_named_like_a_secret_is_shown_with_a_warning(
+    name: str, field: dict[str, JsonValue]
+) -> None:
+    """A-153."""
+    fields: dict[str, JsonValue] = {name: {"type": "string", **field}, "n": {"type": "integer"}}
+    told = words("Whose account?", **fields)
+    assert f"'book'. Careful: it asks for what looks like a secret ({name}). An answer is" in told
+
+
+@pytest.mark.parametrize("text", ["Minions needs your OPENAI_API_KEY.", "Your password, please:"])
+def test_words_that_ask_for_a_secret_are_shown_with_a_warning_whatever_the_fields_are(
+    text: str,
+) -> None:
+    """A-153."""
+    assert "looks like a secret (" in words(text, value={"type": "string"})
+
+
+@pytest.mark.parametrize("name", ["keyboard", "monkey", "author", "tokenizer", "town", "nights"])
+def test_other_questions_are_shown_without_one(name: str) -> None:
+    assert "Careful" not in words("Which town, and how many nights?", **{name: {"type": "string"}})

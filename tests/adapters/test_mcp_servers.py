@@ -377,6 +377,6 @@ async def test_a_server_that_was_closed_is_not_started_again(tmp_path: Path) -> 
 
 async def test_a_program_that_is_not_there_is_named() -> None:
     server = ToolServer(name="gone", command=("/no/such/program",))
-    with pytest.raises(ToolServerError, match="/no/such/program: No such file"):
+    with pytest.raises(ToolServerError, match="there is no program /no/such/program"):
         await McpServer(server, PinnedServer(fingerprint=""), parts()).list_tools()
     assert fake_command()

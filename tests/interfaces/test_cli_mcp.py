@@ -12,6 +12,7 @@ import pytest
 
 from command_line import Cli, Write
 from mcp_servers import PROGRAM
+from minions.interfaces.folder_trust import trusted_files
 
 RECIPE = """\
 id: r
@@ -229,7 +230,7 @@ def test_a_lock_that_came_with_a_folder_counts_once_it_was_trusted(
     unread = cli("run", "r.yaml", "--no-store")
     assert (unread.code, "no MCP server 'fake' is configured" in unread.err) == (2, True)
     trusted = cli("trust")
-    assert "mcp.lock.json fake: add, asks," in trusted.out
+    assert "mcp.lock.json fake: lets recipes call add (pure, sha256 " in trusted.out
     assert cli("run", "r.yaml", "--no-store").code == 0
     lock = here / "mcp.lock.json"
     lock.write_text(lock.read_text().replace('"is_read_only": false', '"is_read_only": true'))
@@ -296,3 +297,79 @@ def test_a_wrong_configuration_is_told(cli: Cli, write: Write, table: str, words
     write("minions.toml", table)
     done = cli("mcp", "list")
     assert (done.code, words in done.err) == (2, True), done.err
+
+
+def _start_script(here: Path, *, says: str = "") -> None:
+    script = here / "server.sh"
+    script.write_text(
+        f"#!/bin/sh\n{says}\nexec '{sys.executable}' -I -S '{PROGRAM}'\n", encoding="utf-8"
+    )
+    script.chmod(0o755)
+
+
+@pytest.mark.parametrize("is_recorded_here", [True, False], ids=["looked at here", "a checkout"])
+def test_a_program_that_was_replaced_is_not_started_before_a_person_looked_at_it(
+    cli: Cli,
+    write: Write,
+    here: Path,
+    *,
+    is_recorded_here: bool,
+) -> None:
+    """A-135, A-153: in a checkout the lock tells it, elsewhere what was seen on this machine."""
+    _start_script(here)
+    write("minions.toml", '[mcp.fake]\ncommand = ["./server.sh"]\nprotocol = "handshake"\n')
+    write("r.yaml", RECIPE)
+    assert cli("mcp", "lock").code == 0
+    if not is_recorded_here:
+        trusted_files().unlink()
+    assert cli("run", "r.yaml", "--no-store").code == 0
+    _start_script(here, says=f"touch '{here}/started'")
+    refused = cli("run", "r.yaml", "--no-store")
+    assert (refused.code, "mcp-program-replaced" in refused.out + refused.err) == (1, True)
+    assert "./server.sh was sha256 " in refused.err
+    checked = cli("mcp", "lock", "--check")
+    assert (checked.code, "was replaced: ./server.sh was sha256 " in checked.out) == (1, True)
+    assert "fake  replaced: " in cli("mcp", "list").out
+    assert "mcp fake: replaced" in cli("doctor").out
+    asked = cli("mcp", "lock")
+    assert (asked.code, "nobody can be asked" in asked.err) == (2, True)
+    assert not (here / "started").exists()
+    assert cli("mcp", "lock", "--yes").code == 0
+    assert cli("run", "r.yaml", "--no-store").code == 0
+
+
+def test_a_program_elsewhere_that_was_replaced_since_it_was_trusted_is_not_started(
+    cli: Cli, write: Write, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-153: of a lock that came with a checkout, this machine's programs are known by `trust`."""
+    (tmp_path / "bin").mkdir()
+    _start_script(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    write("minions.toml", '[mcp.fake]\ncommand = ["server.sh"]\nprotocol = "handshake"\n')
+    write("r.yaml", RECIPE)
+    assert cli("mcp", "lock").code == 0
+    assert '"files": {}' in (here / "mcp.lock.json").read_text()
+    trusted_files().unlink()
+    monkeypatch.delenv("MINIONS_TRUST")
+    assert cli("trust").code == 0
+    _start_script(tmp_path / "bin", says=f"touch '{here}/started'")
+    refused = cli("run", "r.yaml", "--no-store")
+    assert (refused.code, "mcp-program-replaced" in refused.out + refused.err) == (1, True)
+    shown = cli("trust", "--show").out
+    assert "- mcp.fake.command: runs server.sh" in shown
+    assert not (here / "started").exists()
+    assert cli("trust").code == 0
+    assert cli("run", "r.yaml", "--no-store").code == 0
+
+
+def test_a_program_in_the_working_folder_is_not_started_by_an_empty_entry_of_path(
+    cli: Cli, write: Write, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-153."""
+    _start_script(here, says=f"touch '{here}/started'")
+    write("minions.toml", '[mcp.fake]\ncommand = ["server.sh"]\nprotocol = "handshake"\n')
+    for path in (":/usr/bin:/bin", ".:/usr/bin:/bin", "/usr/bin:/bin:"):
+        monkeypatch.setenv("PATH", path)
+        refused = cli("mcp", "lock")
+        assert (refused.code, "there is no program server.sh in" in refused.err) == (1, True)
+    assert not (here / "started").exists()

@@ -12,15 +12,22 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import parse_qsl, urlsplit
 
+import httpx2
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from mcp.client.auth import OAuthFlowError
 
 from command_line import Cli, Write
 from fake_login_server import SECRET, LoginServer, login_server
 from minions import Minions
+from minions.adapters.tools.mcp.bounded_http import CONNECT_TO, _connecting_to
+from minions.adapters.tools.mcp.ending import Ending
+from minions.adapters.tools.mcp.login import _GuardedLogin, _peer_of, login_of
+from minions.adapters.tools.mcp.login_store import LoginStore
 from minions.contracts.errors import ToolServerError
+from minions.contracts.tool_servers import ServerLogin
 from minions.mcp import McpSettings, Protocol, lock_servers
 
 RECIPE = """\
@@ -172,6 +179,114 @@ def test_tokens_are_not_fetched_in_plain_text_from_elsewhere(cli: Cli, server: L
     assert done.code == 1
     assert "'http://169.254.169.254/" in done.err
     assert "which is not https" in done.err
+
+
+INNER = [
+    ("93.184.216.34", "https://169.254.169.254", ["169.254.169.254"]),
+    ("93.184.216.34", "https://127.0.0.1:8443", ["127.0.0.1"]),
+    ("93.184.216.34", "https://[::1]", ["::1"]),
+    ("93.184.216.34", "https://[::ffff:10.0.0.1]", ["::ffff:10.0.0.1"]),
+    ("93.184.216.34", "https://login.example", ["10.0.0.7"]),
+    ("93.184.216.34", "https://login.example", ["93.184.216.35", "192.168.1.1"]),
+    ("93.184.216.34", "https://0x7f.1", ["127.0.0.1"]),
+    ("2606:2800:220:1::1", "https://login.example", ["fe80::1%eth0"]),
+    ("2606:2800:220:1::1", "https://login.example", ["::"]),
+    ("10.0.0.5", "https://login.example", ["127.0.0.1"]),
+    ("10.0.0.5", "https://login.example", ["169.254.169.254"]),
+    ("127.0.0.1", "https://login.example", ["169.254.169.254"]),
+    ("127.0.0.1", "https://login.example", ["168.63.129.16"]),
+]
+
+
+@pytest.mark.parametrize(("peer", "said", "at"), INNER)
+async def test_a_server_elsewhere_names_no_inner_address(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, peer: str, said: str, at: list[str]
+) -> None:
+    """A-153: by an address, by any spelling of one, or by a name that leads there."""
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return at
+
+    monkeypatch.setattr("minions.adapters.tools.mcp.login.resolve_by_system", resolve)
+    auth = a_login(tmp_path, peer)
+    with pytest.raises(OAuthFlowError, match=r"at an inner address .*the server is elsewhere"):
+        await auth._checked_address(f"{said}/token")
+
+
+@pytest.mark.usefixtures("browser", "server")
+def test_where_the_server_is_its_connection_says(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name may mean another address when it is looked up again."""
+    found: list[str | None] = []
+
+    def peer_of(response: httpx2.Response) -> str | None:
+        found.append(_peer_of(response))
+        return found[-1]
+
+    monkeypatch.setattr("minions.adapters.tools.mcp.login._peer_of", peer_of)
+    assert cli("mcp", "login", "private").code == 0
+    assert set(found) == {"127.0.0.1"}
+
+
+@pytest.mark.usefixtures("browser")
+@pytest.mark.parametrize("said", ["https://login.example", "https://127.0.0.1:1"])
+def test_a_login_that_leads_to_an_inner_address_ends_there(
+    cli: Cli, server: LoginServer, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    """A-153."""
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr("minions.adapters.tools.mcp.login.resolve_by_system", resolve)
+    monkeypatch.setattr("minions.adapters.tools.mcp.login._peer_of", lambda _: "93.184.216.34")
+    server.issuer_said = said
+    done = cli("mcp", "login", "private")
+    assert (done.code, "is at an inner address (127.0.0.1)" in done.err) == (1, True), done.err
+
+
+def a_login(folder: Path, peer: str | None) -> _GuardedLogin:
+    store = LoginStore.of(folder, "https://mcp.example/mcp", None)
+    store.write({"tokens": {"access_token": "t"}})
+    auth = login_of("https://mcp.example/mcp", ServerLogin(), store, Ending())
+    assert isinstance(auth, _GuardedLogin)
+    auth._peer = peer
+    return auth
+
+
+@pytest.mark.parametrize(
+    ("peer", "at", "is_taken"),
+    [
+        ("93.184.216.34", ["93.184.216.35"], True),
+        ("10.0.0.5", ["10.0.0.6"], True),
+        ("10.0.0.5", ["93.184.216.35"], True),
+        ("127.0.0.1", ["10.0.0.6"], True),
+        (None, ["93.184.216.35"], True),
+        (None, ["10.0.0.6"], False),
+    ],
+)
+async def test_the_login_goes_to_the_address_that_was_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, peer: str | None, at: list[str], is_taken: bool
+) -> None:
+    """A-153: what the name means a moment later does not count."""
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return at if host == "login.example" else ["93.184.216.34"]
+
+    monkeypatch.setattr("minions.adapters.tools.mcp.login.resolve_by_system", resolve)
+    auth = a_login(tmp_path, peer)
+    if not is_taken:
+        with pytest.raises(OAuthFlowError, match="an inner address"):
+            await auth._checked_address("https://login.example/token")
+        return
+    address = await auth._checked_address("https://login.example/token")
+    assert address == at[0]
+    assert await auth._checked_address("https://mcp.example/other") is None
+    request = httpx2.Request("POST", "https://login.example/token", content=b"x")
+    request.extensions = {CONNECT_TO: address}
+    sent = _connecting_to(request)
+    assert (sent.url.host, sent.headers["host"]) == (address, "login.example")
+    assert sent.extensions["sni_hostname"] == "login.example"
+    assert _connecting_to(httpx2.Request("GET", "https://a.example/")).url.host == "a.example"
 
 
 def test_a_server_that_does_not_answer_has_its_own_time(cli: Cli, write: Write) -> None:

@@ -71,7 +71,7 @@ def test_an_answer_is_seen_in_another_process_while_it_is_streamed(
     (here / "token").write_text(TOKEN)
     (here / "token").chmod(0o600)
     monkeypatch.setenv("MINIONS_DB", postgres_url)
-    monkeypatch.setenv("MINIONS_EXTENSIONS", "own.py")
+    monkeypatch.setenv("MINIONS_EXTENSIONS", str(here / "own.py"))
     monkeypatch.setenv("MINIONS_WORKER_TOKEN", f"file:{here / 'token'}")
     queued = cli("run", "says.yaml", "--detach", "--json")
     assert queued.code == 0, queued.err

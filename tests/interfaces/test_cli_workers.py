@@ -161,7 +161,7 @@ def test_who_consents_is_decided_by_the_worker(
 ) -> None:
     write("tools.py", SIGN)
     write("signed.yaml", SIGNED)
-    monkeypatch.setenv("MINIONS_EXTENSIONS", "tools.py")
+    monkeypatch.setenv("MINIONS_EXTENSIONS", str(Path("tools.py").absolute()))
     refused = cli("run", "signed.yaml", "--detach", "--approve", "all")
     assert (refused.code, "--approve does not go with --detach" in refused.err) == (2, True)
     run_id = str(cli("run", "signed.yaml", "--detach", "--json").json["run_id"])
@@ -188,7 +188,7 @@ def test_a_run_that_no_worker_can_execute_is_given_up(
     assert isinstance(error, dict)
     assert error["code"] == "given-up"
     assert f"minions retry {run_id} --detach" in str(error["message"])
-    monkeypatch.setenv("MINIONS_EXTENSIONS", "tools.py")
+    monkeypatch.setenv("MINIONS_EXTENSIONS", str(Path("tools.py").absolute()))
     assert cli("retry", run_id, "--detach").code == 0
     work(cli, "--approve", "all")
     assert status(cli, run_id) == "completed"

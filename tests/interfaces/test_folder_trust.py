@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -71,8 +72,11 @@ def test_trust_says_what_counts_and_lasts_until_the_file_changes(
     write("code.py", "from minions import tool\n\n@tool\ndef f() -> int:\n    return 1\n")
     said = cli("trust")
     assert said.code == 0
-    assert "extensions: 'code.py'\n" in said.out
-    assert "[providers] openai: base_url = 'http://127.0.0.1:9', api_key_env = " in said.out
+    digest = hashlib.sha256((here / "code.py").read_bytes()).hexdigest()[:12]
+    code = f"extensions: runs the Python code of {here}/code.py (sha256 {digest}…)\n"
+    assert code in said.out
+    assert "base_url: sends prompts for models openai/… to http://127.0.0.1:9\n" in said.out
+    assert "api_key_env: sends AWS_SECRET_ACCESS_KEY to http://127.0.0.1:9\n" in said.out
     assert "not trusted" not in cli("validate", "r.yaml").err
     assert cli("run", "r.yaml").code == 0
     assert (here / "theirs.sqlite").exists()
@@ -85,7 +89,7 @@ def test_what_would_count_is_shown_whole_before_it_is_trusted(cli: Cli, write: W
     names = [f"tools_{at}.py" for at in range(100)]
     write("minions.toml", f"extensions = {names}\n")
     shown = cli("trust", "--show")
-    assert [each for each in names if f"'{each}'" not in shown.out] == []
+    assert [each for each in names if f"/{each} (" not in shown.out] == []
     assert cli("trust", "--show", "--json").json["trusted"] is False
     assert "is not trusted" in cli("config").err
 
@@ -169,11 +173,12 @@ def test_a_folder_without_configuration_cannot_be_trusted(cli: Cli, here: Path) 
 
 def test_a_damaged_list_trusts_nothing_and_is_not_overwritten(cli: Cli) -> None:
     cli("trust")
-    trusted_files().write_text("{")
-    assert "is not trusted" in cli("validate", "r.yaml").err
-    refused = cli("trust")
-    assert (refused.code, "error[trust-store]" in refused.err) == (4, True)
-    assert trusted_files().read_text() == "{"
+    for damage in ("{", "[" * 100_000, '{"files": 3}', '{"files": {"a": ' * 10_000, "\xff"):
+        trusted_files().write_text(damage, "latin-1")
+        assert "is not trusted" in cli("validate", "r.yaml").err
+        refused = cli("trust")
+        assert (refused.code, "error[trust-store]" in refused.err) == (4, True)
+        assert trusted_files().read_text("latin-1") == damage
 
 
 def test_the_list_cannot_be_read_by_others(cli: Cli) -> None:
@@ -222,6 +227,41 @@ def test_python_m_minions_imports_nothing_from_the_working_folder(here: Path) ->
         timeout=60,
     )
     assert (done.returncode, json.loads(done.stdout)) == (0, {"n": 1}), done.stderr
+
+
+@pytest.mark.parametrize("path", ["", ".", ":", "sub:"])
+def test_a_variable_names_no_code_of_the_working_folder(here: Path, path: str) -> None:
+    """A-121: MINIONS_EXTENSIONS holds in every folder, also in a stranger's."""
+    (here / "my_tools.py").write_text(CODE)
+    for name in ("my_tools", "my_tools.py", "./my_tools.py"):
+        environ = {**os.environ, "MINIONS_EXTENSIONS": name}
+        environ["PYTHONPATH"] = (
+            f"{path}:{Path(__file__).parents[2]}" if path else str(Path(__file__).parents[2])
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "minions", "doctor"],
+            cwd=here,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        told = done.stdout + done.stderr
+        assert "There is no module 'my_tools'" in told or "another file in each folder" in told
+        assert not (here / "loaded").exists()
+
+
+def test_a_variable_names_code_by_its_whole_path_or_as_an_installed_module(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tool = "from minions import tool\n\n@tool\ndef f() -> int:\n    return 1\n"
+    (here / "own.py").write_text(tool)
+    (tmp_path / "installed_tools.py").write_text(tool)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in (str(here / "own.py"), "installed_tools"):
+        monkeypatch.setenv("MINIONS_EXTENSIONS", name)
+        assert "own tools: f" in cli("doctor").out
 
 
 def test_an_application_started_by_m_keeps_its_folder(here: Path) -> None:

@@ -44,7 +44,14 @@ def test_a_question_of_a_server_waits_for_a_person_and_a_resumed_run_asks_the_se
     asked = cli("run", "r.yaml", "--db", "j.sqlite", "--json")
     assert asked.code == 3, asked.err
     run = str(asked.json["run_id"])
-    assert "Whose account?" in str(asked.json["error"])
+    for shown in (
+        str(asked.json["error"]),
+        cli("sessions", "show", run, "--db", "j.sqlite").out,
+        cli("sessions", "show", run, "--db", "j.sqlite", "--json").out,
+    ):
+        assert "The MCP server 'fake' (python" in shown
+        assert "in its tool 'asks'" in shown
+        assert "> Whose account?" in shown
     answered = cli("answer", run, '{"name": "Eva"}', "--db", "j.sqlite", "--json")
     assert answered.code == 0, answered.err
     told = json.loads(str(answered.json["output"]))

@@ -106,7 +106,7 @@ demo = "scripted/demo.yaml"
 READ = Settings(
     model="openai/gpt",
     params="p.yaml",
-    extensions=("own.py", "more"),
+    extensions=("/own.py", "more"),
     db="j.sqlite",
     no_store=True,
     record="calls.jsonl",
@@ -238,7 +238,7 @@ def test_a_stronger_source_sets_its_own_keys_alone(here: Path, write: Write) -> 
     [
         ("model", "a/b", "a/b"),
         ("timeout", "90", "90"),
-        ("extensions", " own.py, more ,", ("own.py", "more")),
+        ("extensions", " /own.py, more ,", ("/own.py", "more")),
         ("no_store", "Yes", True),
         ("no_store", "0", False),
         ("debug", "", False),

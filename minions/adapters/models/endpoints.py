@@ -27,6 +27,7 @@ __all__ = [
     "ProviderConfig",
     "base_url_of",
     "resolve_endpoint",
+    "usual_server",
 ]
 
 
@@ -157,6 +158,12 @@ def base_url_of(
     """
     provider, _ = _split_name(model_name)
     return _base_url(config, _homes(provider, environ, operator))
+
+
+def usual_server(provider: str) -> tuple[str | None, str | None]:
+    """Address and variable of the key of a built-in provider; None each: there is none."""
+    known = _KNOWN.get(provider)
+    return (known.base_url, known.api_key_env) if known is not None else (None, None)
 
 
 def _base_url(config: EndpointWishes, homes: Sequence[_KeyHost]) -> str:

@@ -208,7 +208,7 @@ async def _clear(db: Connection) -> int:
 def _value(stored: bytes) -> JsonValue:
     try:
         value: JsonValue = json.loads(stored)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         from minions.adapters.stores.postgres_link import DamageError
 
         raise DamageError("an output in its step cache is no JSON") from error

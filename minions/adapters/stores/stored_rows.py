@@ -188,7 +188,10 @@ _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 def _lengthened(rest: str, count: int) -> list[object]:
-    values = json.loads(rest)
+    try:
+        values = json.loads(rest)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
     if type(values) is not list or len(values) > count:
         raise ValueError("it is no list of what a row has")
     return [*values, *[None] * (count - len(values))]

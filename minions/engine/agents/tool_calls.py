@@ -13,6 +13,7 @@ from minions.contracts.codec import encode
 from minions.contracts.errors import NotFoundError, ToolError, near_hint, near_names, words_of
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import ToolCallRequest
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import Tool, ToolScope
 from minions.engine.agents.results import category_of, peak_memory_bytes
@@ -189,7 +190,8 @@ class ToolCalls:
                 suggestions=near,
             )
         if (schema := tool["schema"]) is not None:
-            _check(arguments, self._validator(schema))
+            validator = self._validator(schema)
+            await match_beside_loop(lambda: _check(arguments, validator))
         call = _bound(tool["func"], arguments)
         result = await call() if tool["is_async"] else await self.execute_blocking_tool(call)
         return await result if inspect.isawaitable(result) else result

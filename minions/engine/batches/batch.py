@@ -23,6 +23,7 @@ from minions.contracts.executions import AgentResult, RunState, RunStatus, StepS
 from minions.contracts.facts import given
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.run_rows import RunFilter, RunRow
 from minions.engine.batches.budget import BatchBudget, Share
 from minions.engine.batches.lines import BatchLine, RunNames
@@ -316,13 +317,15 @@ class Batch:
     async def _prepared(self, line: BatchLine, row: RunRow | None) -> AgentRun[Any]:
         """The run of the line: new, resumed or retried."""
         if row is None:
-            return self._executor.prepare(
-                self._recipe,
-                line.inputs,
-                run_id=self._names.run_id(line),
-                session_id=self._names.session_id(line),
-                note=self._plan.note,
-                user=self._plan.user,
+            return await match_beside_loop(
+                lambda: self._executor.prepare(
+                    self._recipe,
+                    line.inputs,
+                    run_id=self._names.run_id(line),
+                    session_id=self._names.session_id(line),
+                    note=self._plan.note,
+                    user=self._plan.user,
+                )
             )
         recorded = await load_recorded_run(self._journal, row.run_id)
         recipe, is_edited = self._recipe_for(recorded)

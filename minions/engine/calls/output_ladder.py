@@ -24,6 +24,7 @@ from minions.contracts.json_values import JsonValue, is_unfinished_json
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, user
 from minions.contracts.output import checked_output
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.schema_words import schema_words
 from minions.engine.calls.output_modes import OutputModes
@@ -113,7 +114,7 @@ class OutputLadder:
 
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
-        read = self._read(answer)
+        read = await self._read(answer)
         if not is_successful(read) and answer.mode is None and self.constrains:
             if self.calls_left() < 1:
                 return Failure(_refused(read.failure(), "no model call is left to ask again"))
@@ -123,13 +124,13 @@ class OutputLadder:
             if not is_successful(asked):
                 return Failure(asked.failure())
             answer = asked.unwrap()
-            read = self._read(answer)
+            read = await self._read(answer)
         if not is_successful(read) and _is_cut(answer):
             asked = await self._asked_again(answer)
             if not is_successful(asked):
                 return Failure(asked.failure())
             answer = asked.unwrap()
-            read = self._read(answer)
+            read = await self._read(answer)
         if is_successful(read):
             return Success(read.unwrap())
         return await self._mended(answer, read.failure())
@@ -143,7 +144,7 @@ class OutputLadder:
         room = 4 * max(256, answer.raw.usage.output_tokens) if is_at_limit else None
         asked = await self.ask(answer.phase, self.instructions, max_output_tokens=room)
         if is_successful(asked) and _is_cut(asked.unwrap()):
-            read = self._read(asked.unwrap())
+            read = await self._read(asked.unwrap())
             if not is_successful(read):
                 return Failure(_truncated("it was asked for twice"))
         return asked
@@ -202,7 +203,7 @@ class OutputLadder:
         if not is_successful(asked):
             return Failure(asked.failure())
         answer = asked.unwrap()
-        read = self._read(answer)
+        read = await self._read(answer)
         if is_successful(read):
             return Success(read.unwrap())
         if _is_cut(answer):
@@ -217,7 +218,9 @@ class OutputLadder:
         value = failure.value
         if parts is None or not isinstance(value, Mapping):
             return None
-        right, wrong = parts.right_fields(value), parts.wrong_fields(value)
+        right, wrong = await match_beside_loop(
+            lambda: (parts.right_fields(value), parts.wrong_fields(value))
+        )
         if not right or not wrong:
             return None
         return await self._asked_for(parts, [wrong], "fields", right)
@@ -245,18 +248,21 @@ class OutputLadder:
             asked = await self.ask(phase, form)
             if not is_successful(asked):
                 return Failure(asked.failure())
-            read = self._read(asked.unwrap(), form)
+            read = await self._read(asked.unwrap(), form)
             if not is_successful(read):
                 return Failure(read.failure())
             found |= cast("dict[str, JsonValue]", read.unwrap())
         validator = SchemaValidator(parts.schema)
-        whole = checked_output(self.instructions, validator, parts.merged(found))
+        whole = await match_beside_loop(
+            lambda: checked_output(self.instructions, validator, parts.merged(found))
+        )
         return Success(whole.unwrap()) if is_successful(whole) else Failure(whole.failure())
 
-    def _read(
+    async def _read(
         self, answer: Answer, form: OutputInstructions[object] | None = None
     ) -> Result[object, OutputFailure]:
-        read = self.parser.parse(form or self.instructions, answer.raw, answer.mode)
+        wanted = form or self.instructions
+        read = await match_beside_loop(lambda: self.parser.parse(wanted, answer.raw, answer.mode))
         failure = None if is_successful(read) else read.failure()
         self.tell(rung_of(answer.phase, answer.mode), answer, failure)
         return read

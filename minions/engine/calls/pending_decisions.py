@@ -25,6 +25,7 @@ from minions.contracts.facts import (
 )
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tool_questions import DECLINED
@@ -353,7 +354,7 @@ async def answer_to(view: StepView, question: Question) -> JsonValue:
     if answer is NoAnswer.DECLINED and question.can_decline:
         raise await _declined(view, question, Reject())
     if not isinstance(answer, NoAnswer):
-        value = _fitting(answer, question)
+        value = await match_beside_loop(lambda: _fitting(answer, question))
         await _record(view, question.key, _asking(question), Answer.of(value))
         return value
     if asked is None:

@@ -26,6 +26,7 @@ from minions.contracts.facts import (
 )
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest, tool_result
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.engine.calls.agents_of_run import AgentsOfRun
 from minions.engine.calls.decisions import decided_call
@@ -193,13 +194,13 @@ class ToolBatch:
             ended[index] = done = self._judged(decided_call(call, decision))
             await recorder.record(call.key, self._over(done, decided=word_of(decision)))
             return
-        unfit = self._repeated(call) or self._mismatch(call) or self._not_as_decided(edited)
+        unfit = self._repeated(call) or await self._mismatch(call) or self._not_as_decided(edited)
         if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = done = self._unmade(call, rejected)
             await recorder.record(call.key, self._over(done, arguments=call.request.arguments))
             return
         if is_edited := edited is not call:
-            call, unfit = edited, unfit or self._mismatch(edited)
+            call, unfit = edited, unfit or await self._mismatch(edited)
         if unfit is None:
             self._replies[call.key] = await pending_replies(view, call.key)
         await recorder.record(call.key, self._begun(call))
@@ -266,7 +267,7 @@ class ToolBatch:
             return None
         return repeated_in_vain(call.request, self.trace.tool_calls)
 
-    def _mismatch(self, call: ToolCall) -> ToolFailure | None:
+    async def _mismatch(self, call: ToolCall) -> ToolFailure | None:
         """The schema mismatch of arguments that need approval; None: they fit."""
         tool = self._allowed(call)
         if tool is None or not self.view.context.needs_approval(call.name):
@@ -275,7 +276,7 @@ class ToolBatch:
             executor = self.factory(call, self.view)
             if not isinstance(executor, DefaultToolCallExecutor):
                 return None  # an application's own: what it makes of the arguments only it knows
-            return executor.mismatch(tool, call, self.view)
+            return await match_beside_loop(lambda: executor.mismatch(tool, call, self.view))
         except Exception:  # noqa: BLE001  # the attempt at the call will tell
             return None
 

@@ -28,6 +28,7 @@ from minions.contracts.errors import (
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.messages import ToolCallRequest
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import Secrets
@@ -68,7 +69,7 @@ class DefaultToolCallExecutor(ToolCallExecutor):
             return self._without_tool(call, context)
         if (reason := context.refusal(tool.spec)) is not None:
             return Failure(ToolFailure(code="permission-denied", message=reason))
-        values = self._fitting(tool, call, context)
+        values = await match_beside_loop(lambda: self._fitting(tool, call, context))
         if not is_successful(values):
             return Failure(values.failure())
         outcome = await _invoke(tool, values.unwrap(), call, context)

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from graphlib import TopologicalSorter
-from typing import Final
+from typing import Final, cast
 
 from attrs import evolve, field, frozen
 
@@ -16,6 +15,7 @@ from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_
 from minions.contracts.facts import RecordedItem, RecordedPart
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
+from minions.engine.history.lookup import json_of_blob
 from minions.recipe.model import AgentRecipe, StepSpec
 
 __all__ = [
@@ -102,12 +102,12 @@ class ChosenSteps:
         """Read the record that `stored` made; None: the whole recipe runs."""
         if part is None:
             return None
-        blob, item = await journal.get_blob(part.pinned), part.item
+        pinned, item = await json_of_blob(journal, part.pinned), part.item
         return cls(
             runs=frozenset(part.runs),
             passed_over=frozenset(part.passed_over),
             pinned_from=part.pinned_from,
-            pinned=json.loads(blob.decode("utf-8", "surrogatepass")),
+            pinned=cast("Mapping[str, JsonValue]", pinned),
             item=ChildItem(index=item.index, value=item.value) if item is not None else None,
             pinned_blob=part.pinned,
         )

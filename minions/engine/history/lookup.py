@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from attrs import evolve
@@ -21,6 +22,7 @@ __all__ = [
     "UNREADABLE",
     "count_runs",
     "find_run",
+    "json_of_blob",
     "list_runs",
     "readable",
 ]
@@ -143,3 +145,20 @@ def readable(run: RunSummary) -> RunSummary:
     if run.problem is not None:
         raise JournalError(run.problem, code="corrupt-entry")
     return run
+
+
+async def json_of_blob(journal: Journal, digest: str) -> object:
+    """The JSON of a blob that an entry names; it may have come with an imported file.
+
+    Raises:
+        JournalError: `corrupt-entry`; it is none, or nested too deep.
+    """
+    content = await journal.get_blob(digest)
+    try:
+        found: object = json.loads(content.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        why = "nested too deep" if isinstance(error, RecursionError) else error
+        raise JournalError(
+            f"The blob {digest[:19]}… holds no JSON that can be read: {why}.", code="corrupt-entry"
+        ) from error
+    return found

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from attrs import evolve, field, frozen
 from msgspec import Struct
@@ -53,7 +52,7 @@ from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.events import EventMaker
 from minions.engine.history.keys import base_key, execution_key
-from minions.engine.history.lookup import REJECTED
+from minions.engine.history.lookup import REJECTED, json_of_blob
 from minions.engine.history.output_rungs import RungCount, rungs_in
 from minions.engine.history.run_items import LoopItems, loops_in
 from minions.engine.history.run_notes import RunNote, notes_in, rollback_notes_in
@@ -230,7 +229,9 @@ async def _step_ids(
     if started is None or started.document is None:
         ids = list((started.steps if started is not None else None) or ())
         return ids, ids
-    steps = json.loads(await journal.get_blob(started.document))["steps"]
+    # Any: steps as we write them.
+    document = cast("Mapping[str, Any]", await json_of_blob(journal, started.document))
+    steps = document["steps"]
     return [step["id"] for step in steps], [step["id"] for step in steps if step.get("loop")]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.run_factory import RunFactory
@@ -72,7 +73,9 @@ class AgentExecutor(RunFactory):
         if part is not None:
             pins = await self.pin(recipe, part)
             part, inputs = pins.part, {**pins.inputs, **(inputs or {})}
-        run = self.prepare(recipe, inputs, output_class=output_class, part=part)
+        run = await match_beside_loop(
+            lambda: self.prepare(recipe, inputs, output_class=output_class, part=part)
+        )
         return await run.execute()
 
     async def pin(
@@ -111,7 +114,7 @@ class AgentExecutor(RunFactory):
 
         It raises what `execute` raises, before the first event.
         """
-        run = self.prepare(recipe, inputs)
+        run = await match_beside_loop(lambda: self.prepare(recipe, inputs))
         queue: asyncio.Queue[RunEvent | None] = asyncio.Queue()
         run.listen(queue.put_nowait)
         task = asyncio.ensure_future(run.execute())

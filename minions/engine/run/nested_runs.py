@@ -10,6 +10,8 @@ from attrs import evolve
 
 from minions.contracts.errors import NEEDS_DECISION, FailureInfo, MinionsError
 from minions.contracts.executions import RunStatus
+from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.named_agents import NamedAgents
@@ -64,7 +66,10 @@ class NestedRuns(RecipeRunner):
     ) -> NestedResult:
         """To its end; what failed in it is the error of the result."""
         await context.scope.examples.pin(recipe)  # else of a recipe that is made in the run
-        inner, manager, built = self._context(recipe, inputs, context, path, key, made_of)
+        checked = await match_beside_loop(
+            lambda: resolve_inputs(recipe, inputs, from_text=False, base=Path.cwd())
+        )
+        inner, manager, built = self._context(recipe, checked, context, path, key, made_of)
         try:
             return await self._run(inner, manager, built)
         finally:
@@ -93,13 +98,12 @@ class NestedRuns(RecipeRunner):
     def _context(
         self,
         recipe: AgentRecipe,
-        inputs: Mapping[str, InputValue],
+        checked: Mapping[str, JsonValue],
         outer: AgentContext,
         path: str,
         key: str,
         made_of: MadeOf | None,
     ) -> tuple[AgentContext, StepManager, BuiltRecipe]:
-        checked = resolve_inputs(recipe, inputs, from_text=False, base=Path.cwd())
         scope = outer.scope.within(
             recipe, keys=scope_of(key), path=f"{path}/", inputs=checked, made_of=made_of
         )

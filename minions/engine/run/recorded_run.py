@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -19,7 +18,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.imported_entries import STRANGERS_RECIPE
-from minions.engine.history.lookup import REJECTED, find_run
+from minions.engine.history.lookup import REJECTED, find_run, json_of_blob
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.run.recipe_changes import (
     changed_documents,
@@ -215,15 +214,14 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
         )
     entries = await journal.entries(summary.session_id, run_id=summary.run_id)
     start = _newest_start(entries)
-    text = await journal.get_blob(start.document) if start.document is not None else None
-    document = cast("Mapping[str, JsonValue]", json.loads(text)) if text is not None else None
-    bundle = json.loads(await journal.get_blob(start.recipes)) if start.recipes is not None else {}
+    document = await json_of_blob(journal, start.document) if start.document is not None else None
+    bundle = await json_of_blob(journal, start.recipes) if start.recipes is not None else {}
     return RecordedRun(
         summary=summary,
         entries=entries,
         start=start,
-        document=document,
-        bundle=bundle,
+        document=cast("Mapping[str, JsonValue] | None", document),
+        bundle=cast("Mapping[str, JsonValue]", bundle),
         chosen=await ChosenSteps.load(start.part, journal),
     )
 

@@ -32,6 +32,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import Completion, Verdict
 from minions.engine.calls.answer_cache import AnswerCache
@@ -143,7 +144,8 @@ class ModelLoop:
             output: object = answer.response.text
         else:
             parser = self.view.context.scope.services.parser
-            read = parser.parse(self.output, answer.raw, answer.mode)
+            form = self.output
+            read = await match_beside_loop(lambda: parser.parse(form, answer.raw, answer.mode))
             if not is_successful(read):
                 return self._given_up(ending, read.failure().message)
             output = read.unwrap()
@@ -179,7 +181,7 @@ class ModelLoop:
             problem = await self._run_tools(answer)
             if problem is not None:
                 return Ending(error=problem)
-            verdict = self._judge(chain)
+            verdict = await self._judge(chain)
             if verdict.verdict is Verdict.COMPLETE:
                 return await self._finish(answer, verdict)
             if verdict.verdict is Verdict.FAILED:
@@ -189,10 +191,10 @@ class ModelLoop:
             if not answer.response.tool_calls:
                 await self.conversation.say(user(_GO_ON))
 
-    def _judge(self, chain: StepCompletionChain) -> Completion:
+    async def _judge(self, chain: StepCompletionChain) -> Completion:
         """The chain's word; without one the budget still holds, whatever the links are."""
         picture = self.trace.picture()
-        verdict = chain.check(picture)
+        verdict = await match_beside_loop(lambda: chain.check(picture))
         if verdict.verdict is Verdict.UNDECIDED and self.trace.calls_left < 1:
             return budget_spent(picture)
         return verdict

@@ -111,7 +111,8 @@ class CommandContext:
         from minions.engine.compile.extensions import Extensions
         from minions.interfaces.extension_files import load_extensions
 
-        folder = self.folder_of("extensions")
+        is_of_environment = self.origin.origins["extensions"] == "environment"
+        folder = None if is_of_environment else self.folder_of("extensions")
         return load_extensions(self.settings.extensions, folder, Extensions())
 
     def catalog(self) -> Catalog:

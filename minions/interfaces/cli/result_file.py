@@ -95,6 +95,8 @@ def _refuse_foreign(path: Path, is_own: Callable[[str], bool]) -> None:
 def _is_result(line: bytes, is_own: Callable[[str], bool]) -> bool:
     try:
         value = json.loads(line)
+    except RecursionError:
+        return False
     except ValueError:  # also a line that was cut off by a kill
         return line.startswith(b'{"index": 0, "run_id": ') and not line.endswith(b"\n")
     if not isinstance(value, dict) or "index" not in value:

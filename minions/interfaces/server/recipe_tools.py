@@ -15,6 +15,7 @@ from minions.contracts.errors import FailureInfo, NotFoundError, near_hint, near
 from minions.contracts.events import RunEvent, StepFinished, StepStarted, ToolProgress
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.schema import JsonSchema
 from minions.interfaces.pasted_commands import with_options
 from minions.interfaces.server.http.problems import RefusedError
@@ -193,7 +194,9 @@ class RecipeTools:
     ) -> ToolOutcome:
         note = self._runtime.note()
         executor = self._runtime.executor(recipe, inputs, note=note)
-        run = executor.prepare(recipe, inputs, note=note, user=user)
+        run = await match_beside_loop(
+            lambda: executor.prepare(recipe, inputs, note=note, user=user)
+        )
         if progress is not None:
             run.listen(_Steps(len(recipe.steps), progress))
         result: AgentResult[JsonValue] = await run.execute()

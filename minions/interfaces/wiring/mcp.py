@@ -6,6 +6,7 @@ changes. `minions mcp lock` writes and trusts it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from minions.adapters.tools.mcp.login import Visitor
     from minions.adapters.tools.mcp.login_store import LoginStore
     from minions.adapters.tools.mcp.server import ServerParts
-    from minions.adapters.tools.mcp.toolsets import McpToolsets
+    from minions.adapters.tools.mcp.toolsets import LockedServer, McpToolsets
 
 __all__ = [
     "LOCK_NAME",
@@ -33,9 +34,11 @@ __all__ = [
     "configured_servers",
     "lock_path",
     "lock_problem",
+    "locked_server",
     "login_store",
     "make_mcp_toolsets",
     "mcp_toolsets",
+    "programs_now",
     "read_lock",
     "server_parts",
     "tool_server",
@@ -236,7 +239,9 @@ def make_mcp_toolsets(
     lock, content = read_lock(path)
     problem = lock_problem(path, content, environ)
     counted = lock if problem is None else Lock()
-    return mcp_toolsets(configured_servers(settings, folder_of), counted, problem)
+    programs = FolderTrust().programs_seen(path) if content and problem is None else {}
+    servers = configured_servers(settings, folder_of)
+    return mcp_toolsets(servers, counted, problem, folder=path.parent, programs=programs)
 
 
 def lock_problem(path: Path, content: bytes, environ: Mapping[str, str]) -> str | None:
@@ -247,25 +252,73 @@ def lock_problem(path: Path, content: bytes, environ: Mapping[str, str]) -> str 
 
 
 def mcp_toolsets(
-    servers: Mapping[str, ToolServer], lock: Lock, problem: str | None = None
+    servers: Mapping[str, ToolServer],
+    lock: Lock,
+    problem: str | None = None,
+    *,
+    folder: Path,
+    programs: Mapping[str, Mapping[str, str]] | None = None,
 ) -> McpToolsets:
     """The toolsets of these servers, and of recipes' own ones in the lock; starts nothing.
 
     Args:
         servers: By name.
         problem: Why nothing is locked, for messages; None: the lock counts.
+        folder: That of the lock.
+        programs: By server what its program was on this machine when somebody looked at it.
     """
-    from minions.adapters.tools.mcp.toolsets import LockedServer, McpToolsets
+    from minions.adapters.tools.mcp.toolsets import McpToolsets
 
+    seen = programs or {}
     named = {
-        name: LockedServer(server=server, pinned=lock.servers.get(name))
+        name: locked_server(server, lock.servers.get(name), folder, seen.get(name))
         for name, server in servers.items()
     }
     own = {
-        each.pinned.fingerprint: LockedServer(server=as_server(each), pinned=each.pinned)
+        each.pinned.fingerprint: locked_server(
+            as_server(each), each.pinned, folder, seen.get(each.pinned.fingerprint)
+        )
         for each in lock.of_recipes
     }
     return McpToolsets(named, own, server_parts, problem)
+
+
+def locked_server(
+    server: ToolServer,
+    pinned: PinnedServer | None,
+    folder: Path,
+    program: Mapping[str, str] | None,
+) -> LockedServer:
+    """A server, with what somebody saw of it and of its program.
+
+    Args:
+        folder: That of the lock.
+        program: Hashes of the program's files on this machine; None: nobody looked at them here.
+    """
+    from minions.adapters.tools.mcp.program import ProgramCheck
+    from minions.adapters.tools.mcp.toolsets import LockedServer
+
+    check = None
+    if pinned is not None and server.command:
+        check = ProgramCheck(
+            in_lock=pinned.files,
+            folder=folder,
+            on_machine=program,
+        )
+    return LockedServer(server=server, pinned=pinned, check=check)
+
+
+def programs_now(servers: Mapping[str, ToolServer]) -> dict[str, dict[str, str]]:
+    """By server the hashes of its program's files as they are now; of those that can be started."""
+    from minions.adapters.tools.mcp.program import find_program
+
+    found: dict[str, dict[str, str]] = {}
+    for key, server in servers.items():
+        if server.command:
+            with contextlib.suppress(OSError):
+                program = find_program(server.command, server.folder, server.variables)
+                found[key] = program.seen()
+    return found
 
 
 def as_server(own: OwnServer) -> ToolServer:

@@ -48,9 +48,9 @@ def make_program_toolsets(
         return None
     named = program_servers(servers or {})
     if lock is None:
-        return mcp_toolsets(named, Lock(), _NO_LOCK)
+        return mcp_toolsets(named, Lock(), _NO_LOCK, folder=Path.cwd())
     seen, _ = read_lock(Path(lock))
-    return mcp_toolsets(named, seen)
+    return mcp_toolsets(named, seen, folder=Path(lock).absolute().parent)
 
 
 def program_servers(servers: Mapping[str, McpSettings]) -> Mapping[str, ToolServer]:

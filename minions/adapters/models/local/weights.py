@@ -171,7 +171,7 @@ class WeightsStore:
             assert isinstance(record, dict)  # noqa: S101  # our own file
             path = place / str(record["file"])
             size = path.stat().st_size
-        except (OSError, ValueError, KeyError, AssertionError):
+        except (OSError, ValueError, RecursionError, KeyError, AssertionError):
             return None
         licence = record.get("licence")
         return Weights(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Final
 
 import httpx2
 
@@ -15,7 +16,10 @@ from minions.adapters.tools.mcp.bounds import (
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import FLOODED
 
-__all__ = ["BoundedTransport"]
+__all__ = ["CONNECT_TO", "BoundedTransport"]
+
+CONNECT_TO: Final = "minions_connect_to"
+"""Extension of a request: the address that its host is at."""
 
 
 class BoundedTransport(httpx2.AsyncHTTPTransport):
@@ -31,7 +35,7 @@ class BoundedTransport(httpx2.AsyncHTTPTransport):
         """Send the request; the answer is not packed, since it could be far larger than it came."""
         request.headers["Accept-Encoding"] = "identity"
         self._inflow.asked()
-        response = await super().handle_async_request(request)
+        response = await super().handle_async_request(_connecting_to(request))
         if response.status_code >= 400:
             self._ending.status = response.status_code
         stream = response.stream
@@ -40,6 +44,23 @@ class BoundedTransport(httpx2.AsyncHTTPTransport):
         bounded = _EventBytes if is_events else _AnswerBytes
         response.stream = bounded(stream, self._ending, self._inflow)
         return response
+
+
+def _connecting_to(request: httpx2.Request) -> httpx2.Request:
+    """The request, where an address was checked for it: to that one, whatever its name means by
+    now. Certificates are those of the name.
+    """
+    address = request.extensions.get(CONNECT_TO)
+    if not isinstance(address, str):
+        return request
+    host = f"[{address}]" if ":" in address else address
+    return httpx2.Request(
+        request.method,
+        request.url.copy_with(host=host),
+        headers=request.headers,
+        stream=request.stream,
+        extensions={**request.extensions, "sni_hostname": request.url.host},
+    )
 
 
 class _AnswerBytes(httpx2.AsyncByteStream):

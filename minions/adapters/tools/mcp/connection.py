@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from minions.adapters.daemon_thread import import_in_daemon_thread
+from minions.adapters.daemon_thread import import_in_daemon_thread, run_in_daemon_thread
 from minions.adapters.tools.mcp.bounds import Inflow
 from minions.adapters.tools.mcp.elicitation import CallsInFlight
 from minions.adapters.tools.mcp.ending import Ending
-from minions.adapters.tools.mcp.failures import ENDED, FAILED, LOGIN, failed
+from minions.adapters.tools.mcp.failures import ENDED, FAILED, LOGIN, REPLACED, failed
 from minions.adapters.tools.mcp.http import http_streams
 from minions.adapters.tools.mcp.login_store import LoginStore
+from minions.adapters.tools.mcp.program import ProgramCheck, ServerProgram, find_program
 from minions.adapters.tools.mcp.stdio import ServerProcess, process_streams
 from minions.contracts.errors import ToolServerError, words_of
 from minions.contracts.tool_servers import Grant, Protocol, ToolServer
@@ -72,6 +73,8 @@ class Connection:
     client_version: str
     logins: Logins | None = None
     clock: Callable[[], float] = time.monotonic
+    check: ProgramCheck | None = None
+    """What its program has to be; None: anything."""
     calls: CallsInFlight = field(factory=CallsInFlight, init=False)
     ending: Ending = field(factory=Ending, init=False)
     """Why it ended, or what it has to end for."""
@@ -193,10 +196,12 @@ class Connection:
     async def _streams(self) -> AsyncIterator[TransportStreams]:
         server, inflow = self.server, Inflow(self.clock)
         if server.command:
+            variables = self.reveal(server.variables)
+            program = await run_in_daemon_thread(self._program, variables.get("PATH"))
             process = self._process = ServerProcess(
-                server.command,
+                (program.path, *server.command[1:]),
                 server.folder,
-                self.reveal(server.variables),
+                {**variables, "PATH": program.folders},
                 self.ending,
                 inflow,
             )
@@ -207,6 +212,24 @@ class Connection:
         auth = self._auth()
         async with http_streams(f"{server.url}", headers, self.ending, inflow, auth) as streams:
             yield streams
+
+    def _program(self, path: str | None) -> ServerProgram:
+        """The program that is started now.
+
+        Raises:
+            OSError: It is not there, or is not the one that somebody looked at.
+        """
+        server = self.server
+        program = find_program(server.command, server.folder, server.variables, path)
+        if self.check is not None and (changes := self.check.changes(program)):
+            told = "; ".join(each.words for each in changes)
+            self.ending.note(
+                REPLACED,
+                f"was not started, since its program is not the one that somebody looked at: {told}"
+                f". If you want it as it is now, say so: {server.lock_command}",
+            )
+            raise OSError("its program was replaced")
+        return program
 
     def _auth(self) -> httpx2.Auth | None:
         server, login = self.server, self.server.login

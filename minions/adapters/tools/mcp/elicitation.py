@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from attrs import define, field
 
 from minions.contracts.errors import ToolError, words_of
+from minions.contracts.hidden_characters import one_line, printable_text
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, check_schema
 from minions.contracts.tool_questions import DECLINED, ToolQuestions
+from minions.contracts.tool_servers import ToolServer
 
 if TYPE_CHECKING:
     from mcp.client.context import ClientRequestContext
     from mcp_types import ElicitRequestParams, ElicitResult, ErrorData
 
-__all__ = ["CallInFlight", "CallsInFlight"]
+__all__ = ["CallInFlight", "CallsInFlight", "asked_words", "elicited"]
 
 _MOST_TEXT: Final = 4_000
 """Characters of a question."""
+_MOST_LINES: Final = 40
+"""Lines of it, and fields of its form that are looked at."""
+_MOST_NAME: Final = 80
 
 
 @define(eq=False)
@@ -30,6 +38,10 @@ class CallInFlight:
 
     questions: ToolQuestions | None
     """Asks a person; None: there is nobody to ask."""
+    server: ToolServer
+    """Who asks."""
+    tool: str
+    """The tool that was called, as the server calls it."""
     _task: asyncio.Task[object] | None = field(factory=asyncio.current_task, init=False)
     why: Exception | None = field(default=None, init=False)
     """Why it ends before its result: there is no answer yet, or there will be none."""
@@ -58,11 +70,71 @@ class CallInFlight:
             check_schema(form)
             if self.questions is None:
                 raise ToolError("Nobody can be asked here.", code="no-person")
-            return await self.questions.ask(text[:_MOST_TEXT], form)
+            return await self.questions.ask(asked_words(self.server, self.tool, text, form), form)
         except Exception as error:
             if not _is_declined(error):  # that is an answer, too
                 self.stop(error)
             raise
+
+
+def asked_words(server: ToolServer, tool: str, text: str, form: JsonSchema) -> str:
+    """The question as a person is shown it, wherever that is: who asks, what in its words, and
+    whether it asks for what should not be told. Its words cannot be taken for those of Minions:
+    each line of them is marked.
+    """
+    lines = printable_text(text[:_MOST_TEXT]).strip().splitlines() or [""]
+    more = [f"… and {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+    quoted = "\n".join(f"> {line}" for line in [*lines[:_MOST_LINES], *more])
+    place = urlsplit(server.url).netloc if server.url else Path(*server.command[:1]).name
+    who = (
+        f"The MCP server '{server.name}' ({one_line(place)}) asks, in its tool "
+        f"'{one_line(tool)[:_MOST_NAME]}'."
+    )
+    if secrets := _secrets_in(text, form):  # before its words, which may be cut where it is shown
+        who = (
+            f"{who} Careful: it asks for what looks like a secret ({', '.join(secrets)}). An "
+            "answer is sent to that server, and stands in the journal. Minions itself asks for no "
+            "key here."
+        )
+    return f"{who} These are its words, not those of Minions:\n{quoted}"
+
+
+_SECRET_WORDS: Final = frozenset(
+    {
+        *("key", "keys", "apikey", "apikeys", "secret", "secrets", "token", "tokens", "bearer"),
+        *("password", "passwords", "passwd", "pwd", "passphrase", "passcode", "pin", "otp", "pat"),
+        *("credential", "credentials", "auth", "authorization", "cookie", "cookies", "login"),
+    }
+)
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def _secrets_in(text: str, form: JsonSchema) -> list[str]:
+    """The fields that are named, or described, like a secret; else the word of the text that is."""
+    properties = form.get("properties")
+    fields = list(properties.items()) if isinstance(properties, Mapping) else []
+    found = [
+        one_line(name)[:_MOST_NAME]
+        for name, field_ in fields[:_MOST_LINES]
+        if _secret_word(name) or any(map(_secret_word, _about(field_)))
+    ]
+    if found:
+        return found
+    word = next((each for each in text[:_MOST_TEXT].split() if _secret_word(each)), None)
+    return [] if word is None else [one_line(word)[:_MOST_NAME].strip(".,:;!?\"'()`")]
+
+
+def _about(schema: JsonValue) -> Iterator[str]:
+    """What a form says of a field, for people."""
+    if isinstance(schema, Mapping):
+        for key in ("title", "description"):
+            if isinstance(said := schema.get(key), str):
+                yield said[:_MOST_TEXT]
+
+
+def _secret_word(text: str) -> bool:
+    words = {each.lower() for each in _WORD.findall(text)}
+    return not words.isdisjoint(_SECRET_WORDS)
 
 
 def _is_declined(error: Exception) -> bool:
@@ -81,9 +153,11 @@ class CallsInFlight:
         return not self._calls
 
     @contextmanager
-    def one_more(self, questions: ToolQuestions | None) -> Iterator[CallInFlight]:
-        """A call, from its beginning to its end."""
-        call = CallInFlight(questions)
+    def one_more(
+        self, questions: ToolQuestions | None, server: ToolServer, tool: str
+    ) -> Iterator[CallInFlight]:
+        """A call of a tool, from its beginning to its end."""
+        call = CallInFlight(questions, server, tool)
         self._calls.append(call)
         try:
             yield call

@@ -17,6 +17,7 @@ __all__ = [
     "NOT_LOCKED",
     "NO_EXTRA",
     "REFUSED",
+    "REPLACED",
     "failed",
 ]
 
@@ -36,6 +37,8 @@ REFUSED: Final = "mcp-refused"
 """Code of a call that the server refused: a wrong key, no right, an unknown method."""
 NEEDS_HANDSHAKE: Final = "mcp-needs-handshake"
 """Code of a call whose server asks a person, which it cannot without `initialize`."""
+REPLACED: Final = "mcp-program-replaced"
+"""Code of a call whose server's program is not the one that somebody looked at."""
 LOGIN: Final = "mcp-login-needed"
 """Code of a call whose server asks for a login that nobody did, or that is over."""
 NO_EXTRA: Final = "missing-extra"

@@ -5,9 +5,10 @@ A person logs in once, by `minions mcp login`; runs send the tokens that this le
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import httpx2
 from attrs import frozen
@@ -27,9 +28,12 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, ValidationError
 
+from minions.adapters.ip_ranges import is_loopback, is_public
+from minions.adapters.tools.mcp.bounded_http import CONNECT_TO
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import LOGIN
 from minions.adapters.tools.mcp.login_store import LoginStore
+from minions.adapters.tools.network_targets import resolve_by_system
 from minions.contracts.errors import words_of
 from minions.contracts.hidden_characters import shown_text
 from minions.contracts.json_values import JsonValue
@@ -88,9 +92,13 @@ def login_of(
 
 
 class _GuardedLogin(OAuthClientProvider):
-    """Asks nobody in plain text but this machine, and tells why there is no token."""
+    """Asks nobody in plain text but this machine, nobody nearer to this machine than the server is,
+    and tells why there is no token.
+    """
 
     _ending: Ending
+    _peer: str | None = None
+    """The address of the server, from which its answer came; None: it has not answered yet."""
 
     async def _auth_flow(
         self, request: httpx2.Request
@@ -100,8 +108,12 @@ class _GuardedLogin(OAuthClientProvider):
             outgoing = await anext(flow)
             while True:
                 if outgoing is not request:
-                    self._check(str(outgoing.url))
+                    at = await self._checked_address(str(outgoing.url))
+                    if at is not None:  # what is looked up again may be another address
+                        outgoing.extensions = {**outgoing.extensions, CONNECT_TO: at}
                 response = yield outgoing
+                if outgoing is request:
+                    self._peer = _peer_of(response) or self._peer
                 outgoing = await flow.asend(response)
         except StopAsyncIteration:
             return
@@ -111,17 +123,71 @@ class _GuardedLogin(OAuthClientProvider):
         finally:
             await flow.aclose()
 
-    def _check(self, url: str) -> None:
-        """The server says who gives out tokens; it shall not send us round the inner network.
+    async def _checked_address(self, url: str) -> str | None:
+        """Where to connect for that URL; None: to the server itself, wherever that is.
+
+        The server says who gives out tokens; it shall not send us round the inner network.
 
         Raises:
-            OAuthFlowError: Neither its own origin, nor HTTPS, nor from this machine to this one.
+            OAuthFlowError: It is neither of its own origin, nor HTTPS, nor from this machine to
+                this one; or it is at an address nearer to this machine than the server.
         """
         asked, own = urlsplit(url), urlsplit(self.context.server_url)
+        if (asked.scheme, asked.netloc) == (own.scheme, own.netloc):
+            return None
         is_local = asked.hostname in _LOOPBACK and own.hostname in _LOOPBACK
-        is_own = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
-        if not is_own and asked.scheme != "https" and not is_local:
+        if asked.scheme != "https" and not is_local:
             raise OAuthFlowError(f"it names {url[:200]!r}, which is not https")
+        addresses = await _addresses_of(asked)
+        nearest = max(map(_nearness, addresses))
+        of_server = [self._peer] if self._peer is not None else await _addresses_of(own)
+        if nearest > min(map(_nearness, of_server)):
+            raise OAuthFlowError(
+                f"it names {url[:200]!r}, which is at an inner address ({addresses[0]}), and the "
+                "server is elsewhere"
+            )
+        return addresses[0]
+
+
+async def _addresses_of(url: SplitResult) -> Sequence[str]:
+    """The addresses of the URL's host.
+
+    Raises:
+        OAuthFlowError: There is none.
+    """
+    try:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        found = await resolve_by_system(url.hostname or "", port)
+    except (OSError, ValueError) as error:  # ValueError: no name that can be looked up
+        raise OAuthFlowError(f"{url.hostname!r:.100} is not found ({words_of(error)})") from None
+    if not found:
+        raise OAuthFlowError(f"{url.hostname!r:.100} is not found")
+    return found
+
+
+def _nearness(address: str) -> int:
+    """How near to this machine: 0 public, 1 private, 2 this machine, 3 what only machines on the
+    same wire reach, such as a cloud's metadata, or what is no address of one machine.
+    """
+    found = ip_address(address.partition("%")[0])
+    found = getattr(found, "ipv4_mapped", None) or found
+    if is_public(found):
+        return 0
+    if is_loopback(found):
+        return 2
+    is_odd = found.is_link_local or found.is_unspecified or found.is_multicast
+    return 3 if is_odd or found in _METADATA else 1
+
+
+_METADATA: Final = frozenset(map(ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254")))
+"""Metadata services of clouds at addresses that are not link-local."""
+
+
+def _peer_of(response: httpx2.Response) -> str | None:
+    """The address that an answer came from."""
+    stream = response.extensions.get("network_stream")
+    about = stream.get_extra_info("server_addr") if stream is not None else None
+    return str(about[0]) if isinstance(about, tuple) and about else None
 
 
 class _ProgramLogin(_GuardedLogin, ClientCredentialsOAuthProvider):
@@ -247,7 +313,7 @@ class _PersonLogin(_GuardedLogin):
     async def _show(self, url: str) -> None:
         if self._visitor is None:
             raise OAuthFlowError("nobody is logged in any more")
-        self._check(url)
+        await self._checked_address(url)
         await self._visitor.show(url)
 
     async def _answer(self) -> AuthorizationCodeResult:

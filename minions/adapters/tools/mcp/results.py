@@ -13,6 +13,7 @@ from minions.adapters.tools.mcp.failures import BAD_RESULT, failed
 from minions.contracts.attachments import media_type_of
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.tool_servers import PinnedTool
 from minions.contracts.tools import ToolScope
@@ -50,7 +51,7 @@ class ResultReader:
             text = "\n".join(_texts(result.content))[:_MOST_ERROR]
             raise ToolError(text or f"The tool '{self.tool.name}' failed.", code="tool-error")
         value = cast("JsonValue", result.structured_content)
-        self._check(value, is_there=value is not None)
+        await match_beside_loop(lambda: self._check(value, is_there=value is not None))
         parts = await self._parts(result.content, scope)
         if value is None:
             return parts if parts.keys() - {"text"} else parts["text"]

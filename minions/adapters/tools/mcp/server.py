@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool as ListedTool
 
     from minions.adapters.tools.mcp.elicitation import CallInFlight
+    from minions.adapters.tools.mcp.program import ProgramCheck
 
 __all__ = ["McpServer", "ServerParts"]
 
@@ -83,9 +84,20 @@ class _Slot:
 class McpServer:
     """One server. Its connection belongs to the event loop of whoever calls first."""
 
-    def __init__(self, server: ToolServer, pinned: PinnedServer, parts: ServerParts) -> None:
-        """Nothing is started yet."""
+    def __init__(
+        self,
+        server: ToolServer,
+        pinned: PinnedServer,
+        parts: ServerParts,
+        check: ProgramCheck | None = None,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            check: What its program has to be; None: anything.
+        """
         self.server = server
+        self._check = check
         self._pinned = {tool.name: tool for tool in pinned.tools}
         self._parts = parts
         self._slots: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Slot] = (
@@ -120,7 +132,7 @@ class McpServer:
             if (change := slot.changes.get(tool.name)) is not None:
                 raise self._changed(tool, change)
             try:
-                with connection.calls.one_more(scope.questions) as call:
+                with connection.calls.one_more(scope.questions, self.server, tool.name) as call:
                     result = await self._ended(connection, call, tool, arguments, scope)
             finally:
                 if connection in slot.retired and connection.calls.is_empty:
@@ -186,6 +198,7 @@ class McpServer:
             client_version=self._parts.client_version,
             logins=self._parts.logins,
             clock=self._parts.clock,
+            check=self._check,
         )
 
     async def _compare(self, slot: _Slot, connection: Connection) -> None:

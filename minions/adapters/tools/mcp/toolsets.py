@@ -20,6 +20,7 @@ from minions.contracts.tool_servers import (
 from minions.contracts.tools import Reads, Tool, ToolScope, Toolset, ToolSpec
 
 if TYPE_CHECKING:  # checking a recipe needs no event loop
+    from minions.adapters.tools.mcp.program import ProgramCheck
     from minions.adapters.tools.mcp.results import ResultReader
     from minions.adapters.tools.mcp.server import McpServer, ServerParts
 
@@ -45,11 +46,30 @@ class LockedServer:
     server: ToolServer
     pinned: PinnedServer | None
     """None: nobody looked at it."""
+    check: ProgramCheck | None = None
+    """What its program has to be; None: anything."""
 
     @property
     def is_locked(self) -> bool:
         """Whether it is reached as when somebody looked at it."""
         return self.pinned is not None and self.pinned.fingerprint == self.server.fingerprint
+
+    @property
+    def replaced(self) -> str | None:
+        """What of its program is not as somebody looked at it, in words for people; None: nothing.
+        Reads the files of the program.
+        """
+        if self.check is None:
+            return None
+        from minions.adapters.tools.mcp.program import find_program
+
+        server = self.server
+        try:
+            program = find_program(server.command, server.folder, server.variables)
+            changes = self.check.changes(program)
+        except OSError:  # which is told by the one who starts it
+            return None
+        return "; ".join(each.words for each in changes) or None
 
     def refusal(self, problem: str | None) -> str | None:
         """Why runs do not call it, and what to do, in words for people; None: they do.
@@ -146,7 +166,7 @@ class McpToolsets(Mapping[str, Toolset]):
             self._refuse_closed(server)
             shared = self._servers.get(name)
             if shared is None:
-                shared = self._servers[name] = McpServer(server, pinned, self._parts())
+                shared = self._servers[name] = McpServer(server, pinned, self._parts(), found.check)
             return [
                 _McpTool(_spec(tool, prefix), tool, shared, ResultReader(server.name, tool))
                 for shown_as, tool in tools.items()

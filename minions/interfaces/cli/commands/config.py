@@ -40,16 +40,30 @@ def command(*, show_origin: bool, **flags: object) -> int:
 
 
 def _without_secrets(settings: Settings) -> Settings:
-    """The settings without the password of the database and the values of headers."""
+    """The settings without the password of the database, and without texts that may be secrets:
+    of these only references are shown.
+    """
     providers = {
-        name: attrs.evolve(
-            each,
-            headers={
-                key: value if value.startswith("env:") else "…"
-                for key, value in each.headers.items()
-            },
-        )
+        name: attrs.evolve(each, headers=_references(each.headers))
         for name, each in settings.providers.items()
     }
+    servers = {
+        name: attrs.evolve(
+            each,
+            env=_references(each.env),
+            headers=_references(each.headers),
+            client_secret=_reference(each.client_secret),
+            private_key=_reference(each.private_key),
+        )
+        for name, each in settings.mcp.items()
+    }
     db = settings.db and without_password(settings.db)
-    return attrs.evolve(settings, db=db, providers=providers)
+    return attrs.evolve(settings, db=db, providers=providers, mcp=servers)
+
+
+def _references(values: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: f"{_reference(value)}" for name, value in values.items()}
+
+
+def _reference(value: str | None) -> str | None:
+    return value if value is None or value.startswith(("env:", "file:/")) else "…"

@@ -21,6 +21,9 @@ from minions.contracts.sandbox import Sandbox, probe_words
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import painter, stderr_painter
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.folder_trust import UnreadKeys
+from minions.interfaces.setting_rights import rights_of
+from minions.interfaces.setting_sources import ProjectFile
 from minions.interfaces.wiring.databases import (
     database_of,
     has_database,
@@ -76,6 +79,7 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
     unread = context.origin.unread
     if unread is not None:
         yield Finding(name="configuration", ok=False, detail=unread.words, is_needed=False)
+        yield from _rights(unread)
     yield _tried("extensions", lambda: _extensions(context))
     yield _tried("database", lambda: _database(context))
     yield from _sandboxes()
@@ -94,6 +98,13 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
         ok=time.time() > _OLDEST_SENSIBLE_TIME,
         detail=time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()),
     )
+
+
+def _rights(unread: UnreadKeys) -> Iterator[Finding]:
+    """What the keys that were not read would let Minions do."""
+    keys = ProjectFile.read(unread.file).keys
+    for right in rights_of({key: keys[key] for key in unread.keys}, unread.file.parent):
+        yield Finding(name=f"would, {right.key}", ok=False, detail=right.words, is_needed=False)
 
 
 def _tried(name: str, look: Callable[[], str]) -> Finding:
@@ -134,11 +145,10 @@ def _mcp_servers(context: CommandContext) -> Iterator[Finding]:
         return
     for each in found:
         count = f"{len(each.tools)} tools" if each.state == "locked" else "`minions mcp lock`"
-        missing = each.program is not None and shutil.which(each.program) is None
-        what = f"; there is no program {each.program}" if missing else ""
+        what = f"; {each.missing}" if each.missing is not None else ""
         yield Finding(
             name=f"mcp {each.name}",
-            ok=each.state == "locked" and not missing,
+            ok=each.state == "locked" and each.missing is None,
             detail=f"{each.state}, {count}{what}",
             is_needed=False,
         )

@@ -8,12 +8,18 @@ import click
 from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.tool_servers import PinnedTool
+from minions.contracts.tool_servers import PinnedTool, ToolServer
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
 from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.wiring.mcp import as_server, configured_servers, lock_path, read_lock
+from minions.interfaces.wiring.mcp import (
+    as_server,
+    configured_servers,
+    lock_path,
+    locked_server,
+    read_lock,
+)
 
 __all__ = ["ListedServer", "list_", "listed_servers"]
 
@@ -26,11 +32,11 @@ class ListedServer:
     way: str
     """The command or the address."""
     state: str
-    """`locked`, `not locked`, `changed` (reached in another way than when it was locked) or
-    `untrusted` (its lock is)."""
+    """`locked`, `not locked`, `changed` (reached in another way than when it was locked),
+    `replaced` (its program is not the one that was looked at) or `untrusted` (its lock is)."""
     tools: tuple[PinnedTool, ...] = ()
-    program: str | None = None
-    """The program that is started; None: an address is asked."""
+    missing: str | None = None
+    """Why its program cannot be started; None: it can, or an address is asked."""
     is_of_recipe: bool = False
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -77,7 +83,8 @@ def listed_servers(context: CommandContext) -> Iterator[ListedServer]:
     """
     path = lock_path(context.folder_of)
     lock, content = read_lock(path)
-    is_trusted = FolderTrust.of(context.environ).holds(path, content)
+    trust = FolderTrust.of(context.environ)
+    is_trusted, programs = trust.holds(path, content), trust.programs_seen(path)
     for name, server in configured_servers(context.settings, context.folder_of).items():
         pinned = lock.servers.get(name)
         state = "locked" if is_trusted else "untrusted"
@@ -85,14 +92,30 @@ def listed_servers(context: CommandContext) -> Iterator[ListedServer]:
             state = "not locked"
         elif pinned.fingerprint != server.fingerprint:
             state = "changed"
+        elif locked_server(server, pinned, path.parent, programs.get(name)).replaced is not None:
+            state = "replaced"
         tools = pinned.tools if pinned is not None else ()
-        program = next(iter(server.command), None)
-        yield ListedServer(name=name, way=server.words, state=state, tools=tools, program=program)
+        missing = _missing(server)
+        yield ListedServer(name=name, way=server.words, state=state, tools=tools, missing=missing)
     for own in lock.of_recipes:
+        server, seen = as_server(own), programs.get(own.pinned.fingerprint)
+        is_replaced = locked_server(server, own.pinned, path.parent, seen).replaced is not None
         yield ListedServer(
             name=own.name,
-            way=as_server(own).words,
-            state="locked" if is_trusted else "untrusted",
+            way=server.words,
+            state="untrusted" if not is_trusted else "replaced" if is_replaced else "locked",
             tools=own.pinned.tools,
             is_of_recipe=True,
         )
+
+
+def _missing(server: ToolServer) -> str | None:
+    from minions.adapters.tools.mcp.program import find_program
+
+    if not server.command:
+        return None
+    try:
+        find_program(server.command, server.folder, server.variables)
+    except OSError as error:
+        return str(error)
+    return None

@@ -26,12 +26,15 @@ from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
 from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.mcp_locks import changes_between, looked_at, stored_lock
+from minions.interfaces.setting_rights import server_rights
 from minions.interfaces.wiring.mcp import (
     Lock,
     OwnServer,
     configured_servers,
     lock_path,
     lock_problem,
+    locked_server,
+    programs_now,
     read_lock,
     with_own,
 )
@@ -47,17 +50,29 @@ class _Candidate:
     before: PinnedServer | None
     """How it was when it was locked before; None: it was not."""
     is_of_recipe: bool = False
+    replaced: str | None = None
+    """In words what of its program is not as it was looked at; None: nothing."""
+
+    @property
+    def key(self) -> str:
+        """The name under which its program is known on this machine."""
+        return self.server.fingerprint if self.is_of_recipe else self.server.name
 
     def refusal(self, problem: str | None) -> str | None:
         """Why runs do not call it as it is locked; None: they do."""
         from minions.adapters.tools.mcp.toolsets import LockedServer
 
-        return LockedServer(server=self.server, pinned=self.before).refusal(problem)
+        refusal = LockedServer(server=self.server, pinned=self.before).refusal(problem)
+        if refusal is None and self.replaced is not None:
+            return (
+                f"The program of the MCP server '{self.server.name}' was replaced: {self.replaced}."
+            )
+        return refusal
 
     @property
     def was_reached_otherwise(self) -> bool:
         """Whether it was looked at, and is reached in another way now."""
-        return self.before is not None and self.refusal(None) is not None
+        return self.before is not None and self.before.fingerprint != self.server.fingerprint
 
 
 @click.command("lock")
@@ -65,7 +80,9 @@ class _Candidate:
 @click.option(
     "--check", is_flag=True, help="Only compare; exit code 1 if a run would refuse something."
 )
-@click.option("--yes", is_flag=True, help="Start the servers of recipes without asking.")
+@click.option(
+    "--yes", is_flag=True, help="Start servers of recipes, and replaced programs, without asking."
+)
 @output_options
 def lock(names: tuple[str, ...], *, check: bool, yes: bool, **flags: object) -> int:
     """Start servers, look at their tools, and let runs call them as they are now.
@@ -79,23 +96,37 @@ def lock(names: tuple[str, ...], *, check: bool, yes: bool, **flags: object) -> 
     path = lock_path(context.folder_of)
     known, content = read_lock(path)
     problem = lock_problem(path, content, context.environ)
-    wanted = _wanted(names, context, known)
+    wanted = [_with_program(each, path) for each in _wanted(names, context, known)]
     if problem is not None and not check:
         _refuse_unseen(known, wanted, problem)
     if not yes:
-        _ask_about([each.server for each in wanted if each.is_of_recipe])
-    seen = asyncio.run(_look_at(wanted))
+        _ask_about([each for each in wanted if each.is_of_recipe or (each.replaced and not check)])
+    programs = programs_now({each.key: each.server for each in wanted})
+    seen = asyncio.run(_look_at(wanted, path.parent, is_check=check))
     report = [_report(each, now) for each, now in zip(wanted, seen, strict=True)]
     if check:
         for each, told in zip(wanted, report, strict=True):
             told["refused"] = each.refusal(problem)
     failed = [each for each in seen if isinstance(each, MinionsError)]
     if not check:
-        _store(path, _changed(known, wanted, seen))
+        good = {
+            each.key
+            for each, now in zip(wanted, seen, strict=True)
+            if isinstance(now, PinnedServer)
+        }
+        programs = {key: files for key, files in programs.items() if key in good}
+        _store(path, _changed(known, wanted, seen), programs)
     _print(report, path, context, is_check=check)
     if failed:
         return 4 if isinstance(failed[0], EnvironmentRefusedError) else 1
     return 1 if check and any(each["changes"] or each["refused"] for each in report) else 0
+
+
+def _with_program(candidate: _Candidate, path: Path) -> _Candidate:
+    """With what of its program is not as somebody looked at it; of another command nothing is."""
+    seen = FolderTrust().programs_seen(path).get(candidate.key)
+    locked = locked_server(candidate.server, candidate.before, path.parent, seen)
+    return evolve(candidate, replaced=locked.replaced) if locked.is_locked else candidate
 
 
 def _check_extra() -> None:
@@ -153,34 +184,49 @@ def _document(path: Path) -> Mapping[str, JsonValue]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _ask_about(servers: Sequence[ToolServer]) -> None:
-    """Start nothing of a recipe before a person saw what it is.
+def _ask_about(candidates: Sequence[_Candidate]) -> None:
+    """Start nothing of a recipe, and no program that was replaced, before a person saw what it is.
 
     Raises:
         UsageError: Nobody can be asked, or the person says no.
     """
-    for server in servers:
-        tell(f"The recipe's MCP server '{server.name}' is: {server.words}")
-    if not servers:
+    for each in candidates:
+        server = each.server
+        if each.is_of_recipe:
+            tell(f"The recipe's MCP server '{server.name}' is: {server.words}")
+            for right in server_rights(server.name, server.command, server.url, Path.cwd()):
+                tell(f"  {right.words}")
+        if each.replaced is not None:
+            tell(f"The program of the MCP server '{server.name}' was replaced: {each.replaced}")
+    if not candidates:
         return
     if not sys.stdin.isatty():
         raise UsageError(
-            "These servers come with a recipe, and nobody can be asked here. Look at what is "
-            "started, and say --yes.",
+            "These servers come with a recipe, or their program was replaced, and nobody can be "
+            "asked here. Look at what is started, and say --yes.",
             code="not-agreed",
         )
     if not click.confirm("Start it, as you would start a program yourself?", err=True):
         raise UsageError("Nothing was started.", code="not-agreed")
 
 
-async def _look_at(wanted: Iterable[_Candidate]) -> list[PinnedServer | MinionsError]:
-    """Each server as it is now, or why it cannot be looked at; one after the other."""
-    return [await _looked_at(each.server) for each in wanted]
+async def _look_at(
+    wanted: Iterable[_Candidate], folder: Path, *, is_check: bool
+) -> list[PinnedServer | MinionsError]:
+    """Each server as it is now, or why it cannot be looked at; one after the other. A check starts
+    no program that was replaced: of that one it is known already that runs refuse it.
+    """
+    return [
+        each.before
+        if is_check and each.replaced is not None and each.before is not None
+        else await _looked_at(each.server, folder)
+        for each in wanted
+    ]
 
 
-async def _looked_at(server: ToolServer) -> PinnedServer | MinionsError:
+async def _looked_at(server: ToolServer, folder: Path) -> PinnedServer | MinionsError:
     try:
-        return await looked_at(server)
+        return await looked_at(server, folder)
     except MinionsError as error:
         return error
 
@@ -237,13 +283,17 @@ def _changed(
     return with_own(evolve(known, servers={**known.servers, **configured}), own)
 
 
-def _store(path: Path, changed: Lock) -> None:
+def _store(path: Path, changed: Lock, programs: Mapping[str, Mapping[str, str]]) -> None:
     """Write the lock, and trust it: this command is the decision.
 
+    Args:
+        programs: By server what its program is on this machine, of those that were looked at.
     Raises:
         EnvironmentRefusedError: It cannot be written.
     """
-    FolderTrust().add(path, stored_lock(path, changed))
+    trust = FolderTrust()
+    known = {**trust.programs_seen(path), **programs}
+    trust.add(path, stored_lock(path, changed), programs=known)
 
 
 def _print(

@@ -15,6 +15,7 @@ from attrs import field, frozen
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.queue_places import QueuePlace
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
@@ -261,8 +262,9 @@ async def _run_until(
     choice = ModelChoice(override=wanted.override, asked_as=wanted.recipe)
     executor = runtime.evolve(decider=decider).executor(recipe, choice)
     pins = await _pins(executor, recipe, wanted, context)
-    inputs = given_inputs(
-        recipe, _pairs(recipe, wanted), context, before=pins.inputs if pins else None
+    before = pins.inputs if pins else None
+    inputs = await match_beside_loop(
+        lambda: given_inputs(recipe, _pairs(recipe, wanted), context, before=before)
     )
     part = pins.part if pins else None
     if context.settings.dry_run:
@@ -271,13 +273,16 @@ async def _run_until(
         plan = executor.plan(recipe, inputs, part=part)
         show_plan(plan, recipe.id, out, json=context.settings.json)
         return 0
-    run = executor.prepare(
-        recipe,
-        inputs,
-        session_id=await _session(wanted, runtime.services.journal),
-        note=note_of(context, wanted.override),
-        part=part,
-        user=wanted.user,
+    session = await _session(wanted, runtime.services.journal)
+    run = await match_beside_loop(
+        lambda: executor.prepare(
+            recipe,
+            inputs,
+            session_id=session,
+            note=note_of(context, wanted.override),
+            part=part,
+            user=wanted.user,
+        )
     )
     for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
         tell(line)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import click
+from attrs import evolve, frozen
 
 from minions.contracts.errors import UsageError, did_you_mean
+from minions.contracts.hidden_characters import one_line
+from minions.contracts.json_values import JsonValue
+from minions.contracts.tool_servers import PinnedServer, ToolServer
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.setting_rights import Right, rights_of, server_rights
 from minions.interfaces.setting_sources import ProjectFile
-from minions.interfaces.wiring.mcp import LOCK_NAME, Lock, as_server, read_lock
+from minions.interfaces.settings import McpSettings
+from minions.interfaces.wiring.mcp import (
+    LOCK_NAME,
+    Lock,
+    as_server,
+    programs_now,
+    read_lock,
+    tool_server,
+)
 from minions.recipe.project_folders import project_file
 
 __all__ = ["command"]
@@ -26,7 +40,8 @@ def command(directory: str, *, show: bool, remove: bool, as_json: bool) -> int:
     """Make the minions.toml or pyproject.toml of DIR (default: here) count until it changes.
 
     Such a file names code that is loaded, servers that get your keys, and who approves. Of one that
-    you have not trusted, only harmless keys are read. Look at it before.
+    you have not trusted, only harmless keys are read. Look at it before: --show says what it lets
+    Minions do, and after a change what differs.
     """
     path = _file(Path(directory))
     trust = FolderTrust()
@@ -38,22 +53,115 @@ def command(directory: str, *, show: bool, remove: bool, as_json: bool) -> int:
             say(json_text({"file": str(path), "trusted": False}))
         return 0
     file = ProjectFile.read(path)
-    file.values(file.keys)  # what is wrong is found now
+    values = file.values(file.keys)  # what is wrong is found now
     lock, content = read_lock(path.parent / LOCK_NAME)
+    rights = [*rights_of(file.keys, path.parent), *_of_lock(lock, path.parent)]
+    before = trust.rights_shown(path)
     if not show:
-        trust.add(path, file.content)
+        trust.add(path, file.content, rights=[_line(each) for each in rights])
         if content:
-            trust.add(path.parent / LOCK_NAME, content)
+            programs = programs_now(_started(lock, values, path.parent))
+            trust.add(path.parent / LOCK_NAME, content, programs=programs)
+    difference = _Difference.of(before, rights)
     if as_json:
-        is_trusted = trust.holds(path, file.content)
-        say(json_text({"file": str(path), "trusted": is_trusted, "keys": list(file.keys)}))
+        say(json_text(_document(path, file, trust, rights, difference)))
         return 0
-    say(f"{path} has:" if show else f"Trusted {path}, until it changes. What counts now:")
-    for line in _shown(file.keys):
-        say(f"  {line}")
-    for line in _locked(lock):
-        say(f"  {line}")
+    for line in _lines(path, rights, difference, is_shown=show):
+        say(line)
     return 0
+
+
+@frozen
+class _Difference:
+    """What is not as it was shown before."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+    @classmethod
+    def of(cls, before: Sequence[str] | None, rights: Sequence[Right]) -> _Difference | None:
+        """None: nobody knows what was shown before."""
+        if before is None:
+            return None
+        now = [_line(each) for each in rights]
+        return cls(
+            tuple(each for each in now if each not in before),
+            tuple(each for each in before if each not in now),
+        )
+
+
+def _line(right: Right) -> str:
+    return one_line(f"{right.key}: {right.words}")
+
+
+def _lines(
+    path: Path, rights: Sequence[Right], difference: _Difference | None, *, is_shown: bool
+) -> Iterator[str]:
+    if difference is None:
+        yield (
+            f"{path} lets Minions do this:"
+            if is_shown
+            else (f"Trusted {path}, until it changes. It lets Minions do this:")
+        )
+        yield from (f"  {_line(each)}" for each in rights)
+        return
+    done = "" if is_shown else f"Trusted {path}, until it changes. "
+    kept = len(rights) - len(difference.added)
+    if not (difference.added or difference.removed):
+        yield f"{done}It lets Minions do what it did when you trusted it:"
+        yield from (f"  {_line(each)}" for each in rights)
+        return
+    yield f"{done}What differs from what you trusted; {kept} other rights are as they were:"
+    yield from (f"  - {each}" for each in difference.removed)
+    yield from (f"  + {each}" for each in difference.added)
+
+
+def _document(
+    path: Path,
+    file: ProjectFile,
+    trust: FolderTrust,
+    rights: Sequence[Right],
+    difference: _Difference | None,
+) -> JsonValue:
+    return {
+        "file": str(path),
+        "trusted": trust.holds(path, file.content),
+        "keys": list(file.keys),
+        "rights": [each.to_json() for each in rights],
+        "added": None if difference is None else list(difference.added),
+        "removed": None if difference is None else list(difference.removed),
+    }
+
+
+def _started(lock: Lock, values: Mapping[str, object], folder: Path) -> Mapping[str, ToolServer]:
+    """The servers of the lock by the names under which their programs are known."""
+    configured = cast("Mapping[str, McpSettings]", values.get("mcp", {}))
+    named = {
+        name: tool_server(name, each, folder)
+        for name, each in configured.items()
+        if name in lock.servers
+    }
+    return {**named, **{each.pinned.fingerprint: as_server(each) for each in lock.of_recipes}}
+
+
+def _of_lock(lock: Lock, folder: Path) -> Iterator[Right]:
+    """What recipes may call, and what is started for recipes that bring their servers along."""
+    for name, pinned in lock.servers.items():
+        yield from _tools(name, pinned)
+    for own in lock.of_recipes:
+        for right in server_rights(own.name, own.command, own.url, folder):
+            yield evolve(right, key=f"{LOCK_NAME} {right.key} (of a recipe)")
+        yield from _tools(f"{own.name} (of a recipe)", own.pinned)
+
+
+def _tools(name: str, pinned: PinnedServer) -> Iterator[Right]:
+    for tool in pinned.tools:
+        digest = tool.digest.removeprefix("sha256:")[:12]
+        words = f"lets recipes call {tool.shown_as} ({tool.effect.value}, sha256 {digest}…)"
+        yield Right(key=f"{LOCK_NAME} {name}", words=words)
+    for file, digest in (pinned.files or {}).items():
+        short = digest.removeprefix("sha256:")[:12]
+        yield Right(key=f"{LOCK_NAME} {name}", words=f"starts it with {file} (sha256 {short}…)")
 
 
 def _file(folder: Path) -> Path:
@@ -68,31 +176,3 @@ def _file(folder: Path) -> Path:
             code="no-configuration",
         )
     return found
-
-
-def _locked(lock: Lock) -> Iterator[str]:
-    """The servers whose tools runs may call, and what is started for recipes."""
-    for name, pinned in lock.servers.items():
-        yield f"{LOCK_NAME} {name}: {', '.join(tool.name for tool in pinned.tools) or 'no tools'}"
-    for own in lock.of_recipes:
-        yield f"{LOCK_NAME} {own.name} (of a recipe): {as_server(own).words}"
-
-
-def _shown(keys: Mapping[str, object]) -> Iterator[str]:
-    """The keys with all that they hold: what is cut off could be what matters."""
-    for key, value in keys.items():
-        if isinstance(value, Mapping):
-            for name, inner in value.items():
-                yield f"[{key}] {name}: {_inner(inner)}"
-        elif isinstance(value, list):
-            for each in value:
-                yield f"{key}: {each!r}"
-        else:
-            yield f"{key}: {value!r}"
-
-
-def _inner(value: object) -> str:
-    if not isinstance(value, Mapping):
-        return repr(value)
-    shown = (f"{key} = {'…' if key == 'headers' else repr(each)}" for key, each in value.items())
-    return ", ".join(shown)

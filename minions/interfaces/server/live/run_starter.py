@@ -15,6 +15,7 @@ from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.facts import RunBeginning, RunRejected
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.patterns import match_beside_loop
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.run_manager import RunManager
@@ -166,8 +167,10 @@ class RunStarter:
         executor = self._runtime.executor(
             recipe, wanted.inputs, is_stored=wanted.recipe is not None, note=note, ids=ids
         )
-        run = executor.prepare(
-            recipe, wanted.inputs, session_id=wanted.session, note=note, user=wanted.user
+        run = await match_beside_loop(
+            lambda: executor.prepare(
+                recipe, wanted.inputs, session_id=wanted.session, note=note, user=wanted.user
+            )
         )
         await self._run_manager.begin(run)
         return StartedRun(run.run_id, run.session_id)

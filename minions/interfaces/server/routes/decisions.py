@@ -13,6 +13,7 @@ from minions import __version__
 from minions.contracts.decision_words import word_of
 from minions.contracts.errors import MinionsError, NotFoundError
 from minions.contracts.executions import RunState
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import count_runs, list_runs
 from minions.interfaces.server.documents.common import CallerView, Health, Page, Ready, SystemView
@@ -139,7 +140,7 @@ async def _decided(
     request: ApiRequest, view: ApprovalView, data: DecisionRequest
 ) -> ApiResponse[RunAccepted]:
     app_state, run_id = request.app_state, view.run_id
-    decision = decision_of(view, data)
+    decision = await match_beside_loop(lambda: decision_of(view, data))
     recorded = await app_state.runtime.recorded(run_id)
     if recorded.run_id != run_id:
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
