@@ -19,10 +19,11 @@ from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, MinionsError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.patterns import match_beside_loop
+from minions.contracts.run_rows import RunFilter
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.engine.batches.batch import Batch, BatchPlan
-from minions.engine.batches.lines import BatchLine
+from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.batches.result import NOT_STARTED, BatchResult
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.evaluation.cases import Case
@@ -231,6 +232,8 @@ class Evaluation:
             EnvironmentRefusedError: There is no model, a secret is missing, or the journal refuses.
         """
         plan = self._plan
+        for variant in self.variants if len(self.variants) > 1 else ():
+            await self._check(variant)
         outcomes = [await self._outcome(variant) for variant in self.variants]
         return EvaluationReport(
             name=plan.title,
@@ -243,6 +246,26 @@ class Evaluation:
 
     def _stop(self, reason: FailureInfo) -> None:
         self._stopped = self._stopped or reason
+
+    async def _check(self, variant: Variant) -> None:
+        """Find what a variant lacks before another one is paid for; nothing is asked.
+
+        Raises:
+            EnvironmentRefusedError, UsageError: As `report`.
+        """
+        recipe, plan = self._recipes[variant.recipe], self._plan
+        start = RunNames(dumps(self._identity(variant, 0))).start
+        journal = self._runtime.services.journal
+        if await journal.count_runs(RunFilter(id_start=start)) >= len(plan.cases):
+            return  # all of it was asked before: perhaps only the scores are another
+        for line in lines_of(recipe, self._items, plan.inputs, Path.cwd()):
+            executor = self._executor(self._runtime, recipe, variant.model, variant.recipe)
+            executor.prepare(recipe, line.inputs)
+            return
+
+    def _identity(self, variant: Variant, sample: int) -> list[JsonValue]:
+        digest = _digest(self._recipes[variant.recipe])
+        return ["eval", self._plan.name, digest, variant.model, sample]
 
     # --- one variant ------------------------------------------------------------------------------
 
@@ -261,13 +284,7 @@ class Evaluation:
         recipe = self._recipes[variant.recipe]
         runtime = self._runtime if sample == 0 else self._runtime.evolve(cache=None)
         lines = lines_of(recipe, self._items, self._plan.inputs, Path.cwd())
-        identity: list[JsonValue] = [
-            "eval",
-            self._plan.name,
-            _digest(recipe),
-            variant.model,
-            sample,
-        ]
+        identity = self._identity(variant, sample)
         outcomes: list[SampleOutcome] = []
         executor = self._executor(runtime, recipe, variant.model, variant.recipe)
         async for result in self._results(executor, recipe, lines, dumps(identity)):

@@ -118,6 +118,15 @@ def test_two_models_stand_side_by_side_with_intervals_cost_and_time(run: Cli, he
     assert "✗ white: fields: kind" in table.err
 
 
+def test_what_a_model_lacks_is_found_before_another_one_is_paid_for(run: Cli, here: Path) -> None:
+    """A variant is checked as a whole before the first one is asked."""
+    both = ("triage.yaml", "cases.jsonl", "-m", "scripted/good", "-m", "openai/gpt-5")
+    refused = run(*both)
+    assert refused.code == 4
+    assert "OPENAI_API_KEY" in refused.err
+    assert calls(here) == 0
+
+
 def test_what_is_recorded_is_not_asked_again_until_something_changes(
     run: Cli, here: Path, write: Write
 ) -> None:
