@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, TextIO
@@ -40,9 +39,9 @@ def tell(line: str) -> None:
 
 
 def _as_one_line(text: str) -> str:
-    from minions.contracts.hidden_characters import escaped
+    from minions.contracts.hidden_characters import joined_lines
 
-    line = re.sub("[\n\r\u2028\u2029]", lambda found: escaped(found[0]), text)
+    line = joined_lines(text)
     # As a line of a log in JSON begins.
     return f"text: {line}" if line.lstrip().startswith("{") else line
 
@@ -136,12 +135,11 @@ def json_text(value: JsonValue, indent: int | None = None) -> str:
     """
     import json
 
-    from minions.contracts.hidden_characters import HIDDEN
+    from minions.contracts.hidden_characters import UNSEEN
 
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if not text.isascii() or "\x7f" in text:  # what is below the blank, JSON escapes itself
-        odd = f"[\x7f-\x9f\u2028\u2029\u200c\u200d{HIDDEN}]"
-        text = re.sub(odd, lambda found: json.dumps(found[0])[1:-1], text)
+        text = UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
