@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["HIDDEN", "escaped", "one_line", "printable_text", "shown_text"]
+__all__ = [
+    "HIDDEN",
+    "UNSEEN",
+    "escaped",
+    "joined_lines",
+    "one_line",
+    "printable_text",
+    "shown_text",
+]
 
 HIDDEN: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
@@ -25,6 +33,8 @@ are not of the Latin script."""
 _SHORT: Final = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 """Characters that a terminal obeys instead of showing them; newline and tab are not among them."""
+UNSEEN: Final = re.compile(f"[\x7f-\x9f\u2028\u2029\u200c\u200d{HIDDEN}]")
+"""All that is not seen, controls a terminal, or ends a line, from U+007F on."""
 _LINES: Final = re.compile("[\\t\\n\\r\u2028\u2029]")
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]|{_JOINERS}")
 
@@ -41,14 +51,17 @@ def printable_text(text: str) -> str:
 
 def one_line(text: str) -> str:
     r"""The text in one line: ends of lines and tabs are escapes, too, as `\n`."""
-    return _LINES.sub(lambda found: escaped(found[0]), printable_text(text))
+    return joined_lines(printable_text(text))
+
+
+def joined_lines(text: str) -> str:
+    r"""The text with its ends of lines, and tabs, as escapes: `\n`."""
+    return _LINES.sub(lambda found: _SHORT.get(found[0]) or escaped(found[0]), text)
 
 
 def escaped(character: str) -> str:
     r"""The escape of a character as Python and JSON have it: `\x1b`, `\u202e`, `\U000e0041`."""
     code = ord(character)
-    if character in _SHORT:
-        return _SHORT[character]
     if code < 0x7F:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -11,6 +11,7 @@ from typing import Final
 from minions.contracts.errors import JournalError
 from minions.contracts.facts import UnreadableFact
 from minions.contracts.journal import JournalEntry
+from minions.contracts.words import shell_word
 
 __all__ = ["bad_entries", "digests_in", "refuse_damaged", "session_exists", "unreadable_entry"]
 
@@ -73,7 +74,7 @@ def unreadable_entry(entry: JournalEntry, problem: str, journal: str | None = No
         f"Entry {entry.position} of session '{entry.session_id}' ({entry.kind} {entry.state} of "
         f"run '{entry.run_id}'){place} cannot be read: {problem}. Other runs are not "
         "affected. Restore a backup, or remove this session: "
-        f"minions sessions rm {entry.session_id}",
+        f"minions sessions rm {shell_word(entry.session_id)}",
         code="corrupt-entry",
         where=journal,
     )

@@ -13,6 +13,7 @@ from attrs import field, frozen
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Effect
+from minions.contracts.words import shell_word
 
 __all__ = [
     "OWN_SERVER",
@@ -114,7 +115,7 @@ class ToolServer:
         """What locks its tools as they are now, for messages."""
         if self.is_of_program:
             return "`await minions.mcp.lock_servers(servers, lock)`"
-        return f"`minions mcp lock {self.name}`"
+        return f"`minions mcp lock {shell_word(self.name)}`"
 
     @property
     def fingerprint(self) -> str:

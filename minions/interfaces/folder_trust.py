@@ -51,6 +51,7 @@ def harmless_keys(content: Mapping[str, object], user: Mapping[str, object]) -> 
         for key, value in content.items()
         if key in _PRINTING
         or (key in _TIGHTENING and value is True)
+        or (key == "strict" and value == "full")
         or (key in _AS_A_RECIPE and key not in user and not _names_weights(value))
     )
 

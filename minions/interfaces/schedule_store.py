@@ -16,6 +16,7 @@ from minions.adapters.stores.state_store import RESERVED, StateStore
 from minions.contracts.errors import JournalError, NotFoundError, did_you_mean
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.queue_places import QueuePlace
+from minions.contracts.words import shell_word
 from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -321,6 +322,6 @@ def _time(value: object) -> datetime | None:
 def _damaged(name: str, why: str) -> JournalError:
     return JournalError(
         f"The schedule '{name}' cannot be read: {why[:200]}. Add it again: minions schedules add "
-        f"RECIPE --name {name}",
+        f"RECIPE --name {shell_word(name)}",
         code="corrupt-entry",
     )

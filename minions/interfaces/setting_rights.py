@@ -236,7 +236,8 @@ def _approve(_place: _Place, value: object) -> Iterator[str]:
 
 def _strict(_place: _Place, value: object) -> Iterator[str]:
     if value:
-        yield f"refuses recipes that let untrusted text reach an effect (strict = {value!r})"
+        how = ", whatever they say themselves" if value == "full" else ""
+        yield f"refuses recipes that let untrusted text reach an effect{how}"
     else:
         yield "takes recipes that let untrusted text reach a tool that writes, sends or spends"
 

@@ -28,7 +28,7 @@ from minions.interfaces.setting_faults import (
     provider_faults,
 )
 from minions.interfaces.setting_types import SettingType, setting_types
-from minions.interfaces.settings import Settings
+from minions.interfaces.settings import Settings, Strictness
 from minions.interfaces.user_folders import user_config_folder
 from minions.recipe.project_folders import project_file, read_bytes, toml_tables
 
@@ -93,11 +93,19 @@ def load_settings(
         ("environment", _checked("environment", _from_environment(environ))),
         ("flag", _checked("flag", flags)),
     )
-    for name, values in sources:
+    for name, said in sources:
+        values = _without_weaker(said, settings)
         settings = evolve(settings, **values)  # type: ignore[arg-type]  # of the keys' types
         origins.update(dict.fromkeys(values, name))
     unread = None if project is None else project.unread(read, trust)
     return Origin(settings=settings, origins=origins, folder=folder, unread=unread)
+
+
+def _without_weaker(values: Mapping[str, object], before: Settings) -> Mapping[str, object]:
+    """Without a `strict = true` where an earlier source says `full`: it asks for that much, too."""
+    if values.get("strict") is True and before.strict is Strictness.FULL:
+        return {key: value for key, value in values.items() if key != "strict"}
+    return values
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -234,8 +242,11 @@ def _parsed(key: str, text: str, kind: object) -> object:
     Raises:
         UsageError: It is no such value.
     """
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        parse: Callable[[str], object] = kind
+    parse: Callable[[str], object]
+    if key == "strict":
+        parse, expected = _strictness, "true, false or full"
+    elif isinstance(kind, type) and issubclass(kind, enum.Enum):
+        parse = kind
         expected = SettingType(kind).expected
     elif kind in _PARSERS:
         parse, expected = _PARSERS[kind]
@@ -255,6 +266,10 @@ _TRUTH: Final[Mapping[str, bool]] = {
 
 def _truth(text: str) -> bool:
     return _TRUTH[text.lower()]
+
+
+def _strictness(text: str) -> bool | Strictness:
+    return Strictness.FULL if text.lower() == Strictness.FULL.value else _truth(text)
 
 
 def _parts(text: str) -> tuple[str, ...]:

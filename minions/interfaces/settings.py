@@ -24,6 +24,7 @@ __all__ = [
     "PriceSettings",
     "ProviderSettings",
     "Settings",
+    "Strictness",
     "TelemetrySettings",
 ]
 
@@ -54,6 +55,13 @@ class LogFormat(StrEnum):
     """`key=value`, for people."""
     JSON = "json"
     """One JSON object, for programs."""
+
+
+class Strictness(StrEnum):
+    """How much of what a recipe says itself makes untrusted text harmless."""
+
+    FULL = "full"
+    """Nothing: only an approval of the call does, and what the operator's own tools declare."""
 
 
 @frozen(kw_only=True)
@@ -235,11 +243,13 @@ class Settings:
         default=False,
         metadata=_described("Show what a run would do; no tool, no model, nothing is written."),
     )
-    strict: bool = field(
+    strict: bool | Strictness = field(
         default=False,
         metadata=_described(
             "Refuse recipes in which untrusted text can reach, without an approval, a tool that "
-            "writes, sends or spends."
+            "writes, sends or spends; `full`: also where the recipe's own questions, schemas of "
+            "numbers and lists, or `reads: trusted` are all that is between.",
+            "true, false or 'full'",
         ),
     )
     json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))

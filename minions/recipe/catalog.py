@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import field, frozen
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from minions.recipe.model import AgentRecipe
     from minions.recipe.model_config import ModelConfig
 
-__all__ = ["Catalog", "CheckModel", "FindRecipe", "FoundRecipe"]
+__all__ = ["STRICT_IN_FULL", "Catalog", "CheckModel", "FindRecipe", "FoundRecipe"]
+
+STRICT_IN_FULL: Final = "full"
+"""The strictest `strict`."""
 
 
 def _no_toolsets() -> Mapping[str, Toolset]:
@@ -89,5 +92,12 @@ class Catalog:
     """Whether tools of MCP servers that nobody looked at are a warning instead of an error: for
     checks alone, since nothing is known of them.
     """
-    strict: bool = False
-    """Whether every recipe is checked as if it said `strict: true`."""
+    strict: bool | str = False
+    """Whether every recipe is checked as if it said `strict: true`; `STRICT_IN_FULL`: and what
+    recipes say themselves, of persons, schemas and tools, makes no text harmless.
+    """
+
+    @property
+    def is_strict_in_full(self) -> bool:
+        """Whether only approvals of calls, and the operator's own tools, make text harmless."""
+        return self.strict == STRICT_IN_FULL

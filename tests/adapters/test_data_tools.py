@@ -79,13 +79,15 @@ def test_what_is_no_table_is_refused_with_its_line(text: str, words: str) -> Non
         ([], ["a"], "a\n"),
         ([{"a": 1, "b": None}, {"c": True, "a": "x,y"}], None, 'a,b,c\n1,,\n"x,y",,true\n'),
         ([{"a": 1, "b": [1, {"c": 2}]}], ["b"], 'b\n"[1,{""c"":2}]"\n'),
-        ([[""], ["\r"]], None, '""\n"\r"\n'),
+        ([[""], ["\r"]], None, '""\n"\'\r"\n'),
         ([["x", 1.5], []], None, "x,1.5\n\n"),
         ([["x", 1]], ["n", "m"], "n,m\nx,1\n"),
     ],
 )
 def test_rows_are_written(rows: list[JsonValue], columns: list[str] | None, text: str) -> None:
-    assert to_csv(rows, columns) == text
+    assert (
+        to_csv(rows, columns) == to_csv(rows, columns, formulas=True).replace("\r", "'\r") == text
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,13 +108,55 @@ def test_odd_delimiters_are_refused(delimiter: str) -> None:
         assert caught.value.error_code == "bad-delimiter"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "=1+1",
+            "+1+1",
+            "-1+1",
+            "@SUM(A1)",
+            "\t=1",
+            "\r=1",
+            "\n=1",
+            "=",
+            "-",
+            "+49 171 5",
+            "- one",
+        ),
+        *(" =1", "\ufeff=1", "\u200b\u00a0=1", "＝1", "＋1", "－1", "＠a", "-1;=1", "-1e5=2"),
+    ],
+)
+def test_a_text_that_a_spreadsheet_takes_for_a_formula_begins_with_an_apostrophe(text: str) -> None:
+    """Strangers wrote the cells; the table is opened by a person."""
+    tables: list[list[JsonValue]] = [[[text]], [{"a": text}], [{text: "a"}]]
+    for rows in tables:
+        written = parse_csv(to_csv(rows), header=False).rows
+        assert f"'{text}" in [cell for row in written if isinstance(row, list) for cell in row]
+        plain = parse_csv(to_csv(rows, formulas=True), header=False).rows
+        assert text in [cell for row in plain if isinstance(row, list) for cell in row]
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        *((-5, "-5"), (-1.5, "-1.5"), ("-5", "-5"), ("+3.5", "+3.5"), ("-1,234.5", '"-1,234.5"')),
+        *(("-1e-5", "-1e-5"), ("-50%", "-50%"), ("-.5", "-.5"), ("a=b", "a=b"), ("x-y", "x-y")),
+        *((True, "true"), (None, '""'), ([-1], "[-1]"), ("", '""'), ("'=1", "'=1")),
+    ],
+)
+def test_numbers_stay_numbers_and_other_texts_as_they_are(value: JsonValue, cell: str) -> None:
+    assert to_csv([[value]]) == f"{cell}\n"
+
+
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 TABLES = st.lists(st.fixed_dictionaries({"a": CELLS, "b": CELLS}), min_size=1, max_size=5)
 
 
 @given(TABLES)
 def test_what_was_written_is_read_again(rows: list[JsonValue]) -> None:
-    assert parse_csv(to_csv(rows, ["a", "b"])) == CsvTable(rows, ["a", "b"], len(rows))
+    written = to_csv(rows, ["a", "b"], formulas=True)
+    assert parse_csv(written) == CsvTable(rows, ["a", "b"], len(rows))
 
 
 def test_a_cell_that_begins_like_the_mark_of_a_file_is_read_again() -> None:

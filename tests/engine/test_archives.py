@@ -304,6 +304,24 @@ BROKEN: dict[str, tuple[Break, int, str]] = {
     "long-key": (_with(5, key="k" * 2_001), 5, "2001 characters; at most 2000"),
     "deep-body": (_with(5, body={"output": _nested(200)}), 5, "deeper than 200 levels"),
     "very-deep-body": (_with(5, body={"output": _nested(700)}), 5, "deeper than 200 levels"),
+    "a-command-in-a-run": (_with(4, run_id="run_1; touch PWNED #"), 4, "is no id of a session or"),
+    "an-option-as-a-run": (_with(4, run_id="--db"), 4, "is no id of a session or run"),
+    "a-line-in-a-run": (_with(4, run_id="run_1\nx"), 4, "'run_1\\nx' is no id"),
+    "a-quote-in-a-run": (_with(4, run_id="run_'$(x)'"), 4, "is no id of a session or run"),
+    "no-run": (_with(4, run_id=""), 4, "is no id of a session or run"),
+    "a-turned-run": (_with(4, run_id="run_\u202e1"), 4, "is no id of a session or run"),
+    "a-long-run": (_with(4, run_id="r" * 201), 4, "is no id of a session or run"),
+    "a-command-in-a-session": (
+        lambda lines: [each.replace(b"ses_1", b"ses_1`x`") for each in lines],
+        1,
+        "is no id of a session or run",
+    ),
+    "a-line-in-a-key": (_with(5, key="a\nb"), 5, "the key 'a\\nb' of run 'run_1' has signs that"),
+    "a-line-in-a-recipe": (
+        lambda lines: [*lines[:3], lines[3].replace(b'"news"', b'"a\\u001b[2J"'), *lines[4:]],
+        4,
+        "the recipe 'a\\x1b[2J' of run",
+    ),
     "no-status": (_with(6, body={"status": "over"}), 6, "`over` is not a status"),
 }
 

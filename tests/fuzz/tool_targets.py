@@ -240,7 +240,7 @@ def check_csv(data: bytes) -> None:
             continue
         if header and not table.columns:
             continue
-        written = to_csv(table.rows, columns=table.columns or None)
+        written = to_csv(table.rows, columns=table.columns or None, formulas=True)
         assert parse_csv(written, header=header) == table, written
 
 

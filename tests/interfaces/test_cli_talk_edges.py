@@ -272,10 +272,12 @@ def test_control_characters_are_shown_and_not_obeyed() -> None:
     assert json.loads(plain(json.dumps("\x9b\x7f", ensure_ascii=False))) == "\x9b\x7f"
 
 
-def test_results_are_shown_on_a_terminal_and_left_alone_in_a_pipe() -> None:
-    for stream, text in ((Terminal(), SHOWN), (io.StringIO(), EVIL)):
-        say(EVIL, stream)
-        assert stream.getvalue() == f"{text}\n"
+def test_results_are_shown_on_a_terminal_and_in_a_pipe() -> None:
+    """What a pipe leads to is shown on a terminal later."""
+    for stream in (Terminal(), io.StringIO()):
+        for is_output in (False, True):
+            say(EVIL, stream, is_output=is_output)
+        assert stream.getvalue() == f"{SHOWN}\n" * 2
 
 
 def test_our_own_colours_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +293,7 @@ def test_our_own_colours_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     pipe = io.StringIO()
     monkeypatch.setattr(sys, "stderr", pipe)
     tell(line)
-    assert pipe.getvalue() == f"{line}\n"
+    assert pipe.getvalue() == f"{first}\n"
 
 
 def at_a_terminal(here: Path, *arguments: str, typed: str = "") -> str:
@@ -330,4 +332,5 @@ def test_a_models_words_do_not_command_the_terminal(here: Path, cli: Cli) -> Non
         assert r"\x1b]0;owned\x07\x1b[2J\u009bdone" in seen
         for foreign in ("\x1b]0;owned", "\x07", "\x1b[2J", "\x9b"):
             assert foreign not in seen
-    assert cli(*asked).out == "\x1b]0;owned\x07\x1b[2J\x9bdone\n\tok\n"
+    assert cli(*asked).out == "\\x1b]0;owned\\x07\\x1b[2J\\u009bdone\n\tok\n"
+    assert cli(*asked, "--json").json["output"] == "\x1b]0;owned\x07\x1b[2J\x9bdone\n\tok"

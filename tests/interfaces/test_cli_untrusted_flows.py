@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,33 @@ def test_a_recipe_can_ask_for_it_and_so_can_the_configuration(cli: Cli, write: W
     assert cli("run", "own.yaml", "--no-store").code == 2
     write("minions.toml", "strict = true\n")
     assert cli("validate", "forward.yaml").code == 2
+
+
+ASKED = RECIPE.replace(
+    "  - {id: post,",
+    "  - {id: ok, ask: 'Send {{ fetch.body }}?', form: {yes: boolean}}\n"
+    "  - {id: post, when: 'ok.yes or not ok.yes',",
+)
+
+
+def test_an_operator_may_let_nothing_count_that_the_recipe_says_itself(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("asked.yaml", ASKED)
+    assert cli("validate", "asked.yaml", "--strict").code == 0
+    write("minions.toml", 'strict = "full"\n')
+    for more in ((), ("--strict",)):  # the flag asks for less, and takes nothing back
+        refused = cli("validate", "asked.yaml", *more)
+        assert (refused.code, "strict in full" in " ".join(refused.err.split())) == (2, True)
+    assert cli("config", "--json").json["strict"] == {
+        "value": "full",
+        "origin": str(Path.cwd() / "minions.toml"),
+    }
+    write("minions.toml", "")
+    monkeypatch.setenv("MINIONS_STRICT", "full")
+    assert cli("run", "asked.yaml", "--no-store").code == 2
+    monkeypatch.setenv("MINIONS_STRICT", "fully")
+    assert "expected true, false or full" in cli("validate", "asked.yaml").err
 
 
 def test_explain_lists_the_paths(cli: Cli) -> None:

@@ -143,6 +143,8 @@ def test_of_a_pyproject_the_section_is_trusted_and_the_rest_may_change(
         ("model = 'openai/dear'", False),
         ("strict = false", False),
         ("strict = true", True),
+        ("strict = full", True),
+        ("strict = none", False),
         ("max_parallel = 2", True),
         ("json = true", True),
         ("prices = {}", False),

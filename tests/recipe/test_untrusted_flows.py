@@ -364,6 +364,66 @@ def test_strict_refuses_the_recipe_and_so_does_a_strict_operator() -> None:
             loaded.unwrap()
 
 
+LETTERS = "{type: array, items: {enum: [a, b, c]}}"
+NAMED = "{type: object, additionalProperties: false, properties: {l: LETTERS}}"
+SPELLED = {
+    "a list of letters": LETTERS,
+    "a list of numbers": "{type: array, items: {type: integer}}",
+    "a number of any size": "{type: integer}",
+    "a fraction of any size": "{type: number}",
+    "letters by name": NAMED.replace("LETTERS", LETTERS),
+}
+HARMLESS_BY_ITSELF = {
+    "a question that asks nothing": ASKED + post("fetch.body", ", when: 'ok.yes or not ok.yes'"),
+    "a question": APPROVED["its condition reads the answer"],
+    "an assertion": APPROVED["an assertion about the answer comes first"],
+    "a length": GET + post("fetch.body | length"),
+    "a number in a text": GET + post("fetch.body | int"),
+    **{
+        why: GET
+        + f"- {{id: read, goal: '{{{{ fetch.body }}}}', output: {schema}}}\n"
+        + post("read")
+        for why, schema in SPELLED.items()
+    },
+}
+IN_FULL = evolve(CATALOG, strict="full")
+
+
+@pytest.mark.parametrize("why", HARMLESS_BY_ITSELF)
+def test_what_a_recipe_says_itself_makes_no_text_harmless_under_full_strictness(why: str) -> None:
+    """Its author chose what a person is asked, and what a schema can spell."""
+    assert checked(HARMLESS_BY_ITSELF[why], catalog=evolve(CATALOG, strict=True)).errors == ()
+    refused = checked(HARMLESS_BY_ITSELF[why], catalog=IN_FULL)
+    assert [fault.code for fault in refused.errors] == ["untrusted-flow"]
+    assert "strict in full" in f"{refused.errors[0].help}"
+
+
+@pytest.mark.parametrize("where", ["own", "nested"])
+def test_no_recipe_declares_a_toolset_trusted_under_full_strictness(where: str) -> None:
+    head = HEAD.replace(
+        "{http: {allow: [a.example]}}", "{http: {allow: [a.example], reads: trusted}}"
+    )
+    if where == "own":
+        assert paths(GET + post("fetch.body"), head) == []
+        refused = checked(GET + post("fetch.body"), head, IN_FULL)
+    else:
+        inner = load_recipe_text(f"id: inner\n{head}steps:\n{GET}", "inner.yaml", CATALOG)
+        outer = "- {id: fetch, recipe: inner}\n" + post("fetch.body")
+        with_inner = {"inner": inner}
+        assert paths(outer, catalog=evolve(CATALOG, recipes=with_inner)) == []
+        refused = checked(outer, catalog=evolve(IN_FULL, recipes=with_inner))
+    assert [fault.code for fault in refused.errors] == ["untrusted-flow"]
+
+
+def test_approvals_of_calls_single_words_and_the_operators_tools_count_under_full_strictness() -> (
+    None
+):
+    head = HEAD.replace("true}", "true, requires_approval: [http__post]}")
+    assert checked(GET + post("fetch.body"), head, IN_FULL).errors == ()
+    for why in ("nothing reads the outside", "a word of a list", "a condition alone", "a receipt"):
+        assert checked(QUIET[why], catalog=IN_FULL).errors == ()
+
+
 def test_a_strict_recipe_without_such_a_path_runs() -> None:
     recipe = checked("- {id: a, tool: own_notes}\n" + post("a"), f"strict: true\n{HEAD}").unwrap()
     assert recipe.strict

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from attrs import frozen
 
@@ -111,13 +112,17 @@ def to_csv(
     rows: Annotated[list[JsonValue], "Mappings by column, or lists of cells."],
     columns: Annotated[list[str] | None, "Which, in order; none: all of the mappings."] = None,
     delimiter: _Delimiter = ",",
+    formulas: Annotated[
+        bool, "Whether texts may begin as formulas do; else an apostrophe stands before them."
+    ] = False,
 ) -> str:
     """Write a CSV text: a header where columns are known, then a line for each row."""
     _check_delimiter(delimiter)
     names = _columns(rows) if columns is None else columns
     lines: list[Sequence[JsonValue]] = [names] if names else []
     lines += [_cells(number, row, names) for number, row in enumerate(rows)]
-    return "".join(_line([_cell(item) for item in line], delimiter) for line in lines)
+    cell = _cell if formulas else _safe_cell
+    return "".join(_line([cell(item) for item in line], delimiter) for line in lines)
 
 
 def _columns(rows: Sequence[JsonValue]) -> Sequence[str]:
@@ -142,6 +147,23 @@ def _cell(value: JsonValue) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else dumps(value)
+
+
+_FORMULA: Final = frozenset("=+-@\t\r\n＝＋－＠")
+"""With what a spreadsheet begins a formula, or a command; some take the full width for the same."""
+_NUMBER: Final = re.compile(r"[+-]?(?:\d[\d.,]*|[.,]\d+)(?:[eE][+-]?\d+)?%?", re.ASCII)
+_UNSEEN: Final = " \u00a0\ufeff\u200b"
+"""What a spreadsheet may pass over before it looks."""
+
+
+def _safe_cell(value: JsonValue) -> str:
+    """The cell, which no spreadsheet takes for a formula: strangers may have written it. Numbers,
+    also as texts, stay numbers.
+    """
+    cell = _cell(value)
+    if not isinstance(value, str) or _FORMULA.isdisjoint(cell.lstrip(_UNSEEN)[:1]):
+        return cell
+    return cell if _NUMBER.fullmatch(cell) else f"'{cell}"
 
 
 def _line(cells: Sequence[str], delimiter: str) -> str:

@@ -25,6 +25,7 @@ from minions.contracts.hidden_characters import shown_text
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import Effect, Toolbox
+from minions.contracts.words import shell_word
 from minions.engine.calls.answer_forms import example_of, fields_of, filled_in, typed_fields
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
@@ -300,11 +301,12 @@ def doubt(calls: Sequence[OpenCall], run_id: str) -> FailureInfo:
         f"  {call.key}: {call.tool}({shortened(call.arguments)}) in step '{call.address}'"
         for call in calls
     )
+    run, decide = shell_word(run_id), shell_word(calls[0].key)
     return FailureInfo(
         code="in-doubt",
         message="The run was cut off inside calls that may have had their effect and that are not "
         f"declared safe to repeat:\n{listed}\nFind out whether the effect is there; then say "
-        f"`minions resume {run_id} --decide {calls[0].key}=done`, or `=redo` to make the call "
+        f"`minions resume {run} --decide {decide}=done`, or `=redo` to make the call "
         "again, or `=fail`.",
-        suggestions=(f"minions resume {run_id} --decide {calls[0].key}=redo",),
+        suggestions=(f"minions resume {run} --decide {decide}=redo",),
     )

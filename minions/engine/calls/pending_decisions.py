@@ -29,6 +29,7 @@ from minions.contracts.patterns import match_beside_loop
 from minions.contracts.plan_diffs import PlanProposal
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tool_questions import DECLINED
+from minions.contracts.words import shell_word
 from minions.engine.calls.answer_forms import example_of
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
@@ -179,7 +180,7 @@ def rejecting_command(
     others = [each for each in pending if each.can_reject and each is not decision]
     name = _shortest_name(decision, others)
     about = "" if name is None else f" {shlex.quote(name)}"
-    return f"minions reject {run_id}{about}"
+    return f"minions reject {shell_word(run_id)}{about}"
 
 
 def _shortest_name(decision: PendingDecision, others: Sequence[PendingDecision]) -> str | None:
@@ -202,8 +203,8 @@ def decision_command(
     """
     about = "" if name is None else f" {shlex.quote(name)}"
     if what == "answer":
-        return f"minions answer {run_id}{about} {example_of(form)}"
-    return f"minions approve {run_id}{about}"
+        return f"minions answer {shell_word(run_id)}{about} {example_of(form)}"
+    return f"minions approve {shell_word(run_id)}{about}"
 
 
 def pending_decisions(replay: Replay) -> tuple[PendingDecision, ...]:

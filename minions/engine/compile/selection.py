@@ -15,6 +15,7 @@ from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_
 from minions.contracts.facts import RecordedItem, RecordedPart
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.words import shell_word
 from minions.engine.history.lookup import json_of_blob
 from minions.recipe.model import AgentRecipe, StepSpec
 
@@ -248,10 +249,14 @@ def missing_pins(recipe_id: str, missing: Sequence[str], why: str) -> UsageError
         why: Why the outputs are missing.
     """
     names = ", ".join(f"'{step_id}'" for step_id in missing)
-    how = f"minions run {recipe_id} --until {missing[0]}" if len(missing) == 1 else None
+    how = (
+        f"minions run {shell_word(recipe_id)} --until {shell_word(missing[0])}"
+        if len(missing) == 1
+        else None
+    )
     return UsageError(
         f"The output of {'step' if len(missing) == 1 else 'the steps'} {names} is needed, which "
         f"is not in the part that runs: {why}. Run {'it' if how else 'them'} first: "
-        f"`{how or f'minions run {recipe_id}'}`.",
+        f"`{how or f'minions run {shell_word(recipe_id)}'}`.",
         code="nothing-pinned",
     )

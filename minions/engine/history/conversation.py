@@ -22,6 +22,7 @@ from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
 from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
+from minions.contracts.words import shell_word
 from minions.engine.history.conversation_cache import CONVERSATIONS
 from minions.engine.history.entry_checks import fact_in, origin_of
 from minions.engine.history.memory import tool_content
@@ -299,10 +300,11 @@ def refuse_while_it_waits(session_id: str, last: JournalEntry) -> None:
     """
     if not isinstance(last.fact, RunFinished) or last.fact.status != RunStatus.NEEDS_DECISION:
         return
+    run = shell_word(last.run_id)
     raise UsageError(
         f"Run '{last.run_id}' of session '{session_id}' waits for a decision. Decide first "
-        f"(`minions sessions show {last.run_id}` shows what it waits for), or cancel it: "
-        f"`minions cancel {last.run_id}`.",
+        f"(`minions sessions show {run}` shows what it waits for), or cancel it: "
+        f"`minions cancel {run}`.",
         code="decision-needed",
     )
 
@@ -407,6 +409,6 @@ def _recorded_call(
     raise UsageError(
         f"The tool call '{request.name}' of run '{run_id}' was started, and its end is unknown: "
         "it may have had its effect. Decide on it first, with redo, done or fail: "
-        f"`minions resume {run_id} --decide {key}=done`.",
+        f"`minions resume {shell_word(run_id)} --decide {shell_word(key)}=done`.",
         code="call-in-doubt",
     )

@@ -31,6 +31,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.steps import PythonStep
 from minions.contracts.tracing import RunSubject
+from minions.contracts.words import shell_word
 from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
@@ -289,7 +290,7 @@ class AgentRun(Generic[T_co]):
         ):
             raise JournalError(
                 f"Run '{self.run_id}' was resumed by another process just now. Nothing was done "
-                f"here; `minions sessions show {self.run_id}` shows where it stands.",
+                f"here; `minions sessions show {shell_word(self.run_id)}` shows where it stands.",
                 code="run-went-on",
             )
 

@@ -16,6 +16,7 @@ from minions.contracts.facts import RunBeginning, given, inputs_in
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
+from minions.contracts.words import shell_word
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.imported_entries import STRANGERS_RECIPE
 from minions.engine.history.lookup import REJECTED, find_run, json_of_blob
@@ -209,7 +210,7 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
     if summary.status == REJECTED:
         raise UsageError(
             f"Run '{summary.run_id}' never began: its recipe '{summary.recipe}' has faults "
-            f"(`minions sessions show {summary.run_id}`). Mend them and run the recipe.",
+            f"(`minions sessions show {shell_word(summary.run_id)}`). Mend them and run it.",
             code="run-rejected",
         )
     entries = await journal.entries(summary.session_id, run_id=summary.run_id)

@@ -13,6 +13,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Effect, Toolbox
+from minions.contracts.words import shell_word
 from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart
@@ -115,7 +116,7 @@ def resume_start(
     if recorded.summary.status == RunStatus.FAILED and not decisions:
         raise UsageError(
             f"Run '{recorded.run_id}' failed; there is nothing to resume. "
-            f"`minions retry {recorded.run_id}` runs what failed again.",
+            f"`minions retry {shell_word(recorded.run_id)}` runs what failed again.",
             code="run-failed",
         )
     if not recorded.is_over:
@@ -202,7 +203,11 @@ def _refuse_rolled_back(recorded: RecordedRun, recipe: AgentRecipe | None) -> No
     if not is_rolled_back(recorded.entries):
         return
     ids = _ids_of(recorded, recipe) if recipe is not None else ()
-    again = f"minions retry {recorded.run_id} --from {ids[0]}" if ids else "minions run"
+    again = (
+        f"minions retry {shell_word(recorded.run_id)} --from {shell_word(ids[0])}"
+        if ids
+        else "minions run"
+    )
     raise UsageError(
         f"The files that run '{recorded.run_id}' changed were rolled back, so the work that it "
         f"recorded cannot be kept. Run all of it again: {again}",

@@ -14,6 +14,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tracing import StepSubject
 from minions.contracts.verdicts import CompletionMode
+from minions.contracts.words import shell_word
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.kinds.set import SetStep
 from minions.engine.compile.recipe_step import WrittenStep
@@ -493,6 +494,6 @@ def _needs_workers(step: Step[object], context: AgentContext) -> FailureInfo:
         code="needs-workers",
         message=f"The items of step '{step.id}' are runs of their own, which workers execute; this "
         "process has no queue. What they came to is kept. Let a worker continue: `minions retry "
-        f"{context.run_id} --detach`.",
+        f"{shell_word(context.run_id)} --detach`.",
         where=context.scope.path_of(step.id),
     )

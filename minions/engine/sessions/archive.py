@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import BinaryIO, Final, NoReturn, cast
@@ -15,9 +16,11 @@ from minions.contracts.bounded_files import BoundedLines, LongLineError
 from minions.contracts.codec import decode, encode
 from minions.contracts.errors import NotFoundError, UsageError, words_of
 from minions.contracts.facts import SessionForked, UnreadableFact, fact_of
+from minions.contracts.hidden_characters import one_line
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue, most_values
 from minions.contracts.stored_sessions import digests_in
+from minions.contracts.words import shell_word
 from minions.engine.history.entry_checks import origin_of, too_deep
 from minions.engine.history.imported_entries import imported_entry
 from minions.engine.history.lookup import REJECTED, list_runs
@@ -37,8 +40,11 @@ __all__ = [
 ]
 
 _FORMAT: Final = "minions-session"
-_LONGEST_ID: Final = 200
-"""Characters of the id of a session or run."""
+_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@=,+/-]{0,199}")
+"""The id of a session or run: ids stand in commands that are printed to be copied, and in names of
+files, so that they hold no blank, quote or sign of a shell, and begin as no option does."""
+_NAMES: Final = ("agent", "next_step_id", "recipe", "step_id", "tool")
+"""Fields of facts that name something, and are shown in lines of other texts."""
 _VERSION: Final = 1
 _LARGEST_COUNT: Final = 2**31 - 1
 """The largest count in a file: a resumed run counts further, and every journal must store that."""
@@ -306,8 +312,21 @@ class _Reader:
         self.blobs[line.blob] = line.data
 
     def _check_ids(self, *ids: str) -> None:
-        if any(len(each) > _LONGEST_ID for each in ids):
-            self.refuse(f"the id of a session or run has more than {_LONGEST_ID} characters")
+        for each in ids:
+            if _ID.fullmatch(each) is None:
+                self.refuse(
+                    f"'{one_line(each)[:60]}' is no id of a session or run: 1 to 200 letters, "
+                    "digits and signs of _.:@=,+/- are, and the first is no sign but _"
+                )
+
+    def _check_names(self, entry: JournalEntry) -> None:
+        named = {name: getattr(entry.fact, name, None) for name in _NAMES}
+        for name, value in (("key", entry.key), *named.items()):
+            if isinstance(value, str) and one_line(value) != value:
+                self.refuse(
+                    f"the {name} '{one_line(value)[:60]}' of run '{entry.run_id}' has signs that "
+                    "end a line, or that are not seen"
+                )
 
     def _take_row(self, row: _Row) -> None:
         self._check_ids(row.run_id)
@@ -326,6 +345,7 @@ class _Reader:
         entry = _entry(row)
         if isinstance(fact := entry.fact, UnreadableFact):
             self.refuse(f"{entry.kind} {entry.state} of run '{entry.run_id}': {fact.problem}")
+        self._check_names(entry)
         self._check_origin(entry)
         rows.append(entry)
 
@@ -468,7 +488,7 @@ async def _is_here(journal: Journal, archive: Archive, session: ArchivedSession)
     if known and session_id == archive.session_id:
         raise UsageError(
             f"Session '{session_id}' is here already. Nothing was stored. To put the exported one "
-            f"in its place, remove it first: minions sessions rm {session_id}",
+            f"in its place, remove it first: minions sessions rm {shell_word(session_id)}",
             code="session-exists",
         )
     as_imported = tuple(imported_entry(entry) for entry in session.entries)

@@ -17,6 +17,7 @@ from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, 
 from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
 from minions.contracts.journal import SPARED_S, BlobCollection, Journal
 from minions.contracts.run_rows import RunFilter, SessionFilter, SessionRow
+from minions.contracts.words import shell_word
 from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
@@ -201,7 +202,7 @@ def _refuse_parents(stored: Mapping[str, StoredSession], session_ids: Collection
                 f"{'was' if len(readers) == 1 else 'were'} forked from it and "
                 f"{'reads' if len(readers) == 1 else 'read'} from it. Remove "
                 f"{'both' if len(readers) == 1 else 'all'} in one command: "
-                f"minions sessions rm {' '.join([session_id, *readers])}",
+                f"minions sessions rm {' '.join(map(shell_word, [session_id, *readers]))}",
                 code="has-forks",
             )
 

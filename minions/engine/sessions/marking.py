@@ -9,6 +9,7 @@ from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.executions import RunState
 from minions.contracts.facts import MarkFact, MarkRecorded, StepFinished
 from minions.contracts.journal import JournalEntry
+from minions.contracts.words import shell_word
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.events import EventStream
 from minions.engine.history.lookup import REJECTED, find_run
@@ -77,7 +78,7 @@ def _refuse_running(services: Services, run: RunSummary) -> None:
     if run.status == RunState.RUNNING or run.run_id in services.executing:
         raise LeaseHeldError(
             f"Run '{run.run_id}' is being executed: its outputs cannot be marked now. Wait for its "
-            f"end, or end it: minions cancel {run.run_id}",
+            f"end, or end it: minions cancel {shell_word(run.run_id)}",
             worker_id=services.worker_id,
             run_id=run.run_id,
         )
@@ -99,6 +100,6 @@ def _check_output(run: RunSummary, rows: Sequence[JournalEntry], address: str | 
         what = f"Step '{address}' of run" if address is not None else "Run"
         raise UsageError(
             f"{what} '{run.run_id}' gave no output that could be marked. What became of it: "
-            f"minions sessions show {run.run_id}",
+            f"minions sessions show {shell_word(run.run_id)}",
             code="nothing-to-mark",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.executions import RunState
 from minions.contracts.file_changes import RollbackReport
+from minions.contracts.words import shell_word
 from minions.engine.history.events import EventStream
 from minions.engine.history.file_rollback import (
     RecordedChanges,
@@ -54,7 +55,7 @@ def _refuse_running(services: Services, run: RunSummary) -> None:
     if run.status == RunState.RUNNING or run.run_id in services.executing:
         raise LeaseHeldError(
             f"Run '{run.run_id}' is being executed: its files cannot be rolled back now. Wait for "
-            f"its end, or end it: minions cancel {run.run_id}",
+            f"its end, or end it: minions cancel {shell_word(run.run_id)}",
             worker_id=services.worker_id,
             run_id=run.run_id,
         )

@@ -19,7 +19,7 @@ from minions.contracts.errors import (
     words_of,
 )
 from minions.contracts.executions import RunStatus
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.console import json_text, keep_to_lines, say, tell
 from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES
 from minions.interfaces.folder_trust import FolderTrust
@@ -39,6 +39,8 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
         tell(error.format_message())
         return 2
     settings = _settings(arguments)
+    if settings.log_format is not None or any(e.startswith("--log-format") for e in arguments):
+        keep_to_lines(is_on=True)  # also where the configuration itself is wrong
     if isinstance(error, click.ClickException):
         return _fail(UsageError(_usage_text(error)), settings)
     if settings.debug:

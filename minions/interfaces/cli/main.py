@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 import minions
-from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.console.console import keep_to_lines, tell
 
 __all__ = ["command", "run_command_line"]
 
@@ -109,6 +109,7 @@ def command() -> None:
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Prints errors, and a traceback only with `--debug`."""
+    keep_to_lines(is_on=False)
     _use_unicode()
     arguments = [_as_unicode(argument) for argument in arguments]
     try:

@@ -169,7 +169,7 @@ class CommandContext:
         Raises:
             UsageError: A setting is wrong, or the operator's code cannot be loaded.
         """
-        from minions.interfaces.cli.console.console import tell
+        from minions.interfaces.cli.console.console import log_line, tell
         from minions.interfaces.wiring.logs import make_log
         from minions.interfaces.wiring.runtime import make_runtime
 
@@ -178,7 +178,7 @@ class CommandContext:
             self.own_extensions(),
             environ=self.environ,
             folder_of=self.folder_of,
-            log=make_log(self.settings, tell),
+            log=make_log(self.settings, log_line),
             recipe_folders=recipe_folders,
             warn=tell,
         )
@@ -223,6 +223,10 @@ def command_context(flags: Mapping[str, object]) -> CommandContext:
     origin = load_settings(
         given, environ, folder=Path.cwd(), user_file=user_settings_file(), trust=trust
     )
+    if origin.settings.log_format is not None:
+        from minions.interfaces.cli.console.console import keep_to_lines
+
+        keep_to_lines(is_on=True)
     if origin.unread is not None:
         from minions.interfaces.cli.console.console import tell
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minions.contracts.runtime import Log
-from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.console.console import log_line, tell
 from minions.interfaces.cli.options import CommandContext
 
 __all__ = ["process_log"]
@@ -14,7 +14,7 @@ def process_log(context: CommandContext) -> Log:
     from minions.interfaces.wiring.logs import make_log
 
     settings = context.settings
-    return make_log(settings, tell) if settings.log_format is not None else _Lines()
+    return make_log(settings, log_line) if settings.log_format is not None else _Lines()
 
 
 class _Lines:

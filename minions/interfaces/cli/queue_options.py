@@ -13,8 +13,9 @@ from minions.contracts.durations import seconds_of
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.words import shell_word
 from minions.engine.services.services import SystemClock
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.run_queue import QueuedRun, RunQueue
 from minions.interfaces.wiring.dispatch import shared_dispatch
@@ -93,7 +94,7 @@ def queue_place(
 @asynccontextmanager
 async def open_queue(context: CommandContext) -> AsyncIterator[RunQueue]:
     """The queues of the command's database, closed at the end of the block."""
-    log = make_log(context.settings, tell)
+    log = make_log(context.settings, log_line)
     queue = RunQueue(shared_dispatch(context.settings, log), SystemClock())
     try:
         yield queue
@@ -118,8 +119,9 @@ def report_queued(queued: QueuedRun, context: CommandContext, out: TextIO) -> in
     else:
         say(queued.run_id, out)
     tell(f"queued in '{queued.place.name}' · session {queued.session_id}")
-    tell(f"a worker executes it: minions worker --queues {queued.place.name}{database}{code}")
-    tell(f"see it: minions sessions show {queued.run_id}{database}")
+    queues = shell_word(queued.place.name)
+    tell(f"a worker executes it: minions worker --queues {queues}{database}{code}")
+    tell(f"see it: minions sessions show {shell_word(queued.run_id)}{database}")
     return 0
 
 

@@ -20,6 +20,7 @@ from minions.contracts.errors import EnvironmentRefusedError, MinionsError, Usag
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
+from minions.contracts.words import shell_word
 from minions.engine.history.run_names import shortest_name
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -304,7 +305,7 @@ async def _report(
     if context.settings.json:
         say(json_text(result_to_json(result)), out)
     elif not context.settings.events and result.output is not None:
-        say(output_text(result.output), out)
+        say(output_text(result.output), out, is_output=True)
     journal = run.context.scope.services.journal
     name = await shortest_name(journal, run.run_id) if run.has_recorded_end else run.run_id
     for line in summary_lines(result, stderr_painter(), time):
@@ -341,7 +342,7 @@ def _next_command(
         lost = ", so it cannot be resumed" if status is RunStatus.NEEDS_DECISION else ""
         return f"not stored (--no-store){lost}"
     database, code = context.flags_again
-    rest = f"{run.run_id}{database}{code}"
+    rest = f"{shell_word(run.run_id)}{database}{code}"
     if status is RunStatus.NEEDS_DECISION:
         if decide := "".join(f" --decide {shlex.quote(key)}=…" for key in run.waiting_calls):
             return f"resume: minions resume {rest}{decide}"
@@ -361,7 +362,7 @@ def _next_command(
         return (
             f"retry: minions retry {rest}{file}" if is_known else f"resume: minions resume {rest}"
         )
-    return f"see it: minions sessions show {run.run_id}{database}"
+    return f"see it: minions sessions show {shell_word(run.run_id)}{database}"
 
 
 def _is_limit_of_a_flag(run: AgentRun) -> bool:

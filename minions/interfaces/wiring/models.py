@@ -13,6 +13,7 @@ from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
 from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.words import shell_word
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.cassettes import REPLAY, Cassettes, replayed_file
 from minions.interfaces.wiring.local_models import LocalModels, check_local_name, is_local
@@ -385,7 +386,7 @@ def _check_file(name: str, folder: Path) -> None:
     if name.startswith(REPLAY) and not path.is_file():
         raise UsageError(
             f"There is no cassette '{path}'. Record it beside the recipe with `minions run RECIPE "
-            f"--record {path.name}`, or name another model.",
+            f"--record {shell_word(path.name)}`, or name another model.",
             code="bad-cassette",
         )
     if path.suffix in (".yaml", ".yml") and not path.is_file():

@@ -30,7 +30,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
-from minions.interfaces.settings import Settings
+from minions.interfaces.settings import Settings, Strictness
 from minions.interfaces.wiring.cassettes import Cassettes
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
@@ -79,9 +79,9 @@ class Runtime:
     services: Services
     tool_calls: ToolCallExecutorFactory | None = None
     """Executes tool calls; None: the run's toolbox does."""
-    is_strict: bool = False
+    is_strict: bool | Strictness = False
     """Whether untrusted text may reach no tool with an effect in any recipe, as with `strict: true`
-    in each.
+    in each; and whether what recipes say themselves makes it harmless.
     """
     recipes: CompiledRecipes = Factory(
         lambda self: _recipes(self.extensions, is_strict=self.is_strict), takes_self=True
@@ -185,11 +185,11 @@ class _Changes(TypedDict, total=False):
     preparation: Preparation
 
 
-def _recipes(extensions: Extensions, *, is_strict: bool) -> CompiledRecipes:
+def _recipes(extensions: Extensions, *, is_strict: bool | Strictness) -> CompiledRecipes:
     return CompiledRecipes(attrs.evolve(extensions.catalog(), strict=is_strict))
 
 
-def _of_extensions(extensions: Extensions, *, is_strict: bool) -> _Changes:
+def _of_extensions(extensions: Extensions, *, is_strict: bool | Strictness) -> _Changes:
     """The parts that depend on extensions: recipes compiled with other extensions may differ."""
     return {
         "extensions": extensions,

@@ -20,6 +20,7 @@ from minions.contracts.errors import (
 )
 from minions.contracts.executions import RunStatus
 from minions.contracts.runtime import Log
+from minions.contracts.words import shell_word
 from minions.engine.history.lookup import find_run
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
@@ -187,10 +188,11 @@ class RunExecution:
 
     async def _given_up(self, job: Job, reason: str) -> JobEnd:
         """Record that the run failed, so that no worker tries it any more."""
+        name = shell_word(job.run_id)
         message = (
             f"The run was given up: {reason.rstrip('.')}. What was done is kept. Look at it with "
-            f"`minions sessions show {job.run_id}`, then try it again with `minions retry "
-            f"{job.run_id} --detach`."
+            f"`minions sessions show {name}`, then try it again with `minions retry {name} "
+            "--detach`."
         )
         try:
             run = await find_run(self._runtime.services.journal, job.run_id)

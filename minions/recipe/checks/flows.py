@@ -115,13 +115,18 @@ class _Found(Struct, frozen=True):
     """A path to its output; None: no untrusted text reaches it."""
 
 
-def find_flows(recipe: AgentRecipe, tools_of: ToolsOf) -> tuple[Flow, ...]:
+def find_flows(
+    recipe: AgentRecipe, tools_of: ToolsOf, *, in_full: bool = False
+) -> tuple[Flow, ...]:
     """The flows of a recipe and of its nested recipes, in the order of the steps.
 
     The time it takes grows with the number of steps, edges and nested recipes.
+
+    Args:
+        in_full: As for `text_edges`.
     """
     inputs = frozenset(name for name, spec in recipe.inputs.items() if spec.is_untrusted)
-    return _Walk(recipe, tools_of, Rights.of(recipe), inputs).found().flows
+    return _Walk(recipe, tools_of, Rights.of(recipe), inputs, in_full=in_full).found().flows
 
 
 def untrusted_names(recipe: AgentRecipe, tools_of: ToolsOf) -> frozenset[Source]:
@@ -140,13 +145,16 @@ class _Walk:
         tools_of: ToolsOf,
         rights: Rights,
         inputs: frozenset[str],
+        *,
+        in_full: bool = False,
     ) -> None:
         self._recipe = recipe
+        self._in_full = in_full
         self._tools_of = tools_of
         self._rights = rights
         self._inputs = inputs
         self._tools = tools_of(recipe)
-        self._edges = text_edges(recipe, self._tools)
+        self._edges = text_edges(recipe, self._tools, in_full=in_full)
         self._arrived: list[dict[str, _Trace]] = [{} for _ in recipe.steps]
         self._out: list[_Trace | None] = [None for _ in recipe.steps]
         self._pending: deque[tuple[Source, _Trace]] = deque()
@@ -274,7 +282,8 @@ class _Walk:
         key = (id(inner), inputs)
         if key not in self._nested:
             rights = self._rights.within(inner)
-            self._nested[key] = _Walk(inner, self._tools_of, rights, inputs).found()
+            walk = _Walk(inner, self._tools_of, rights, inputs, in_full=self._in_full)
+            self._nested[key] = walk.found()
         return self._nested[key]
 
     def _nested_output(self, at: int, step: StepSpec, inner: AgentRecipe) -> _Trace | None:
@@ -305,7 +314,7 @@ class _Walk:
 
     def _declared_output(self) -> _Trace | None:
         places = {step.id: at for at, step in enumerate(self._recipe.steps)}
-        for reference in carried_references(self._recipe.output):
+        for reference in carried_references(self._recipe.output, in_full=self._in_full):
             for at in _read_by(self._recipe, reference.step_name, places):
                 if self._out[at] is not None:
                     return self._out[at]

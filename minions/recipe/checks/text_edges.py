@@ -97,28 +97,30 @@ class Names:
 
 
 def text_edges(
-    recipe: AgentRecipe, tools: Mapping[str, ToolSpec]
+    recipe: AgentRecipe, tools: Mapping[str, ToolSpec], *, in_full: bool = False
 ) -> Mapping[Source, Sequence[Edge]]:
     """For each step and input, the steps that its text reaches directly without an approval.
 
     Args:
         tools: The tools of the recipe, by full name.
+        in_full: Whether no question of the recipe is an approval, since its author chose what a
+            person is asked and what comes of the answer; and numbers and lists count as text.
     """
     names = Names(recipe)
-    approvals = Approvals.of(recipe, names.sources)
+    approvals = None if in_full else Approvals.of(recipe, names.sources)
     edges: dict[Source, dict[Edge, None]] = {}
-    for source, edge in _edges(recipe, names, tools):
-        if not approvals.cut(source, edge.reader):
+    for source, edge in _edges(recipe, names, tools, in_full=in_full):
+        if approvals is None or not approvals.cut(source, edge.reader):
             edges.setdefault(source, {})[edge] = None
     return {source: tuple(found) for source, found in edges.items()}
 
 
 def _edges(
-    recipe: AgentRecipe, names: Names, tools: Mapping[str, ToolSpec]
+    recipe: AgentRecipe, names: Names, tools: Mapping[str, ToolSpec], *, in_full: bool
 ) -> Iterator[tuple[Source, Edge]]:
     for at, step in enumerate(recipe.steps):
         if isinstance(step, StepSpec):
-            for source, slot in StepReads(names, step, tools).all():
+            for source, slot in StepReads(names, step, tools, in_full).all():
                 yield source, Edge(at, slot)
             if step.on_error.action is OnError.GOTO and step.on_error.goto in names.ids:
                 yield at, Edge(names.ids[step.on_error.goto], WORK)
@@ -148,6 +150,8 @@ class StepReads(Struct, frozen=True):
     names: Names
     step: StepSpec
     tools: Mapping[str, ToolSpec]
+    in_full: bool = False
+    """As for `text_edges`."""
 
     def all(self) -> Iterator[tuple[Source, str]]:
         """Each source, with the slot that it reaches."""
@@ -177,13 +181,13 @@ class StepReads(Struct, frozen=True):
 
     def _carried(self, value: JsonValue | Sequence[JsonValue]) -> Iterator[Source]:
         plain = list(value) if isinstance(value, tuple) else value
-        yield from self.sources(carried_references(plain))
+        yield from self.sources(carried_references(plain, in_full=self.in_full))
 
     def sources(self, references: Iterable[Reference]) -> Iterator[Source]:
         """Where the text comes from that these references give the step."""
         for reference in references:
             for read in self._read(reference):
-                if may_hold_text(read.shape.node):
+                if may_hold_text(read.shape.node, in_full=self.in_full):
                     yield read.source
 
     def _read(self, reference: Reference) -> Iterator[_Read]:
@@ -195,7 +199,7 @@ class StepReads(Struct, frozen=True):
     def _items(self, over: JsonValue, rest: tuple[str | int, ...]) -> Iterator[_Read]:
         """What an item of the step's loop is taken from."""
         is_plain = isinstance(compile_template(over).term, Path)
-        for reference in carried_references(over):
+        for reference in carried_references(over, in_full=self.in_full):
             for read in self.names.read(reference):
                 shape = read.shape.items().at(rest) if is_plain else ANYTHING
                 yield _Read(read.source, shape)

@@ -41,16 +41,16 @@ def check_untrusted_flows(
     ids = [step.id for step in recipe.steps]
     steps = dict(zip(ids, draft.steps, strict=True))
     by_step: dict[str, list[Flow]] = {}
-    for flow in find_flows(recipe, tools_of):
+    for flow in find_flows(recipe, tools_of, in_full=catalog.is_strict_in_full):
         by_step.setdefault(flow.path[-1].step, []).append(flow)
     # A stored run's recipe, which is plain data, has to stay runnable.
-    is_error = (recipe.strict or catalog.strict) and draft.is_text
+    is_error = (recipe.strict or bool(catalog.strict)) and draft.is_text
     by_tool: dict[tuple[str, ...], list[str]] = {}
     for path, flows in by_step.items():
         by_tool.setdefault((flows[0].tool, *_private(flows)), []).append(path)
     for first, *others in by_tool.values():
         step = steps[first.partition("/")[0]]
-        _report(step, by_step[first], others, report, is_warning=not is_error)
+        _report(step, by_step[first], others, report, catalog, is_warning=not is_error)
     _check_recorded_examples(draft, recipe, catalog, report, is_warning=not is_error)
 
 
@@ -97,7 +97,13 @@ def _private(flows: list[Flow]) -> list[str]:
 
 
 def _report(
-    step: StepDraft, flows: list[Flow], others_too: list[str], report: Report, *, is_warning: bool
+    step: StepDraft,
+    flows: list[Flow],
+    others_too: list[str],
+    report: Report,
+    catalog: Catalog,
+    *,
+    is_warning: bool,
 ) -> None:
     first, *others = flows
     more = [flow.tool for flow in others if flow.tool != first.tool]
@@ -111,10 +117,22 @@ def _report(
             "untrusted-flow",
             f"untrusted text can reach '{first.tool}' without an approval: "
             f"{first.words}{also}{within}{same}",
-            help=f"set permissions: {{requires_approval: [{first.tool}]}}, let an ask step show "
-            "the text and 'when' read its answer, or declare the source 'reads: trusted'",
+            help=f"set permissions: {{requires_approval: [{first.tool}]}}{_or_else(catalog)}",
             is_warning=is_warning,
         )
+    )
+
+
+def _or_else(catalog: Catalog) -> str:
+    """What else makes the text harmless, for people."""
+    if catalog.is_strict_in_full:
+        return (
+            "; where the operator is strict in full, no question, no schema of numbers or lists, "
+            "and no 'reads: trusted' of the recipe counts"
+        )
+    return (
+        ", let an ask step show the text and 'when' read its answer, or declare the source "
+        "'reads: trusted'"
     )
 
 

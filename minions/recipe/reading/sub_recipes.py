@@ -10,6 +10,7 @@ from typing import TypeAlias
 from attrs import evolve
 
 from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_names
+from minions.contracts.words import shell_word
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
 from minions.recipe.checks.nested import check_given
 from minions.recipe.drafts import RecipeDraft
@@ -185,5 +186,5 @@ def _faulty(name: str, found: FoundRecipe, faults: tuple[Fault, ...], place: Pla
         "bad-recipe",
         f"the recipe '{name:.60}' has {count}: {first.message}",
         label=f"at {first.file}:{first.line}:{first.column}",
-        help=f"minions validate {found.file}",
+        help=f"minions validate {shell_word(found.file)}",
     )

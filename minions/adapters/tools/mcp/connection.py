@@ -29,6 +29,7 @@ from minions.adapters.tools.mcp.program import ProgramCheck, ServerProgram, find
 from minions.adapters.tools.mcp.stdio import ServerProcess, process_streams
 from minions.contracts.errors import ToolServerError, words_of
 from minions.contracts.tool_servers import Grant, Protocol, ToolServer
+from minions.contracts.words import shell_word
 
 if TYPE_CHECKING:
     import httpx2
@@ -287,7 +288,7 @@ def _how_to_log_in(server: ToolServer, grant: Grant) -> str:
             "; log in with `minions mcp login NAME` where minions.toml has the same address as "
             "[mcp.NAME], or let the program log in: oauth=Grant.CLIENT_CREDENTIALS"
         )
-    return f"; log in: `minions mcp login {server.name}`"
+    return f"; log in: `minions mcp login {shell_word(server.name)}`"
 
 
 class _Entered(AbstractAsyncContextManager["TransportStreams"]):

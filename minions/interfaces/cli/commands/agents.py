@@ -11,6 +11,7 @@ from attrs import frozen
 
 from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.words import shell_word
 from minions.interfaces.cli.commands.run import command as run_command
 from minions.interfaces.cli.commands.run import run_with
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
@@ -60,7 +61,7 @@ class _Listed:
     def words(self) -> str:
         """What it does, and what keeps it from being run with a text."""
         if self.recipe is None:
-            return f"has faults: minions validate {self.name}"
+            return f"has faults: minions validate {shell_word(self.name)}"
         about = self.recipe.description.strip()
         if self.takes is not None:
             return about

@@ -8,6 +8,7 @@ import click
 from attrs import evolve
 
 from minions.contracts.errors import UsageError
+from minions.contracts.words import shell_word
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.services import Services
 from minions.engine.services.worker_names import worker_name
@@ -39,7 +40,7 @@ def command(name: str, **flags: object) -> int:
     if context.settings.json:
         say(json_text({"run_id": run.run_id, "session_id": run.session_id, "status": run.status}))
     again = "".join(context.flags_again)
-    tell(f"{run.run_id} is cancelled · resume: minions resume {run.run_id}{again}")
+    tell(f"{run.run_id} is cancelled · resume: minions resume {shell_word(run.run_id)}{again}")
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,6 +15,7 @@ import click
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.errors import MinionsError, NotFoundError, UsageError, did_you_mean
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.sessions.context import get_context_summary
 from minions.interfaces.cli.console.answer_printer import AnswerPrinter
@@ -151,7 +151,7 @@ class _Conversation:
             tell("not stored (--no-store)")
         elif await self._runner.repository.get_step_count(self._session_id):
             again = "".join(self._context.flags_again)
-            tell(f"continue: minions chat --session {shlex.quote(self._session_id)}{again}")
+            tell(f"continue: minions chat --session {shell_word(self._session_id)}{again}")
 
     async def _next_line(self) -> str | None:
         """The next line of the input; None: the input or the conversation has ended."""
@@ -227,7 +227,7 @@ class _Conversation:
             say(json_text(result_to_json(result)), self._out)
         elif result.status in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             if output_text(result.output) != shown.last:
-                say(output_text(result.output), self._out)
+                say(output_text(result.output), self._out, is_output=True)
             return
         elif result.error is not None and result.status is not RunStatus.CANCELLED:
             message = for_stream(result.error.message, sys.stderr)

@@ -11,6 +11,7 @@ import click
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
+from minions.contracts.words import shell_word
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -92,7 +93,7 @@ async def _fork(
     tell(f"{fork.id} starts with messages 1 to {sequence} of {session.id}, which has {count}")
     again = "".join(context.flags_again)
     tell(
-        f"continue: minions chat --session {fork.id}{again} · "
-        f"resume: minions resume {fork.id}{again}"
+        f"continue: minions chat --session {shell_word(fork.id)}{again} · "
+        f"resume: minions resume {shell_word(fork.id)}{again}"
     )
     return fork

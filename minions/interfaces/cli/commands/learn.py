@@ -13,6 +13,7 @@ import click
 
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
+from minions.contracts.words import shell_word
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.test_comparison import comparison_lines
 from minions.interfaces.cli.console.whole_file import check_writable, write_whole
@@ -158,7 +159,7 @@ def _lines(
     if written is not None:
         yield f"written: {written}"
     else:
-        yield f"nothing was written · minions learn {recipe} --write changes the recipe"
+        yield f"nothing was written · minions learn {shell_word(recipe)} --write changes the recipe"
 
 
 def _step_lines(step: LearntStep) -> Iterator[str]:

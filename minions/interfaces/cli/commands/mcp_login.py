@@ -12,6 +12,7 @@ from attrs import evolve
 
 from minions.contracts.errors import NotFoundError, UsageError, did_you_mean, near_names
 from minions.contracts.tool_servers import Grant, ServerLogin, ToolServer
+from minions.contracts.words import shell_word
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
 from minions.interfaces.wiring.mcp import configured_servers, login_store, server_parts
@@ -48,7 +49,8 @@ def login(name: str, *, no_browser: bool, **flags: object) -> int:
     if not store.read():
         say(f"{name} asks for no login: {tools} tools.")
         return 0
-    say(f"Logged in to {name}: {tools} tools. Now let runs call them: minions mcp lock {name}")
+    lock = f"minions mcp lock {shell_word(name)}"
+    say(f"Logged in to {name}: {tools} tools. Now let runs call them: {lock}")
     return 0
 
 

@@ -13,7 +13,7 @@ from attrs import frozen
 
 import minions
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.interfaces.cli.console.console import tell
+from minions.interfaces.cli.console.console import log_line, tell
 from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -129,7 +129,7 @@ def _tools(
     served = ServerRuntime(
         context.settings, runtime, note=note, folders=[*folders, *offered], way=OVER_MCP
     )
-    log = make_log(context.settings, tell) if is_logging(context.settings) else _FaultLog()
+    log = make_log(context.settings, log_line) if is_logging(context.settings) else _FaultLog()
     store = RecipeStore(folders, served.catalog, served.bounded, log)
     return RecipeTools(store, served, max_runs=max_runs, options="".join(context.flags_again))
 

@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 from minions.contracts.errors import RecipeError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
+from minions.contracts.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.cli.commands.migrate_recipe import is_recipe_text, mend_file
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -167,4 +168,5 @@ class _MigratedRecipe:
         elif target is None:
             say(self.text.rstrip("\n"), out)
         if target is not None:
-            tell(f"Wrote {target}. What it needs and may do: minions explain {target}")
+            explain = f"minions explain {shell_word(str(target))}"
+            tell(f"Wrote {target}. What it needs and may do: {explain}")

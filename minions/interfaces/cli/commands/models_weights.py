@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minions.contracts.words import shell_word
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import command_context, output_options
 from minions.interfaces.wiring.local_models import weights_store
@@ -35,7 +36,8 @@ def pull(name: str, **flags: object) -> int:
         say(json_text(_document(found)))
         return 0
     say(f"local/{found.name}: {_size(found)}, {found.path}")
-    tell(f"Run it: minions run RECIPE -m {'local' if found.is_default else f'local/{found.name}'}")
+    model = "local" if found.is_default else shell_word(f"local/{found.name}")
+    tell(f"Run it: minions run RECIPE -m {model}")
     return 0
 
 

@@ -13,6 +13,7 @@ import click
 
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
+from minions.contracts.words import shell_word
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import PlainProgress
 from minions.interfaces.cli.console.render import stderr_painter
@@ -97,4 +98,4 @@ def _put(
     elif target is None:
         say(text.rstrip("\n"), out)
     if target is not None:
-        tell(f"Wrote {target}. What it needs and may do: minions explain {target}")
+        tell(f"Wrote {target}. What it needs and may do: minions explain {shell_word(str(target))}")

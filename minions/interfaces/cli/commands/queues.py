@@ -13,7 +13,7 @@ from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView, R
 from minions.contracts.durations import seconds_of
 from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
 from minions.interfaces.wiring.dispatch import shared_dispatch
 from minions.interfaces.wiring.logs import make_log
@@ -180,7 +180,7 @@ def _document(queue: QueueView) -> JsonValue:
 
 
 async def _with_engine(context: CommandContext, use: Callable[[DispatchEngine], Awaitable[T]]) -> T:
-    engine = shared_dispatch(context.settings, make_log(context.settings, tell))
+    engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
     if engine is None:
         raise UsageError(
             "Queues have limits where the journal is in PostgreSQL: give --db postgresql://…. In "

@@ -92,7 +92,7 @@ async def _resume_session(
         if run is None:
             last = await runner.repository.get_last_step(opened.session.id)
             tell("The last message is an answer; nothing is done again.")
-            say(last.content or "" if last is not None else "", out)
+            say(last.content or "" if last is not None else "", out, is_output=True)
             return 0
         return await opened.follow(run, out)
 

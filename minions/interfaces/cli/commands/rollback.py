@@ -12,6 +12,7 @@ import click
 from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.contracts.errors import UsageError
 from minions.contracts.file_changes import FileOutcome, RollbackReport, RolledBackFile
+from minions.contracts.words import shell_word
 from minions.engine.services.services import Services
 from minions.engine.sessions.rollback import roll_back_run
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -46,7 +47,7 @@ def command(name: str, *, dry_run: bool, **flags: object) -> int:
             say(line)
     if not report.is_dry_run:
         again = "".join(context.flags_again)
-        tell(f"rolled back · show: minions sessions show {report.run_id}{again}")
+        tell(f"rolled back · show: minions sessions show {shell_word(report.run_id)}{again}")
     return 0 if report.is_complete else 1
 
 

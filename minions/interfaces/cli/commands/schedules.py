@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.words import shell_word
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -179,7 +180,7 @@ async def _add(context: CommandContext, wanted: _Addition, out: TextIO) -> int:
 
 
 def _queue(place: QueuePlace) -> str:
-    return "" if place.name == DEFAULT_QUEUE else f" --queues {place.name}"
+    return "" if place.name == DEFAULT_QUEUE else f" --queues {shell_word(place.name)}"
 
 
 def _schedules(context: CommandContext, runtime: Runtime, wanted: _Addition) -> Sequence[Schedule]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import click
 
 from minions.contracts.json_values import JsonValue
-from minions.interfaces.cli.console.console import say
+from minions.interfaces.cli.console.console import json_text, say
 from minions.recipe.editor_schema import recipe_schema
 
 __all__ = ["command"]
@@ -23,7 +22,7 @@ def command(what: str) -> int:
     # yaml-language-server: $schema=recipe.schema.json
     """
     schemas = {"recipe": recipe_schema, "events": _events, "api": _api}
-    say(json.dumps(schemas[what](), ensure_ascii=False, indent=2))
+    say(json_text(schemas[what](), indent=2))
     return 0
 
 

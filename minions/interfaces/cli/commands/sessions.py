@@ -14,6 +14,7 @@ import click
 from minions.contracts.codec import encode
 from minions.contracts.durations import spoken
 from minions.contracts.json_values import JsonValue
+from minions.contracts.words import shell_word
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.history.lookup import find_run
 from minions.engine.history.output_rungs import RungCount
@@ -132,7 +133,8 @@ def _use(detail: RunDetail) -> Iterator[str]:
     run = detail.summary
     if detail.changed_files:
         yield hanging(
-            f"changed {_some(detail.changed_files)} · undo: minions rollback {run.run_id}"
+            f"changed {_some(detail.changed_files)} · undo: "
+            f"minions rollback {shell_word(run.run_id)}"
         )
     if used := recorded_usage_text(run.usage):
         yield f"used {used}"

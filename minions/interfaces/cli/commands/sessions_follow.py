@@ -13,12 +13,13 @@ import click
 from minions.contracts.codec import encode
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
 from minions.contracts.journal import Journal
+from minions.contracts.words import shell_word
 from minions.engine.history.lookup import REJECTED, find_run
 from minions.engine.history.run_detail import RunDetail, show_run
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.history.stored_events import StoredEvents
 from minions.engine.services.secrets import environment_and_files
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -101,7 +102,7 @@ async def _deltas(
 
     Gives what has to be told of each stored event after it was shown.
     """
-    log = make_log(context.settings, tell)
+    log = make_log(context.settings, log_line)
     remote = remote_deltas(context.settings, journal, log, environment_and_files)
     try:
         deltas = remote_deltas_of(remote, run.session_id, show, run_id=run.run_id)
@@ -125,7 +126,10 @@ def _report(context: CommandContext, detail: RunDetail, out: TextIO) -> int:
     if context.settings.json:
         say(json_text(encode(detail)), out)
     elif not context.settings.events and detail.output is not None:
-        say(output_text(detail.output), out)
+        say(output_text(detail.output), out, is_output=True)
     database, _ = context.flags_again
-    tell(f"{run.run_id} · {run.status} · see it: minions sessions show {run.run_id}{database}")
+    tell(
+        f"{run.run_id} · {run.status} · see it: "
+        f"minions sessions show {shell_word(run.run_id)}{database}"
+    )
     return next((code for status, code in EXIT_CODES.items() if status == run.status), 1)

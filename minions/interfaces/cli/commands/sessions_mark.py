@@ -9,6 +9,7 @@ import click
 
 from minions.contracts.errors import UsageError
 from minions.contracts.journal import JournalEntry
+from minions.contracts.words import shell_word
 from minions.engine.services.services import Services
 from minions.engine.sessions.marking import Verdict, mark_run
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -47,7 +48,10 @@ def mark(name: str, verdict: str, *, address: str | None, note: str | None, **fl
         say(json_text({**place, "position": entry.position, "mark": dict(entry.body)}))
     again = "".join(context.flags_again)
     what = f"{address} of {entry.run_id}" if address is not None else entry.run_id
-    tell(f"{what} is marked {verdict} · show: minions sessions show {entry.run_id}{again}")
+    tell(
+        f"{what} is marked {verdict} · show: "
+        f"minions sessions show {shell_word(entry.run_id)}{again}"
+    )
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
+from minions.contracts.words import shell_word
 from minions.evaluation.tuning_report import TuningReport
 from minions.interfaces.cli.console.console import hanging, say, tell
 from minions.interfaces.cli.console.money import dollars
@@ -121,4 +122,5 @@ class TuneOutcome:
         elif self.refusal is not None:
             yield f"nothing was written: {self.refusal}"
         else:
-            yield f"nothing was written · minions tune {named} … --write changes the recipe"
+            tune = f"minions tune {shell_word(named)} … --write"
+            yield f"nothing was written · {tune} changes the recipe"

@@ -10,7 +10,7 @@ import click
 from minions.contracts.dispatch import WorkerView
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import CommandContext, command_context, output_options
 from minions.interfaces.wiring.dispatch import shared_dispatch
 from minions.interfaces.wiring.logs import make_log
@@ -58,7 +58,7 @@ def _document(worker: WorkerView) -> JsonValue:
 
 
 async def _workers(context: CommandContext) -> Sequence[WorkerView]:
-    engine = shared_dispatch(context.settings, make_log(context.settings, tell))
+    engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
     if engine is None:
         raise UsageError(
             "Workers are known where the journal is in PostgreSQL: give --db postgresql://…. A "

@@ -60,7 +60,7 @@ class AnswerPrinter:
     def _write(self, text: str) -> None:
         if text and not self._is_silent:
             self._line += text
-            self._out.write(for_stream(text, self._out))
+            self._out.write(for_stream(text, self._out, is_output=True))
             self._out.flush()
 
     def close(self) -> None:

@@ -5,36 +5,65 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
 
-__all__ = ["for_stream", "hanging", "json_text", "say", "tell"]
+__all__ = ["for_stream", "hanging", "json_text", "keep_to_lines", "log_line", "say", "tell"]
+
+_ONE_LINE_EACH: Final[ContextVar[bool]] = ContextVar("minions_one_line_each", default=False)
+"""Whether standard error has a log, so that each text is one line, and none looks like another."""
+
+
+def keep_to_lines(*, is_on: bool) -> None:
+    """Whether standard error is read line by line from now on, as a log is."""
+    _ONE_LINE_EACH.set(is_on)
 
 
 def tell(line: str) -> None:
     """Print a line to standard error, where everything goes that is not the result.
 
-    On a terminal control characters are escaped, except a painter's colours. A closed stream is
-    ignored: a run must not fail because nobody reads its progress.
+    Control characters, and those that are not seen, are escaped, also in a pipe, except a painter's
+    colours. A closed stream is ignored: a run must not fail because nobody reads its progress.
     """
     if sys.stderr is None:
         return
     # RuntimeError: a signal's handler may print while the same thread prints.
     with contextlib.suppress(OSError, RuntimeError):
         line = for_stream(line, sys.stderr, is_painted=True)
+        if _ONE_LINE_EACH.get():
+            line = _as_one_line(line)
         print(line, file=sys.stderr, flush=True)  # noqa: T201  # the command line's own output
 
 
-def say(text: str, stream: TextIO | None = None, *, is_painted: bool = False) -> None:
+def _as_one_line(text: str) -> str:
+    from minions.contracts.hidden_characters import joined_lines
+
+    line = joined_lines(text)
+    # As a line of a log in JSON begins.
+    return f"text: {line}" if line.lstrip().startswith("{") else line
+
+
+def log_line(line: str) -> None:
+    """Print a line of the log, which is one line already, to standard error."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, RuntimeError):
+            print(line, file=sys.stderr, flush=True)  # noqa: T201  # as above
+
+
+def say(
+    text: str, stream: TextIO | None = None, *, is_painted: bool = False, is_output: bool = False
+) -> None:
     """Print a result to standard output, or to another stream in its place.
 
-    A reader that has closed the stream is no error; later output is discarded. On a terminal
-    control characters are escaped.
+    A reader that has closed the stream is no error; later output is discarded. Control characters,
+    and those that are not seen, are escaped, also in a pipe.
 
     Args:
         is_painted: Whether a painter's colours are let through.
+        is_output: As for `for_stream`.
     Raises:
         EnvironmentRefusedError: The stream cannot be written, as on a full disk.
     """
@@ -42,7 +71,7 @@ def say(text: str, stream: TextIO | None = None, *, is_painted: bool = False) ->
     if out is None:
         return
     try:
-        text = for_stream(text, out, is_painted=is_painted)
+        text = for_stream(text, out, is_painted=is_painted, is_output=is_output)
         print(text, file=out, flush=True)  # the command line's own output
     except OSError as error:
         _close_off(out)
@@ -55,16 +84,22 @@ def say(text: str, stream: TextIO | None = None, *, is_painted: bool = False) ->
         ) from error
 
 
-def for_stream(text: str, stream: TextIO | None, *, is_painted: bool = False) -> str:
-    """The text as a terminal may get it; for another stream it is not changed.
+def for_stream(
+    text: str, stream: TextIO | None, *, is_painted: bool = False, is_output: bool = False
+) -> str:
+    """The text as a terminal may get it, now or when somebody shows the file that it goes to.
 
     Args:
         is_painted: Whether a painter's colours are let through, if colours are wanted.
+        is_output: Whether it is the output of a run: in a file it keeps what its languages need,
+            such as marks that only join, or say where a line may break.
     """
-    if stream is None or not stream.isatty():
+    if text.isascii() and text.isprintable():
         return text
-    from minions.interfaces.cli.console.render import plain, wants_color
+    from minions.interfaces.cli.console.render import plain, wants_color, without_commands
 
+    if is_output and not (stream is not None and stream.isatty()):
+        return without_commands(text)
     return plain(text, is_painted=is_painted and wants_color(stream, os.environ))
 
 
@@ -92,14 +127,19 @@ def _close_off(stream: TextIO) -> None:
 
 
 def json_text(value: JsonValue, indent: int | None = None) -> str:
-    """JSON for standard output; escaped if its encoding cannot express a character.
+    """JSON for standard output; escaped are characters that its encoding cannot express, that a
+    terminal obeys, and that are not seen.
 
     Args:
         indent: Blanks of each level; None: all of it is one line.
     """
     import json
 
+    from minions.contracts.hidden_characters import UNSEEN
+
     text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if not text.isascii() or "\x7f" in text:  # what is below the blank, JSON escapes itself
+        text = UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:

@@ -7,6 +7,7 @@ from typing import Final
 
 from minions.contracts.durations import spoken
 from minions.contracts.hidden_characters import shown_text
+from minions.contracts.words import shell_word
 from minions.evaluation.report import (
     Comparison,
     EvaluationReport,
@@ -54,7 +55,8 @@ def report_lines(report: EvaluationReport, width: int, *, database: str = "") ->
         yield f"{ended} of {asked} answers are there; the figures are of these."
     if waiting := [run_id for each in report.variants for run_id in each.waiting]:
         runs = "1 run waits" if len(waiting) == 1 else f"{len(waiting)} runs wait"
-        yield f"{runs} for a person: minions sessions show {waiting[0]}{database} says for what."
+        show = f"minions sessions show {shell_word(waiting[0])}{database}"
+        yield f"{runs} for a person: {show} says for what."
     has_ungraded = any(each.ungraded for each in report.variants)
     head = (*_HEAD[:_FAILED], "ungraded", *_HEAD[_FAILED:]) if has_ungraded else _HEAD
     rows = [_cells(each, has_ungraded=has_ungraded) for each in report.variants]

@@ -12,7 +12,15 @@ from minions.contracts.errors import Fault, MinionsError, RecipeError
 from minions.contracts.hidden_characters import escaped, shown_text
 from minions.contracts.json_values import JsonValue
 
-__all__ = ["error_lines", "error_to_json", "fault_lines", "painter", "plain", "wants_color"]
+__all__ = [
+    "error_lines",
+    "error_to_json",
+    "fault_lines",
+    "painter",
+    "plain",
+    "wants_color",
+    "without_commands",
+]
 
 _CODES: Final = {
     "red": "31;1",
@@ -25,6 +33,7 @@ _CODES: Final = {
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\r(?!\n)")
 """Characters that a terminal obeys instead of showing them; newline and tab are not among them."""
+_COMMANDS: Final = re.compile(f"{_CONTROL.pattern}|[\u202a-\u202e\u2066-\u2069]")
 _PAINT: Final = "|".join(re.escape(f"\x1b[{code}m") for code in ("0", *_CODES.values()))
 _OTHER_CONTROL: Final = re.compile(f"({_PAINT})|{_CONTROL.pattern}")
 
@@ -42,6 +51,11 @@ def plain(text: str, *, is_painted: bool = False) -> str:
     if not is_painted:
         return _CONTROL.sub(lambda found: escaped(found[0]), shown_text(text))
     return _OTHER_CONTROL.sub(lambda found: found[1] or escaped(found[0]), shown_text(text))
+
+
+def without_commands(text: str) -> str:
+    """The text with what a terminal obeys, and what overrides the direction of others, escaped."""
+    return _COMMANDS.sub(lambda found: escaped(found[0]), text)
 
 
 def wants_color(stream: TextIO | None, environ: Mapping[str, str]) -> bool:

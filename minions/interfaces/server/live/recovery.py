@@ -14,6 +14,7 @@ from minions.contracts.errors import (
 from minions.contracts.executions import OPEN_STATES, RunState
 from minions.contracts.run_rows import RunFilter
 from minions.contracts.runtime import Log
+from minions.contracts.words import shell_word
 from minions.engine.history.lookup import list_runs
 from minions.engine.run.recorded_run import RecordedRun
 from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
@@ -146,7 +147,7 @@ class Recovery:
                 "run_left",
                 recorded.run_id,
                 f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing; resume "
-                f"it with `minions resume {recorded.run_id}`",
+                f"it with `minions resume {shell_word(recorded.run_id)}`",
             )
             return False
         return True
