@@ -132,7 +132,7 @@ class App:
 def _load_answers() -> None:
     """Load what checks and answers requests: where files run out later, no module can be."""
     load_validator()
-    refusal(RefusedError(HTTPStatus.OK, "loaded", ""), "/")
+    refusal(RefusedError(HTTPStatus.OK, "stopping", ""), "/")
 
 
 def _routes(app_state: AppState, incidents: Incidents) -> AsgiApp:
