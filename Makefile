@@ -10,8 +10,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOCAL := $(VENV)/.local
 SITE := .venv-docs
+RELEASE := .venv-release
+RELEASE_READY := $(RELEASE)/.ready
 
-.PHONY: demo demo-local docs test test-local check bench tokens conformance-mcp crash workers fuzz mutants update-expected lock clean
+.PHONY: demo demo-local docs test test-local check bench tokens conformance-mcp crash workers fuzz mutants update-expected lock release audit clean
 
 demo: $(READY)  ## Run the quickstart recipe on the sample folder, offline.
 	$(BIN)/python -m minions run recipes/quickstart.yaml --no-store --trust -m scripted/quickstart
@@ -69,19 +71,32 @@ bench: $(READY)  ## Measure, as ratios within one run.
 tokens: $(READY)  ## Count the tokens of plans against one agent; needs the group `bench`, says how to get it.
 	$(BIN)/python -m benchmarks.tokens
 
-# The lock holds versions and hashes for every platform and no address, so that any index serves.
-lock:
-	uv pip compile pyproject.toml --group dev --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server --generate-hashes --no-emit-index-url --universal \
-		--python-version 3.11 --no-annotate --no-header -o requirements.lock
-	uv pip compile --group docs --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header \
-		-o requirements-docs.lock
-	echo 'xllamacpp>=2026.4,<2027' | uv pip compile - --no-deps --generate-hashes --no-emit-index-url --universal \
-		--python-version 3.11 --no-annotate --no-header -o requirements-local.lock
+# The locks hold versions and hashes for every platform and no address, so that any index serves. `requirements.lock` is what production installs, with the versions that
+# were tested; of it is left out what a dependency wants for examples in documents alone (polyfactory, and so faker), which is why it is installed with --no-deps.
+COMPILE := $(RELEASE)/bin/uv pip compile --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header
+EXTRAS := --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server
+lock: $(RELEASE_READY)  ## Choose versions anew for all locks.
+	$(COMPILE) pyproject.toml --group dev $(EXTRAS) -o requirements-dev.lock
+	$(COMPILE) pyproject.toml $(EXTRAS) --constraint requirements-dev.lock --excludes release/not-installed.txt -o requirements.lock
+	$(COMPILE) --group docs -o requirements-docs.lock
+	$(COMPILE) --group release -o requirements-release.lock
+	echo 'xllamacpp>=2026.4,<2027' | $(COMPILE) - --no-deps -o requirements-local.lock
 
-$(READY): requirements.lock pyproject.toml
+release: $(RELEASE_READY)  ## Build a release into out/release, twice: wheel, source, lock, SBOM, hashes, provenance. Uploads nothing.
+	$(RELEASE)/bin/python release/build_release.py $(RELEASE_OPTIONS)
+
+audit: $(RELEASE_READY)  ## Look for known flaws of what the locks name; needs the network, and says so where there is none.
+	$(RELEASE)/bin/python release/audit_locks.py
+
+$(RELEASE_READY): requirements-release.lock
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-release.lock
+	@touch $@
+
+$(READY): requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m compileall -q minions
 	@touch $@
@@ -98,4 +113,4 @@ $(SITE)/.ready: requirements-docs.lock
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(SITE) out build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(SITE) $(RELEASE) out build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
