@@ -20,14 +20,17 @@ from minions.contracts.calls import (
 )
 from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.contracts.instructions import OutputRung
+from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue, is_unfinished_json
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, user
 from minions.contracts.output import checked_output
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.schema_words import schema_words
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.output_parts import ObjectParts
+from minions.engine.services.breathing import beside
 
 __all__ = ["Answer", "Ask", "OutputLadder", "rung_of"]
 
@@ -78,6 +81,8 @@ TakeBack: TypeAlias = Callable[[MemorySnapshot], Awaitable[None]]
 Tell: TypeAlias = Callable[[str, Answer, OutputFailure | None], None]
 """Tells what a rung gave: its name, the answer, and why that is not the output."""
 
+_LONG: Final = 256
+"""Values, or as many times 64 characters, of an answer that is read at once."""
 _RUNGS: dict[OutputMode | None, str] = {
     None: "answer",
     OutputMode.JSON_SCHEMA: "constrained",
@@ -110,10 +115,12 @@ class OutputLadder:
     take_back: TakeBack
     calls_left: Callable[[], int]
     tell: Tell
+    threads: BlockingCalls
+    """Read and check long answers beside the event loop."""
 
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
-        read = self._read(answer)
+        read = await self._read(answer)
         if not is_successful(read) and answer.mode is None and self.constrains:
             if self.calls_left() < 1:
                 return Failure(_refused(read.failure(), "no model call is left to ask again"))
@@ -123,13 +130,13 @@ class OutputLadder:
             if not is_successful(asked):
                 return Failure(asked.failure())
             answer = asked.unwrap()
-            read = self._read(answer)
-        if not is_successful(read) and _is_cut(answer):
+            read = await self._read(answer)
+        if not is_successful(read) and await self._is_cut(answer):
             asked = await self._asked_again(answer)
             if not is_successful(asked):
                 return Failure(asked.failure())
             answer = asked.unwrap()
-            read = self._read(answer)
+            read = await self._read(answer)
         if is_successful(read):
             return Success(read.unwrap())
         return await self._mended(answer, read.failure())
@@ -142,8 +149,8 @@ class OutputLadder:
         await self.take_back(answer.mark)
         room = 4 * max(256, answer.raw.usage.output_tokens) if is_at_limit else None
         asked = await self.ask(answer.phase, self.instructions, max_output_tokens=room)
-        if is_successful(asked) and _is_cut(asked.unwrap()):
-            read = self._read(asked.unwrap())
+        if is_successful(asked) and await self._is_cut(asked.unwrap()):
+            read = await self._read(asked.unwrap())
             if not is_successful(read):
                 return Failure(_truncated("it was asked for twice"))
         return asked
@@ -202,10 +209,10 @@ class OutputLadder:
         if not is_successful(asked):
             return Failure(asked.failure())
         answer = asked.unwrap()
-        read = self._read(answer)
+        read = await self._read(answer)
         if is_successful(read):
             return Success(read.unwrap())
-        if _is_cut(answer):
+        if await self._is_cut(answer):
             return Failure(_truncated("it was asked to be repaired"))
         return Failure(read.failure())
 
@@ -245,21 +252,35 @@ class OutputLadder:
             asked = await self.ask(phase, form)
             if not is_successful(asked):
                 return Failure(asked.failure())
-            read = self._read(asked.unwrap(), form)
+            read = await self._read(asked.unwrap(), form)
             if not is_successful(read):
                 return Failure(read.failure())
             found |= cast("dict[str, JsonValue]", read.unwrap())
         validator = SchemaValidator(parts.schema)
-        whole = checked_output(self.instructions, validator, parts.merged(found))
+        merged = parts.merged(found)
+        whole = await beside(
+            self.threads,
+            is_large(merged),
+            lambda: checked_output(self.instructions, validator, merged),
+        )
         return Success(whole.unwrap()) if is_successful(whole) else Failure(whole.failure())
 
-    def _read(
+    async def _read(
         self, answer: Answer, form: OutputInstructions[object] | None = None
     ) -> Result[object, OutputFailure]:
-        read = self.parser.parse(form or self.instructions, answer.raw, answer.mode)
+        is_long = is_large(answer.raw.message, _LONG)
+        read = await beside(
+            self.threads,
+            is_long,
+            lambda: self.parser.parse(form or self.instructions, answer.raw, answer.mode),
+        )
         failure = None if is_successful(read) else read.failure()
         self.tell(rung_of(answer.phase, answer.mode), answer, failure)
         return read
+
+    async def _is_cut(self, answer: Answer) -> bool:
+        is_long = is_large(answer.raw.message, _LONG)
+        return await beside(self.threads, is_long, lambda: _is_cut(answer))
 
     def _note(self, answer: Answer, failure: OutputFailure) -> None:
         """Learn from an answer that no server gives that holds it to the form."""

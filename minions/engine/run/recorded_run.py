@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import attrs
 from attrs import frozen
@@ -16,6 +16,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.facts import RunBeginning, given, inputs_in
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.imported_entries import STRANGERS_RECIPE
@@ -28,6 +29,7 @@ from minions.engine.run.recipe_changes import (
     is_same_json,
     step_versions,
 )
+from minions.engine.services.breathing import beside
 from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
@@ -40,6 +42,9 @@ __all__ = [
     "given_inputs",
     "load_recorded_run",
 ]
+
+_LONG: Final = 65_536
+"""Bytes of a recipe that are parsed at once."""
 
 
 @frozen(kw_only=True)
@@ -199,9 +204,13 @@ def _version(versions: Mapping[str, str], step_id: str) -> str:
     return f"version {versions[step_id]}" if step_id in versions else "not there"
 
 
-async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
+async def load_recorded_run(
+    journal: Journal, name: str, *, threads: BlockingCalls | None = None
+) -> RecordedRun:
     """The run of that id, or of a unique start of it; a session's id means its last run.
 
+    Args:
+        threads: Compute beside the event loop where the run is long; None: they do not.
     Raises:
         NotFoundError, UsageError: As `find_run`; or its recipe was refused before it began.
         JournalError: `corrupt-entry`; an entry of it cannot be read.
@@ -214,18 +223,25 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
             code="run-rejected",
         )
     entries = await journal.entries(summary.session_id, run_id=summary.run_id)
-    start = _newest_start(entries)
-    text = await journal.get_blob(start.document) if start.document is not None else None
-    document = cast("Mapping[str, JsonValue]", json.loads(text)) if text is not None else None
-    bundle = json.loads(await journal.get_blob(start.recipes)) if start.recipes is not None else {}
+    start = await beside(threads, len(entries), lambda: _newest_start(entries))
     return RecordedRun(
         summary=summary,
         entries=entries,
         start=start,
-        document=document,
-        bundle=bundle,
+        document=await _document(journal, start.document, threads),
+        bundle=await _document(journal, start.recipes, threads) or {},
         chosen=await ChosenSteps.load(start.part, journal),
     )
+
+
+async def _document(
+    journal: Journal, digest: str | None, threads: BlockingCalls | None
+) -> Mapping[str, JsonValue] | None:
+    if digest is None:
+        return None
+    text = await journal.get_blob(digest)
+    found = await beside(threads, len(text) > _LONG, lambda: json.loads(text))
+    return cast("Mapping[str, JsonValue]", found)
 
 
 def _newest_start(entries: Iterable[JournalEntry]) -> RunBeginning:

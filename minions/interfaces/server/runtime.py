@@ -15,6 +15,8 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Ids
 from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.server.http.caller_inputs import CallerInputs
 from minions.interfaces.server.http.caller_secrets import CallerSecrets
@@ -114,16 +116,38 @@ class ServerRuntime(UnattendedRuntime):
         self.check_inputs(recipe, inputs, is_stored=is_stored)
         return self.executor_of(recipe, note=note, ids=ids)
 
+    async def resumed(
+        self,
+        recorded: RecordedRun,
+        *,
+        decisions: Mapping[str, str] | None = None,
+        decided_by: str | None = None,
+    ) -> AgentRun:
+        """The run, prepared to be resumed.
+
+        Args:
+            decisions: As of `AgentExecutor.prepare_resume`.
+            decided_by: Likewise.
+        Raises:
+            MinionsError: It cannot be resumed here.
+        """
+
+        def prepare() -> AgentRun:
+            recipe = self.own_recipe(recorded)
+            executor = self.executor(recipe, recorded.inputs, note=recorded.note)
+            return executor.prepare_resume(
+                recorded, recipe=recipe, decisions=decisions, decided_by=decided_by
+            )
+
+        return await self.prepared(recorded, prepare)
+
     async def calls_in_doubt(self, run_id: str) -> Sequence[OpenCall]:
         """The calls of an interrupted run that a resume would ask about; nothing is executed.
 
         Empty also where the run cannot be resumed here.
         """
         try:
-            recorded = await self.recorded(run_id)
-            recipe = self.own_recipe(recorded)
-            executor = self.executor(recipe, recorded.inputs, note=recorded.note)
-            return executor.prepare_resume(recorded, recipe=recipe).calls_in_doubt
+            return (await self.resumed(await self.recorded(run_id))).calls_in_doubt
         except MinionsError as error:
             if error.error_code == "corrupt-entry":
                 raise

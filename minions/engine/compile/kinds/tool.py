@@ -19,6 +19,7 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
@@ -31,6 +32,7 @@ from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.recipe.expressions.template import (
     MissingValueError,
+    Reference,
     Template,
     compile_template,
 )
@@ -63,9 +65,14 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             MissingValueError: A template within a longer text reads a value that does not exist.
             StepFailedError: The model's answer lacks a parameter; the tool was not called.
         """
-        arguments, missing = self._rendered(scope.context)
+        arguments, missing = await render_beside(
+            scope, self.references, lambda: self._rendered(scope.context)
+        )
         if missing:
-            messages, output = self._question(scope.context, missing)
+            shown = [Reference(path=(name,), text=name) for name in self.shown]
+            messages, output = await render_beside(
+                scope, shown, lambda: self._question(scope.context, missing)
+            )
             answer = await scope.ask_model(messages, output)
             found = cast("Mapping[str, Mapping[str, JsonValue]]", answer)["params"]
             arguments = {**found, **arguments}  # what is known wins

@@ -51,9 +51,7 @@ async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAcce
     """Resume a run that was killed, cancelled or stopped."""
     runtime = request.app_state.runtime
     recorded = await runtime.recorded(await _idle(request, run_id))
-    recipe = runtime.own_recipe(recorded)
-    executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    return await _started(request, executor.prepare_resume(recorded, recipe=recipe))
+    return await _started(request, await runtime.resumed(recorded))
 
 
 @post("/retry", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
@@ -63,17 +61,21 @@ async def retry_run(
     """Retry failed steps, a step and all after it, or what reads other inputs."""
     runtime = request.app_state.runtime
     recorded = await runtime.recorded(await _idle(request, run_id))
-    recipe = runtime.own_recipe(recorded)
-    inputs = {**recorded.inputs, **data.inputs}
-    executor = runtime.executor(recipe, inputs, note=recorded.note)
-    try:
-        run = executor.prepare_retry(
+
+    def prepare() -> AgentRun:
+        recipe = runtime.own_recipe(recorded)
+        inputs = {**recorded.inputs, **data.inputs}
+        executor = runtime.executor(recipe, inputs, note=recorded.note)
+        return executor.prepare_retry(
             recorded,
             recipe=recipe,
             is_edited=False,
             from_step=data.from_step,
             inputs=data.inputs,
         )
+
+    try:
+        run = await runtime.prepared(recorded, prepare)
     except NotFoundError as error:  # of the body, not of the path
         raise UsageError(
             error.message, code=error.error_code, suggestions=error.suggestions
@@ -100,9 +102,12 @@ async def draw_run(
     runtime = request.app_state.runtime
     run = await find_exact(request.app_state.journal, run_id)
     recorded = await runtime.recorded(run.run_id)
-    recipe = runtime.own_recipe(recorded)
-    picture = picture_of(recipe, tool_specs(recipe, runtime.catalog))
-    return picture_answer(picture, asked)
+
+    def draw() -> ApiResponse[dict[str, object]]:
+        recipe = runtime.own_recipe(recorded)
+        return picture_answer(picture_of(recipe, tool_specs(recipe, runtime.catalog)), asked)
+
+    return await request.app_state.threads.run(draw)
 
 
 async def _idle(request: ApiRequest, run_id: str) -> str:
