@@ -6,12 +6,14 @@ import asyncio
 import contextvars
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar, TypeVarTuple
 
 from minions.contracts.blocking_results import settle_with
+from minions.contracts.runtime import BlockingCalls
 
-__all__ = ["IMPORTING", "import_in_daemon_thread", "run_in_daemon_thread"]
+__all__ = ["IMPORTING", "OneThread", "import_in_daemon_thread", "run_in_daemon_thread"]
 
 IMPORTING: Final = "minions-import"
 """How names of threads begin that import modules. To end the interpreter while one of them
@@ -38,6 +40,40 @@ async def run_in_daemon_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
 async def import_in_daemon_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
     """Likewise, for a function that imports modules: the process does not end in the middle."""
     return await _run(IMPORTING, function, *args)
+
+
+class OneThread(BlockingCalls):
+    """Calls functions one after the other in a daemon thread, which is there while there are any.
+
+    It may be used by the event loops of several threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Start nothing yet."""
+        self._name = name
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._is_at_work = False
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """What `function()` returns or raises; cancelled, its result is dropped."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        call = functools.partial(contextvars.copy_context().run, function)
+        with self._lock:
+            self._jobs.append(functools.partial(settle_with, call, future))
+            if not self._is_at_work:
+                self._is_at_work = True
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return await future
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._is_at_work = False
+                    return
+                job = self._jobs.popleft()
+            job()
 
 
 async def _run(name: str, function: Callable[[*Ts], T], *args: *Ts) -> T:

@@ -7,9 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from minions.contracts.json_parts import (
+    LONG_TEXT,
+    decode_in_parts,
+    encoded_parts,
+    raw_decode_in_parts,
+)
+
 __all__ = [
     "JsonValue",
     "dumps",
+    "dumps_in_parts",
     "find_json_value",
     "is_unfinished_json",
     "json_type",
@@ -74,17 +82,32 @@ def dumps(value: JsonValue) -> str:
     return _ENCODER.encode(value)
 
 
-def parse_json(text: str, *, unique_keys: bool = False) -> JsonValue:
+def dumps_in_parts(value: JsonValue) -> str:
+    """As `dumps`, for a value of any size in a thread beside an event loop, which goes on.
+
+    Raises:
+        ValueError: It holds NaN or an infinite number.
+    """
+    return "".join(encoded_parts(value, _ENCODER.encode))
+
+
+def parse_json(text: str, *, unique_keys: bool = False, in_parts: bool = False) -> JsonValue:
     """Parse JSON text.
 
     Args:
         unique_keys: Refuse an object that has a key twice; else the last one counts.
+        in_parts: In a thread beside an event loop, which goes on: takes ten times as long where
+            the text is long.
     Raises:
         ValueError: It is not JSON, is nested too deep, or has a number outside of JSON's range.
     """
     decoder = _STRICT_DECODER if unique_keys else _DECODER
     try:
-        value: JsonValue = decoder.decode(text)
+        value: JsonValue = (
+            decode_in_parts(text, decoder)
+            if in_parts and len(text) >= LONG_TEXT
+            else decoder.decode(text)
+        )
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     return _shallow(value, text)
@@ -140,8 +163,11 @@ def find_json_value(text: str) -> JsonValue:
     stripped = text.strip()
     if not stripped:
         raise ValueError("the text is empty; a JSON value was expected")
+    is_long = len(stripped) >= LONG_TEXT
     try:
-        value: JsonValue = _DECODER.decode(stripped)
+        value: JsonValue = (
+            decode_in_parts(stripped, _DECODER) if is_long else _DECODER.decode(stripped)
+        )
     except _NoNumberError:
         if stripped[0] in "{[":
             raise
@@ -180,7 +206,7 @@ def _embedded_values(text: str, refusals: list[_NoNumberError]) -> Iterator[tupl
             return
         start = min(openings)
         try:
-            value, end = _DECODER.raw_decode(text, start)
+            value, end = raw_decode_in_parts(text, start, _DECODER)
         except RecursionError:
             position = start + _TOO_DEEP
         except ValueError as error:

@@ -23,6 +23,7 @@ from minions.contracts.hidden_characters import shown_text
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import SecretRef, Secrets, SecretSource
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.run_detail import RunDetail, show_run
@@ -30,6 +31,7 @@ from minions.engine.history.run_items import usage_of
 from minions.engine.history.run_steps import StepDetail, steps_in
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.run.recorded_run import load_recorded_run
+from minions.engine.services.breathing import beside
 from minions.interfaces.masking import masked
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
@@ -41,28 +43,42 @@ _SVG_STYLE: Final = re.compile(r"<style>([^<]*)</style>")
 
 
 async def load_run_page(
-    journal: Journal, run: RunSummary, catalog: Catalog, source: SecretSource
+    journal: Journal,
+    run: RunSummary,
+    catalog: Catalog,
+    source: SecretSource,
+    *,
+    threads: BlockingCalls | None = None,
 ) -> RunPage:
     """The page of a run as it is recorded.
 
     Args:
         catalog: What the run's recipe may name; without its recipe the page has no picture.
         source: Where secrets are looked up whose values the page must not show.
+        threads: Compute beside the event loop; None: they do not.
     Raises:
         JournalError: `corrupt-entry`; the run cannot be read.
     """
-    detail = await show_run(journal, run)
-    rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
-    steps = steps_in(rows, is_running=run.status == RunState.RUNNING)
+    detail = await show_run(journal, run, threads=threads)
+    rows = await journal.entries(run.session_id, run_id=run.run_id)
+    is_running = run.status == RunState.RUNNING
+    is_long = threads is not None
+    steps = await beside(
+        threads, is_long, lambda: steps_in(current_rows(rows), is_running=is_running)
+    )
     try:
-        recorded = await load_recorded_run(journal, run.run_id)
-        recipe = recorded.recipe(catalog)
+        recorded = await load_recorded_run(journal, run.run_id, threads=threads)
+        recipe = await beside(threads, is_long, lambda: recorded.recipe(catalog))
     except MinionsError:  # it was rejected, made by code, or names what is not registered here
         return RunPage(detail=detail, steps=steps)
     statuses = {step.step_id: step.status for step in detail.steps}
-    picture = with_statuses(picture_of(recipe, tool_specs(recipe, catalog)), statuses)
-    mask = _mask_of(recipe, recorded.inputs, source)
-    return RunPage(detail=detail, steps=steps, picture=svg(picture), mask=mask)
+
+    def page() -> RunPage:
+        picture = with_statuses(picture_of(recipe, tool_specs(recipe, catalog)), statuses)
+        mask = _mask_of(recipe, recorded.inputs, source)
+        return RunPage(detail=detail, steps=steps, picture=svg(picture), mask=mask)
+
+    return await beside(threads, is_long, page)
 
 
 def _mask_of(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from attrs import evolve
 
@@ -12,11 +12,13 @@ from minions.adapters.stores.memory_step_cache import NoStepCache
 from minions.contracts.child_runs import ChildRunQueue
 from minions.contracts.decisions import Verdict
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Ids
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.breathing import FEW, beside
 from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
 from minions.interfaces.deciders import named_policy
@@ -29,6 +31,8 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["UnattendedRuntime"]
+
+T = TypeVar("T")
 
 _VERDICTS: Final[Mapping[str, Verdict]] = {
     "wait": Verdict.LATER,
@@ -146,7 +150,8 @@ class UnattendedRuntime:
             UsageError: It was rejected, or belongs to another command.
             EnvironmentRefusedError: It began in another folder.
         """
-        recorded = await load_recorded_run(self.services.journal, run_id)
+        services = self.services
+        recorded = await load_recorded_run(services.journal, run_id, threads=services.beside)
         command, home = recorded.note.get("command"), RunPolicy.recorded(recorded.note).cwd
         if command is not None:
             raise UsageError(
@@ -164,6 +169,17 @@ class UnattendedRuntime:
 
     in_other_folders = "Use the command line there."
     """What to do about a run that began in another folder."""
+
+    async def prepared(self, recorded: RecordedRun, prepare: Callable[[], T]) -> T:
+        """What `prepare()` gives, which reads the recipe and the entries of the run: in a thread
+        where they are many.
+
+        Raises:
+            Exception: Whatever `prepare` raises.
+        """
+        is_long = len(recorded.entries) > FEW or is_large(recorded.document)
+        is_long = is_long or is_large(recorded.inputs)
+        return await beside(self.services.beside, is_long, prepare)
 
     def own_recipe(self, recorded: RecordedRun) -> AgentRecipe:
         """The recipe that is stored with the run, with the operator's limits.

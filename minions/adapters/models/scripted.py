@@ -6,6 +6,7 @@ form of the file is checked in `script_file`.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,9 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, assistant
 
 __all__ = ["ScriptedModel", "load_script"]
+
+_AT_ONCE: Final = 100
+"""Words that are shown at once."""
 
 
 def load_script(path: Path | str) -> tuple[ScriptItem, ...]:
@@ -136,8 +140,10 @@ class ScriptedModel(ChatModel):
         except (TypeError, ValueError, UsageError) as error:
             return Failure(_failure_of(error))
         if on_delta is not None:
-            for delta in _deltas(response):
+            for number, delta in enumerate(_deltas(response), 1):
                 on_delta(delta)
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)  # as while bytes are waited for
         return Success(response)
 
     def recall(self, prompt: Prompt) -> None:
@@ -282,8 +288,8 @@ def _characters(message: Message) -> int:
 
 def _deltas(response: ModelCallResponse) -> Iterator[ModelDelta]:
     """The text word by word, each tool call in two fragments."""
-    for word in re.findall(r"\S+\s*|\A\s+", response.text or ""):
-        yield ModelDelta(content=word)
+    for word in re.finditer(r"\S+\s*|\A\s+", response.text or ""):
+        yield ModelDelta(content=word[0])
     for index, call in enumerate(response.tool_calls):
         half = len(call.arguments) // 2
         first: JsonValue = {"name": call.name, "arguments": call.arguments[:half]}

@@ -22,14 +22,17 @@ from minions.contracts.facts import (
     fact_of,
 )
 from minions.contracts.journal import EntryDraft, JournalEntry
+from minions.contracts.json_parts import LONG_TEXT, encoded_parts
 from minions.contracts.json_values import parse_json
 
 __all__ = ["body_text", "read_fact"]
 
 
-def body_text(draft: EntryDraft | JournalEntry) -> str:
+def body_text(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> str:
     """The body as JSON, short.
 
+    Args:
+        in_parts: In a thread beside an event loop, which goes on.
     Raises:
         JournalError: It is none, or an entry that nobody could read.
     """
@@ -40,7 +43,10 @@ def body_text(draft: EntryDraft | JournalEntry) -> str:
             code="corrupt-entry",
         )
     try:
-        return _ENCODER.encode(body_of(draft.fact))
+        body = body_of(draft.fact)
+        if in_parts:
+            return "".join(encoded_parts(body, _ENCODER.encode))
+        return _ENCODER.encode(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise JournalError(
             f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
@@ -67,8 +73,16 @@ _DECODERS: Final[dict[tuple[str, str], Decoder[Fact]]] = {}
 """By kind and state, made when the first row of it is read."""
 
 
-def read_fact(kind: str, state: str, stored: str | bytes) -> Fact | UnreadableFact:
-    """The fact that the text of a row tells."""
+def read_fact(
+    kind: str, state: str, stored: str | bytes, *, in_parts: bool = False
+) -> Fact | UnreadableFact:
+    """The fact that the text of a row tells.
+
+    Args:
+        in_parts: In a thread beside an event loop, which goes on.
+    """
+    if in_parts and len(stored) >= LONG_TEXT:
+        return _read_slowly(kind, state, stored)
     decoder = _DECODERS.get((kind, state)) or _new_decoder(kind, state)
     if decoder is not None:
         try:
@@ -90,7 +104,7 @@ def _read_slowly(kind: str, state: str, stored: str | bytes) -> Fact | Unreadabl
     """As above, or what was expected."""
     try:
         text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
-        body = parse_json(text)
+        body = parse_json(text, in_parts=True)
     except (ValueError, RecursionError) as error:
         problem = f"its body is not JSON ({type(error).__name__})"
         return UnreadableFact(kind=kind, state=state, problem=problem)

@@ -18,22 +18,39 @@ __all__ = [
     "decompressed",
     "drop_blobs",
     "get_blob",
+    "packed",
+    "packed_blob",
     "put_blob",
+    "touch_blob",
+    "unpacks_to_more",
     "useless_blobs",
 ]
 
 _FAST_COMPRESSION: Final = 1
 
 
-def put_blob(db: sqlite3.Connection, digest: str, data: bytes, now: int) -> None:
-    """Store it once. Whoever puts it again is about to name it: it is young again."""
+def packed(data: bytes) -> bytes:
+    """The bytes as they are stored."""
+    return zlib.compress(data, _FAST_COMPRESSION)
+
+
+def touch_blob(db: sqlite3.Connection, digest: str, now: int) -> bool:
+    """Whether it is there. Whoever puts it again is about to name it: it is young again."""
     touched = db.execute("UPDATE blobs SET put_at = ? WHERE digest = ?", (now, digest))
-    if touched.rowcount == 0:
-        packed = zlib.compress(data, _FAST_COMPRESSION)
+    return touched.rowcount > 0
+
+
+def put_blob(db: sqlite3.Connection, digest: str, data: bytes, now: int) -> None:
+    """Store it once.
+
+    Args:
+        data: Packed.
+    """
+    if not touch_blob(db, digest, now):
         db.execute(
             "INSERT INTO blobs (digest, data, put_at) VALUES (?, ?, ?) "
             "ON CONFLICT (digest) DO UPDATE SET put_at = excluded.put_at",
-            (digest, packed, now),
+            (digest, data, now),
         )
 
 
@@ -73,8 +90,14 @@ def drop_blobs(db: sqlite3.Connection, digests: Collection[str], latest: int) ->
 
 def get_blob(db: sqlite3.Connection, digest: str) -> bytes | None:
     """Its bytes, if there is one."""
+    data = packed_blob(db, digest)
+    return None if data is None else decompressed(data, digest)
+
+
+def packed_blob(db: sqlite3.Connection, digest: str) -> bytes | None:
+    """Its bytes as they are stored, if there is one."""
     row = db.execute("SELECT data FROM blobs WHERE digest = ?", (digest,)).fetchone()
-    return None if row is None else decompressed(row[0], digest)
+    return None if row is None else row[0] or b""
 
 
 def decompressed(data: bytes | None, digest: str) -> bytes:
@@ -87,6 +110,15 @@ def decompressed(data: bytes | None, digest: str) -> bytes:
         return zlib.decompress(data or b"")
     except (zlib.error, TypeError) as error:
         raise DamageError(f"the blob {digest} cannot be unpacked ({error})") from error
+
+
+def unpacks_to_more(data: bytes | None, most: int) -> bool:
+    """Whether these packed bytes are more than so many; False where they cannot be unpacked."""
+    unpacking = zlib.decompressobj()
+    try:
+        return len(unpacking.decompress(data or b"", most + 1)) > most
+    except (zlib.error, TypeError):
+        return False
 
 
 def compact(db: sqlite3.Connection, path: Path) -> int:

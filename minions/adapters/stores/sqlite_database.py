@@ -28,8 +28,10 @@ __all__ = [
     "is_refused_write",
     "journal_error",
     "journal_gone",
+    "open_again",
     "open_database",
     "readable_rows",
+    "some_rows",
     "transaction",
 ]
 
@@ -71,6 +73,18 @@ def open_database(path: Path, migrations: Mapping[str, str]) -> sqlite3.Connecti
         connection.close()
         if isinstance(error, sqlite3.Error) and not is_busy(error):
             raise journal_error(path, error) from error
+        raise
+    return connection
+
+
+def open_again(path: Path) -> sqlite3.Connection:
+    """A further connection to a database that `open_database` has opened."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {_INLINE_BUSY_MS}")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        connection.close()
         raise
     return connection
 
@@ -335,6 +349,25 @@ def readable_rows(
         return db.execute(sql, parameters).fetchall()
     finally:
         db.text_factory = str
+
+
+def some_rows(
+    db: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...], most: int, most_bytes: int
+) -> list[tuple[Any, ...]] | None:  # Any: as above
+    """All rows; None: there are more than so many rows or bytes, or one has a damaged text."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    try:
+        for row in db.execute(sql, parameters):
+            rows.append(row)
+            size += sum(len(value) for value in row if type(value) is bytes)
+            if len(rows) > most or size > most_bytes:
+                return None
+    except (sqlite3.OperationalError, UnicodeDecodeError) as error:
+        if not _is_about_text(error):
+            raise
+        return None
+    return rows
 
 
 def _is_about_text(error: Exception) -> bool:

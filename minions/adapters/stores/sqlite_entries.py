@@ -13,8 +13,8 @@ from attrs import frozen
 from minions.adapters.stores import sqlite_rows
 from minions.adapters.stores.pending_rows import folds_later
 from minions.adapters.stores.row_bodies import body_text, read_fact
-from minions.adapters.stores.sqlite_blobs import decompressed, put_blob
-from minions.adapters.stores.sqlite_database import readable_rows, transaction
+from minions.adapters.stores.sqlite_blobs import decompressed, packed, put_blob, unpacks_to_more
+from minions.adapters.stores.sqlite_database import readable_rows, some_rows, transaction
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.sqlite_leases import check_owner
 from minions.adapters.stores.sqlite_numbers import EPOCH, as_count, as_micros, as_time
@@ -33,6 +33,7 @@ __all__ = [
     "duplicate_error",
     "entries_query",
     "read_entries",
+    "read_few_entries",
     "stored_body",
 ]
 
@@ -40,6 +41,10 @@ _LARGEST_INLINE_BODY: Final = 32 * 1024
 """Bytes; a larger body is a blob, so that reading the rows beside it stays quick."""
 
 _LARGEST_INTEGER: Final = 2**63 - 1
+_MOST_ROWS: Final = 200
+_MOST_BLOBS: Final = 4
+_MOST_BYTES: Final = 131_072
+"""Rows, and bytes of their bodies and packed blobs, that are read at once: some milliseconds."""
 
 
 @frozen
@@ -49,19 +54,23 @@ class StoredBody:
     text: str | bytes | None
     """Bytes where the text is not valid Unicode; None: too large for the row."""
     digest: str | None = None
-    data: bytes = b""
-    """What `digest` is of."""
+    packed: bytes = b""
+    """The blob that `digest` is of, compressed."""
 
 
-def stored_body(draft: EntryDraft | JournalEntry) -> StoredBody:
-    """The body as it is stored: in the row, or as a blob if it is large."""
-    text = body_text(draft)
+def stored_body(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> StoredBody:
+    """The body as it is stored: in the row, or as a blob if it is large.
+
+    Args:
+        in_parts: In a thread beside an event loop, which goes on.
+    """
+    text = body_text(draft, in_parts=in_parts)
     if len(text) * 4 <= _LARGEST_INLINE_BODY and text.isascii():
         return StoredBody(text)
     # A lone surrogate has no UTF-8: SQLite takes its bytes, not the text.
     data = text.encode("utf-8", "surrogatepass")
     if len(data) > _LARGEST_INLINE_BODY:
-        return StoredBody(None, hashlib.sha256(data).hexdigest(), data)
+        return StoredBody(None, hashlib.sha256(data).hexdigest(), packed(data))
     return StoredBody(text if _is_unicode(text) else data)
 
 
@@ -136,7 +145,7 @@ def _append_step_by_step(
         position = as_count(known.last_position) + 1
         entry = _entry_of(lease, draft, position, now)
         if body.digest is not None:
-            put_blob(db, body.digest, body.data, as_micros(now))
+            put_blob(db, body.digest, body.packed, as_micros(now))
         if draft.kind in LISTED:
             known.keep(db, entry)
         row = (
@@ -254,9 +263,26 @@ def _integer(number: int) -> int:
 _Row = tuple[str, int, str, int, str, str, str, bytes | None, str | None, bytes | None, int, int]
 
 
-def read_entries(db: sqlite3.Connection, query: EntriesQuery) -> list[JournalEntry]:
-    """The entries that a query finds, oldest or newest first as it says."""
+def read_entries(
+    db: sqlite3.Connection, query: EntriesQuery, *, in_parts: bool = False
+) -> list[JournalEntry]:
+    """The entries that a query finds, oldest or newest first as it says.
+
+    Args:
+        in_parts: In a thread beside an event loop, which goes on.
+    """
     rows = readable_rows(db, query.sql, query.parameters)
+    return [_entry(row, in_parts=in_parts) for row in rows]
+
+
+def read_few_entries(db: sqlite3.Connection, query: EntriesQuery) -> list[JournalEntry] | None:
+    """As above; None: they are more than are read at once."""
+    rows = some_rows(db, query.sql, query.parameters, _MOST_ROWS, _MOST_BYTES)
+    if rows is None:
+        return None
+    blobs = [row[9] for row in rows if row[8] is not None]
+    if len(blobs) > _MOST_BLOBS or any(unpacks_to_more(each, _MOST_BYTES) for each in blobs):
+        return None
     return [_entry(row) for row in rows]
 
 
@@ -268,7 +294,7 @@ _COLUMNS: Final = (
 _KINDS: Final = tuple(kind for _, kind in _COLUMNS)
 
 
-def _entry(row: _Row) -> JournalEntry:
+def _entry(row: _Row, *, in_parts: bool = False) -> JournalEntry:
     if tuple(map(type, row[:7])) != _KINDS or type(row[10]) is not int:
         return _odd_entry(row)
     (
@@ -278,7 +304,7 @@ def _entry(row: _Row) -> JournalEntry:
     fact: Fact | UnreadableFact
     try:
         stored = body if digest is None else decompressed(data, digest)
-        fact, time = read_fact(kind, state, stored or b""), as_time(at)
+        fact, time = read_fact(kind, state, stored or b"", in_parts=in_parts), as_time(at)
     except DamageError as error:
         fact, time = UnreadableFact(kind=kind, state=state, problem=str(error)), EPOCH
     return JournalEntry(

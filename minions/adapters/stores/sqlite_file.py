@@ -6,14 +6,18 @@ how it is read where it cannot be written in `sqlite_read_only`.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from minions.adapters.daemon_thread import OneThread
 from minions.adapters.stores.sqlite_database import (
     FileIdentity,
     bundled_migrations,
@@ -23,23 +27,52 @@ from minions.adapters.stores.sqlite_database import (
     is_refused_write,
     journal_error,
     journal_gone,
+    open_again,
     open_database,
 )
 from minions.adapters.stores.sqlite_read_only import ReadOnlyDatabase, may_be_written
 from minions.contracts.errors import JournalError
 from minions.contracts.runtime import Sleep
+from minions.contracts.turns import Turns
 
 __all__ = ["DamageError", "SqliteFile"]
 
 T = TypeVar("T")
 
 _LONGEST_PAUSE_S: Final = 0.05
+_OPERATIONS: Final = 50_000
+"""Instructions of SQLite's machine in a moment: some two milliseconds."""
+_UNITS: Final = 4
+"""Usual calls that a look-up counts as."""
+_CALLS: Final = 16
+"""Calls in a turn: some milliseconds of work, with what is done between them."""
 _LEAST_S: Final = 0.25
 """How long a call waits when the time of all calls is used up: the lock may just have gone."""
 
 
 class DamageError(Exception):
     """A row holds what was never written to it; the text says what."""
+
+
+class _LongReadError(Exception):
+    """A query takes longer than a moment."""
+
+
+def _within_a_moment(work: Callable[[sqlite3.Connection], T], db: sqlite3.Connection) -> T:
+    """What `work` gives.
+
+    Raises:
+        _LongReadError: It takes longer.
+    """
+    db.set_progress_handler(lambda: 1, _OPERATIONS)
+    try:
+        return work(db)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname == "SQLITE_INTERRUPT":
+            raise _LongReadError from error
+        raise
+    finally:
+        db.set_progress_handler(None, 0)
 
 
 class SqliteFile:
@@ -78,11 +111,27 @@ class SqliteFile:
         """Whether something else, or nothing, stood in its place when it was last looked for."""
         # It may serve the event loops of several threads; a transaction is never split.
         self._lock = threading.Lock()
+        self._turns = Turns(_CALLS)
+        self._thread = OneThread("minions-sqlite")
+        self._other: tuple[int, sqlite3.Connection] | None = None
+        """The connection of the thread, and which opening of the file it belongs to."""
+        self._other_lock = threading.Lock()
 
     def close(self) -> None:
         """Close the file; a later call opens it again."""
         with self._lock:
             self._close()
+        self._close_other()
+
+    def _close_other(self) -> None:
+        other = self._other
+        if other is None:
+            return
+        other[1].interrupt()  # nobody waits for a long reading
+        with self._other_lock:
+            other[1].close()
+            if self._other is other:
+                self._other = None
 
     def _close(self) -> None:
         reading = self._read_only
@@ -96,25 +145,31 @@ class SqliteFile:
         *,
         is_landmark: bool = False,
         is_derived: bool = False,
+        is_at_once: bool = False,
+        units: int = 1,
     ) -> T:
         """`work` in this thread; again after a pause while another process is in the way.
+
+        Many calls are made in turns with other work of the event loop.
 
         Args:
             is_landmark: Make sure before that the file still stands where it was opened.
             is_derived: It writes only what can be made again of the rest. Where the file cannot be
                 written, it works on a copy, which later calls read.
+            is_at_once: It is done before later calls: whoever makes many of them takes turns.
+            units: How much work it is, in usual calls.
         Raises:
             JournalError: The file cannot be used, is gone, or stayed busy.
         """
+        if not is_at_once and self._turns.is_over(units):
+            await asyncio.sleep(0)  # before anything is stored: this may be cancelled
         pauses = None
         while True:
             try:
                 done = self._attempt(work, is_landmark=is_landmark, is_derived=is_derived)
             except sqlite3.OperationalError as error:  # busy: _attempt lets no other of these out
                 pauses = pauses or self._patience.pauses(self._changes)
-                pause_s = next(pauses, None)
-                if pause_s is None:
-                    raise journal_error(self.path, error) from error
+                pause_s = self._pause(pauses, error)
             else:
                 if self._patience.is_waiting and (
                     pauses or self._patience.changes != self._changes
@@ -122,6 +177,53 @@ class SqliteFile:
                     self._patience.restore()
                 return done
             await self._sleep(pause_s)
+
+    async def read(
+        self,
+        *,
+        few: Callable[[sqlite3.Connection], T | None],
+        all: Callable[[sqlite3.Connection], T],  # noqa: A002  # as against a few
+    ) -> T:
+        """What one of these gives, which only read.
+
+        Args:
+            few: Called at once, for what takes a moment; None: it would take longer.
+            all: Called in a thread if that is not enough.
+        Raises:
+            JournalError: As `run`.
+        """
+        with contextlib.suppress(_LongReadError):
+            found = await self.run(partial(_within_a_moment, few), units=_UNITS)
+            if found is not None:
+                return found
+        return await self.beside(all)
+
+    async def beside(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """`work` in a thread, with a connection of its own: it may take long.
+
+        Raises:
+            JournalError: As `run`.
+        """
+        if self._connection is None or self._read_only is not None:
+            return await self.run(work)
+        pauses = None
+        while True:
+            try:
+                return await self._thread.run(lambda: self._attempt_beside(work))
+            except sqlite3.OperationalError as error:  # as above
+                pauses = pauses or self._patience.pauses(self._changes)
+                pause_s = self._pause(pauses, error)
+            await self._sleep(pause_s)
+
+    async def compute(self, work: Callable[[], T]) -> T:
+        """`work()` in that thread, without a connection."""
+        return await self._thread.run(work)
+
+    def _pause(self, pauses: Iterator[float], error: sqlite3.OperationalError) -> float:
+        pause_s = next(pauses, None)
+        if pause_s is None:
+            raise journal_error(self.path, error) from error
+        return pause_s
 
     @property
     def _changes(self) -> int:
@@ -134,22 +236,40 @@ class SqliteFile:
         with self._lock:
             try:
                 return self._done(work, is_landmark=is_landmark, is_derived=is_derived)
-            except sqlite3.Error as error:
-                if is_busy(error):
+            except (sqlite3.Error, UnicodeError, DamageError) as error:
+                if isinstance(error, sqlite3.Error) and is_busy(error):
                     raise
-                if is_refused_write(error):
-                    self._close()  # it may be writable at the next call
-                raise journal_error(self.path, error) from error
-            except UnicodeDecodeError as error:  # sqlite3's own message of a damaged text
-                raise damaged(self.path, "a text in it is no UTF-8") from error
-            except DamageError as error:
-                raise damaged(self.path, str(error)) from error
-            except UnicodeEncodeError as error:
-                raise JournalError(
-                    f"A name of {error.object!r} cannot be stored in {self.path}: {error.reason}. "
-                    "Keys and ids are plain Unicode text; odd text belongs in the body.",
-                    code="bad-text",
-                ) from error
+                raise self._told(error) from error
+
+    def _attempt_beside(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with self._other_lock:
+            try:
+                other = self._other
+                if other is None or other[0] != self.openings:
+                    if other is not None:
+                        other[1].close()
+                    other = self._other = (self.openings, open_again(self.path))
+                return work(other[1])
+            except (sqlite3.Error, UnicodeError, DamageError) as error:
+                if isinstance(error, sqlite3.Error) and is_busy(error):
+                    raise
+                raise self._told(error) from error
+
+    def _told(self, error: sqlite3.Error | UnicodeError | DamageError) -> JournalError:
+        """The fault as an error of ours."""
+        if isinstance(error, sqlite3.Error):
+            if is_refused_write(error):
+                self._close()  # it may be writable at the next call
+            return journal_error(self.path, error)
+        if isinstance(error, UnicodeEncodeError):
+            return JournalError(
+                f"A name of {error.object!r} cannot be stored in {self.path}: {error.reason}. "
+                "Keys and ids are plain Unicode text; odd text belongs in the body.",
+                code="bad-text",
+            )
+        # sqlite3's own message of a damaged text quotes all of it
+        is_text = isinstance(error, UnicodeError)
+        return damaged(self.path, "a text in it is no UTF-8" if is_text else str(error))
 
     def _done(
         self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool, is_derived: bool

@@ -19,19 +19,25 @@ from minions.adapters.stores.row_lookups import RowLookups
 from minions.adapters.stores.row_queries import Part
 from minions.adapters.stores.sqlite_blobs import (
     compact,
+    decompressed,
     drop_blobs,
-    get_blob,
+    packed,
+    packed_blob,
     put_blob,
+    touch_blob,
+    unpacks_to_more,
     useless_blobs,
 )
 from minions.adapters.stores.sqlite_database import damaged
 from minions.adapters.stores.sqlite_entries import (
+    StoredBody,
     append_entry,
     entries_query,
     read_entries,
+    read_few_entries,
     stored_body,
 )
-from minions.adapters.stores.sqlite_file import SqliteFile
+from minions.adapters.stores.sqlite_file import DamageError, SqliteFile
 from minions.adapters.stores.sqlite_leases import (
     LeaseRequest,
     acquire_lease,
@@ -58,12 +64,15 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
+from minions.contracts.json_parts import is_large
 from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
 from minions.contracts.runtime import Clock, Sleep, SystemClock
 from minions.contracts.stored_sessions import bad_entries, refuse_damaged
 
 __all__ = ["SqliteJournal"]
 
+_LARGE_BLOB: Final = 262_144
+"""Bytes that are compressed and written in a thread."""
 _LOOK_EVERY_S: Final = 0.03
 """While somebody waits for facts of other processes; a look costs some 10 µs."""
 
@@ -149,16 +158,27 @@ class SqliteJournal(RowLookups):
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Committed when this returns; a body over 32 KiB is stored as a blob."""
-        body = stored_body(draft)
+        body = await self._stored_body(draft)
         entry = await self._file.run(
             lambda db: append_entry(db, lease, draft, body, self._clock.now()),
             is_landmark=draft.kind in _LANDMARKS,
+            is_at_once=True,
         )
         self._waiting.tell(entry.session_id, entry.position)
         if self._pending_rows.is_due(lease, draft):
             with contextlib.suppress(JournalError):  # the fact is stored; a look-up tells the rest
                 await self._file.run(fold_damaged_rows)
         return entry
+
+    async def _stored_body(self, draft: EntryDraft) -> StoredBody:
+        """The body; a large one is made in a thread, and its blob is stored before its entry."""
+        if not is_large(draft.fact):
+            return stored_body(draft)
+        body = await self._file.compute(lambda: stored_body(draft, in_parts=True))
+        if len(body.packed) > _LARGE_BLOB:
+            digest, packed, now = body.digest or "", body.packed, as_micros(self._clock.now())
+            await self._file.beside(lambda db: put_blob(db, digest, packed, now))
+        return body
 
     async def entries(
         self,
@@ -176,7 +196,10 @@ class SqliteJournal(RowLookups):
         query = entries_query(
             session_id, run_id, after, until, kinds, limit, newest_first=newest_first
         )
-        found = await self._file.run(lambda db: read_entries(db, query))
+        found = await self._file.read(
+            few=lambda db: read_few_entries(db, query),
+            all=lambda db: read_entries(db, query, in_parts=True),
+        )
         if not with_damaged:
             refuse_damaged(found, str(self.path))
         return found
@@ -211,7 +234,7 @@ class SqliteJournal(RowLookups):
                 is_right = not await self._file.run(fold_damaged_rows, is_derived=True)
                 await asyncio.sleep(0)  # there may be many: others have their turn
             try:
-                return await self._file.run(look)
+                return await self._file.read(few=look, all=look)
             except sqlite_rows.DamagedRowsError:
                 await self._file.run(mark_all_rows, is_derived=True)
         raise damaged(self.path, "rows of runs that were just made cannot be read")
@@ -247,17 +270,28 @@ class SqliteJournal(RowLookups):
     async def put_blob(self, data: bytes) -> str:
         """Stored compressed."""
         digest = hashlib.sha256(data).hexdigest()
-        await self._file.run(
-            lambda db: put_blob(db, digest, data, as_micros(self._clock.now())), is_landmark=True
-        )
+        now = as_micros(self._clock.now())
+        if await self._file.run(lambda db: touch_blob(db, digest, now), is_landmark=True):
+            return digest
+        is_small = len(data) <= _LARGE_BLOB
+        stored = packed(data) if is_small else await self._file.compute(lambda: packed(data))
+        if len(stored) > _LARGE_BLOB:
+            await self._file.beside(lambda db: put_blob(db, digest, stored, now))
+        else:
+            await self._file.run(lambda db: put_blob(db, digest, stored, now), is_landmark=True)
         return digest
 
     async def get_blob(self, digest: str) -> bytes:
         """Decompressed."""
-        data = await self._file.run(lambda db: get_blob(db, digest))
-        if data is None:
+        stored = await self._file.run(lambda db: packed_blob(db, digest))
+        if stored is None:
             raise NotFoundError(f"{self.path} holds no blob {digest!r}.", code="unknown-blob")
-        return data
+        try:
+            if not unpacks_to_more(stored, _LARGE_BLOB):
+                return decompressed(stored, digest)
+            return await self._file.compute(lambda: decompressed(stored, digest))
+        except DamageError as error:
+            raise damaged(self.path, str(error)) from error
 
     async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
         """All bodies are read; nobody is kept from writing meanwhile."""

@@ -80,7 +80,7 @@ def _insert_as_it_was(
     db: sqlite3.Connection, entry: JournalEntry, body: StoredBody, now: datetime
 ) -> None:
     if body.digest is not None:
-        put_blob(db, body.digest, body.data, as_micros(now))
+        put_blob(db, body.digest, body.packed, as_micros(now))
     row = (
         entry.session_id, entry.position, entry.run_id, entry.generation, entry.key, entry.kind,
         entry.state, body.text, body.digest, entry.epoch, as_micros(entry.at),

@@ -20,15 +20,18 @@ from minions.contracts.calls import (
 )
 from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.contracts.instructions import OutputRung
+from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue, is_unfinished_json
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, user
 from minions.contracts.output import checked_output
 from minions.contracts.patterns import match_beside_loop
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.schema_words import schema_words
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.output_parts import ObjectParts
+from minions.engine.services.breathing import beside
 
 __all__ = ["Answer", "Ask", "OutputLadder", "rung_of"]
 
@@ -79,6 +82,8 @@ TakeBack: TypeAlias = Callable[[MemorySnapshot], Awaitable[None]]
 Tell: TypeAlias = Callable[[str, Answer, OutputFailure | None], None]
 """Tells what a rung gave: its name, the answer, and why that is not the output."""
 
+_LONG: Final = 256
+"""Values, or as many times 64 characters, of an answer that is read at once."""
 _RUNGS: dict[OutputMode | None, str] = {
     None: "answer",
     OutputMode.JSON_SCHEMA: "constrained",
@@ -111,6 +116,8 @@ class OutputLadder:
     take_back: TakeBack
     calls_left: Callable[[], int]
     tell: Tell
+    threads: BlockingCalls
+    """Read and check long answers beside the event loop."""
 
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
@@ -125,7 +132,7 @@ class OutputLadder:
                 return Failure(asked.failure())
             answer = asked.unwrap()
             read = await self._read(answer)
-        if not is_successful(read) and _is_cut(answer):
+        if not is_successful(read) and await self._is_cut(answer):
             asked = await self._asked_again(answer)
             if not is_successful(asked):
                 return Failure(asked.failure())
@@ -143,7 +150,7 @@ class OutputLadder:
         await self.take_back(answer.mark)
         room = 4 * max(256, answer.raw.usage.output_tokens) if is_at_limit else None
         asked = await self.ask(answer.phase, self.instructions, max_output_tokens=room)
-        if is_successful(asked) and _is_cut(asked.unwrap()):
+        if is_successful(asked) and await self._is_cut(asked.unwrap()):
             read = await self._read(asked.unwrap())
             if not is_successful(read):
                 return Failure(_truncated("it was asked for twice"))
@@ -206,7 +213,7 @@ class OutputLadder:
         read = await self._read(answer)
         if is_successful(read):
             return Success(read.unwrap())
-        if _is_cut(answer):
+        if await self._is_cut(answer):
             return Failure(_truncated("it was asked to be repaired"))
         return Failure(read.failure())
 
@@ -253,19 +260,32 @@ class OutputLadder:
                 return Failure(read.failure())
             found |= cast("dict[str, JsonValue]", read.unwrap())
         validator = SchemaValidator(parts.schema)
-        whole = await match_beside_loop(
-            lambda: checked_output(self.instructions, validator, parts.merged(found))
+        merged = parts.merged(found)
+        whole = await beside(
+            self.threads,
+            is_large(merged),
+            lambda: checked_output(self.instructions, validator, merged),
+            matches=True,
         )
         return Success(whole.unwrap()) if is_successful(whole) else Failure(whole.failure())
 
     async def _read(
         self, answer: Answer, form: OutputInstructions[object] | None = None
     ) -> Result[object, OutputFailure]:
-        wanted = form or self.instructions
-        read = await match_beside_loop(lambda: self.parser.parse(wanted, answer.raw, answer.mode))
+        wanted, is_long = form or self.instructions, is_large(answer.raw.message, _LONG)
+        read = await beside(
+            self.threads,
+            is_long,
+            lambda: self.parser.parse(wanted, answer.raw, answer.mode),
+            matches=True,
+        )
         failure = None if is_successful(read) else read.failure()
         self.tell(rung_of(answer.phase, answer.mode), answer, failure)
         return read
+
+    async def _is_cut(self, answer: Answer) -> bool:
+        is_long = is_large(answer.raw.message, _LONG)
+        return await beside(self.threads, is_long, lambda: _is_cut(answer))
 
     def _note(self, answer: Answer, failure: OutputFailure) -> None:
         """Learn from an answer that no server gives that holds it to the form."""

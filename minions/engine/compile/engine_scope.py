@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from attrs import frozen
 
@@ -15,10 +16,13 @@ from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import StepScope
 from minions.engine.compile.opening_rights import MadeOf
+from minions.recipe.expressions.template import Reference
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
-__all__ = ["Default", "EngineScope", "NestedOutcome"]
+__all__ = ["Default", "EngineScope", "NestedOutcome", "render_beside"]
+
+T = TypeVar("T")
 
 
 @frozen
@@ -40,8 +44,23 @@ class NestedOutcome:
     """The executions of its steps, in order of their end."""
 
 
+async def render_beside(
+    scope: StepScope, references: Sequence[Reference], work: Callable[[], T]
+) -> T:
+    """As `EngineScope.beside`; at once in any other scope."""
+    return await scope.beside(references, work) if isinstance(scope, EngineScope) else work()
+
+
 class EngineScope(StepScope):
     """A step scope that also runs recipes and asks people."""
+
+    @abstractmethod
+    async def beside(self, references: Sequence[Reference], work: Callable[[], T]) -> T:
+        """What `work()` gives, which reads these values: in a thread where they are large.
+
+        Raises:
+            Exception: Whatever `work` raises.
+        """
 
     @abstractmethod
     async def call_filled_tool(

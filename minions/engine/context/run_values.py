@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepStatus
+from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.engine.context.iterations import Feedback
 from minions.recipe.artifacts import artifacts_of
+from minions.recipe.expressions.values import MissingValueError, Reference, resolve
 
 __all__ = ["RunValues"]
 
@@ -33,6 +35,8 @@ class RunValues:
             secrets: References to them are disarmed in what a model says.
         """
         self._inputs = dict(inputs)
+        self.has_large: bool = is_large(self._inputs)
+        """Whether any value has been large so far: only then is it looked at what a step reads."""
         self._secrets = secrets
         self._feedback: Feedback | None = None
         self._steps: dict[str, JsonValue] = {}
@@ -88,6 +92,7 @@ class RunValues:
         if status is StepStatus.SKIPPED or (status is not StepStatus.COMPLETED and output is None):
             self._publish_status(step.id, status, error)
             return
+        self.has_large = self.has_large or is_large(output)
         if self._secrets and not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
         failure = dict(error.to_document()) if error is not None else None
@@ -103,6 +108,19 @@ class RunValues:
             self._names[step.id] = output
         if save_as is not None:
             self._names[save_as] = output
+
+    def reads_much(
+        self, references: Iterable[Reference], values: Mapping[str, JsonValue] | None = None
+    ) -> bool:
+        """Whether what these references read is large: then nothing is computed from it at once.
+
+        Args:
+            values: What they read; None: the run's.
+        """
+        if not self.has_large:
+            return False
+        names = self._names if values is None else values
+        return any(is_large(_known(each, names)) for each in references)
 
     def _publish_status(self, step_id: str, status: StepStatus, error: FailureInfo | None) -> None:
         before = cast("Mapping[str, JsonValue]", self._steps.get(step_id) or {})
@@ -138,3 +156,11 @@ class RunValues:
             if name is not None and name not in _RESERVED:
                 self._names.pop(name, None)
         self._steps.pop(step_id, None)
+
+
+def _known(reference: Reference, names: Mapping[str, JsonValue]) -> JsonValue:
+    """What the reference reads, as far as its path is constant; null where nothing is there."""
+    try:
+        return resolve(reference.path, names)
+    except MissingValueError:
+        return None

@@ -15,10 +15,11 @@ from minions.contracts.executions import RunState
 from minions.contracts.facts import StepFailed, StepStarted
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.run_rows import RunFilter, RunRow
-from minions.contracts.runtime import IsWorkerGone
+from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.engine.history.keys import base_key
 from minions.engine.history.replay import Replay
 from minions.engine.history.run_states import executed_runs
+from minions.engine.services.breathing import beside
 
 __all__ = ["ChildRun", "ChildRunStates", "child_runs_in"]
 
@@ -77,6 +78,7 @@ async def child_runs_in(
     rows: Sequence[JournalEntry],
     loops: Collection[str],
     is_worker_gone: IsWorkerGone,
+    threads: BlockingCalls | None = None,
 ) -> Mapping[str, ChildRunStates]:
     """The child runs of each distributed step, by its id; {} where no step is distributed.
 
@@ -86,10 +88,11 @@ async def child_runs_in(
         rows: All rows of the run, the discarded ones, too.
         loops: The ids of the steps that have a loop.
         is_worker_gone: Whether the holder of a lease is known to be dead.
+        threads: Compute beside the event loop where there are many rows; None: they do not.
     Raises:
         JournalError: The journal cannot be read.
     """
-    steps = _distributed(run_id, rows)
+    steps = await beside(threads, len(rows), lambda: _distributed(run_id, rows))
     if not steps:
         return {}
     running = await executed_runs(journal, is_worker_gone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Final
 
 from attrs import evolve
 
@@ -11,10 +12,11 @@ from minions.contracts.errors import JournalError, NotFoundError
 from minions.contracts.executions import RunState
 from minions.contracts.journal import Journal
 from minions.contracts.run_rows import RunFilter, RunRow
-from minions.contracts.runtime import IsWorkerGone
+from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.history.run_states import executed_runs, with_states
 from minions.engine.history.run_summary import RunSummary
+from minions.engine.services.breathing import beside
 from minions.engine.services.worker_names import is_worker_gone
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
 REJECTED = RunState.REJECTED.value
 """The state of a run that never began: its recipe has faults."""
 
+_LONG: Final = 65_536
+"""Bytes of JSON that are parsed at once."""
 UNREADABLE = RunState.UNREADABLE.value
 """The state of a run whose entries are damaged; `problem` says how."""
 
@@ -147,18 +151,25 @@ def readable(run: RunSummary) -> RunSummary:
     return run
 
 
-async def json_of_blob(journal: Journal, digest: str) -> object:
+async def json_of_blob(
+    journal: Journal, digest: str, threads: BlockingCalls | None = None
+) -> object:
     """The JSON of a blob that an entry names; it may have come with an imported file.
 
+    Args:
+        threads: Where a long one is parsed; None: at once.
     Raises:
         JournalError: `corrupt-entry`; it is none, or nested too deep.
     """
     content = await journal.get_blob(digest)
     try:
-        found: object = json.loads(content.decode("utf-8", "surrogatepass"))
+        return await beside(
+            threads,
+            len(content) > _LONG,
+            lambda: json.loads(content.decode("utf-8", "surrogatepass")),
+        )
     except (ValueError, RecursionError) as error:
         why = "nested too deep" if isinstance(error, RecursionError) else error
         raise JournalError(
             f"The blob {digest[:19]}… holds no JSON that can be read: {why}.", code="corrupt-entry"
         ) from error
-    return found

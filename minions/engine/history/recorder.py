@@ -6,18 +6,24 @@ import asyncio
 import contextlib
 from collections import deque
 from itertools import count
+from typing import Final
 
 from attrs import mutable
 
 from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.facts import Fact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.turns import Turns
 from minions.engine.history.events import EventMaker, EventStream
 from minions.engine.history.replay import Replay
+from minions.engine.services.breathing import breathe
 from minions.engine.services.leases import acquire_lease
 from minions.engine.services.services import Services
 
 __all__ = ["Recorder"]
+
+_FACTS: Final = 8
+"""Facts in a turn: with the work between them some milliseconds."""
 
 
 class _AppendQueue:
@@ -100,6 +106,7 @@ class Recorder:
         self._queue = _AppendQueue()  # facts are shown in the order of their positions
         self._appends: deque[_Append] = deque()  # likewise, where the journal groups them
         self._is_closed = False
+        self._turns = Turns(_FACTS)
         self.changes = count(1)
         """Numbers the changes of files that this execution of the run records."""
         self.stored = 0
@@ -122,6 +129,8 @@ class Recorder:
         if not self._queue.try_acquire():
             await self._queue.wait()
         try:
+            if self._turns.is_over():
+                await breathe()  # a journal in this process waits for nothing
             entry = await self._services.journal.append(lease, draft)
             self._publish(entry)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from attrs import evolve, field, frozen
 from msgspec import Struct
@@ -45,7 +45,7 @@ from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.queue_places import QueuePlace
-from minions.contracts.runtime import IsWorkerGone
+from minions.contracts.runtime import BlockingCalls, IsWorkerGone
 from minions.contracts.sessions import SessionStep
 from minions.engine.history.child_run_states import ChildRunStates, child_runs_in
 from minions.engine.history.current_rows import current_rows
@@ -58,6 +58,7 @@ from minions.engine.history.run_items import LoopItems, loops_in
 from minions.engine.history.run_notes import RunNote, notes_in, rollback_notes_in
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.history.step_states import reason_in, status_in
+from minions.engine.services.breathing import beside
 from minions.engine.services.worker_names import is_worker_gone
 
 __all__ = [
@@ -72,6 +73,9 @@ __all__ = [
 
 
 F = TypeVar("F", bound=Struct)
+
+_LONG: Final = 65_536
+"""Bytes of a recipe that are parsed at once."""
 
 
 @frozen(kw_only=True)
@@ -160,24 +164,45 @@ class RunDetail:
 
 
 async def show_run(
-    journal: Journal, run: RunSummary, *, is_worker_gone: IsWorkerGone = is_worker_gone
+    journal: Journal,
+    run: RunSummary,
+    *,
+    is_worker_gone: IsWorkerGone = is_worker_gone,
+    threads: BlockingCalls | None = None,
 ) -> RunDetail:
     """The run with its steps and messages.
 
     Args:
         is_worker_gone: Whether the holder of a lease is known to be dead.
+        threads: Compute beside the event loop where the run is long; None: nothing else is done
+            meanwhile.
     Raises:
         JournalError: `corrupt-entry`; it cannot be read.
     """
     all_rows = await journal.entries(run.session_id, run_id=run.run_id)
-    rows = current_rows(all_rows)
+    rows = await beside(threads, len(all_rows), lambda: current_rows(all_rows))
     if run.status == REJECTED:
         return _rejected(run, rows)
-    started = _newest(rows, RunStarted, RunResumed)
+    started = await beside(threads, len(all_rows), lambda: _newest(rows, RunStarted, RunResumed))
+    ids, looped = await _step_ids(journal, started, threads)
+    children = await child_runs_in(journal, run.run_id, all_rows, looped, is_worker_gone, threads)
+    return await beside(
+        threads, len(all_rows), lambda: _detail(run, all_rows, rows, started, ids, children)
+    )
+
+
+def _detail(
+    run: RunSummary,
+    all_rows: Sequence[JournalEntry],
+    rows: Sequence[JournalEntry],
+    started: RunBeginning | None,
+    ids: Sequence[str],
+    children: Mapping[str, ChildRunStates],
+) -> RunDetail:
     starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
     finished = _newest(rows, RunFinished) if run.has_ended else None
-    ids, looped = await _step_ids(journal, started)
-    entries = [entry for entry in rows if _is_of(step_of(entry), ids)]
+    own = frozenset(ids)
+    entries = [entry for entry in rows if _is_of(step_of(entry), own)]
     return RunDetail(
         summary=run,
         inputs=inputs_in(starts) if starts else None,
@@ -191,7 +216,7 @@ async def show_run(
         prompts=tuple(prompts_in(entries)),
         rungs=rungs_in(entries),
         loops=loops_in(entries, is_running=run.status == RunState.RUNNING),
-        child_runs=await child_runs_in(journal, run.run_id, all_rows, looped, is_worker_gone),
+        child_runs=children,
         changed_files=tuple(sorted(_changed_files(all_rows))),
         resumes_at=_resumes_at(run, started, finished),
     )
@@ -221,7 +246,7 @@ def _rejected(run: RunSummary, rows: Sequence[JournalEntry]) -> RunDetail:
 
 
 async def _step_ids(
-    journal: Journal, started: RunBeginning | None
+    journal: Journal, started: RunBeginning | None, threads: BlockingCalls | None
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Ids of the steps of the recipe as it is stored now, and of those with a loop: an edit may
     have removed steps.
@@ -230,7 +255,7 @@ async def _step_ids(
         ids = list((started.steps if started is not None else None) or ())
         return ids, ids
     # Any: steps as we write them.
-    document = cast("Mapping[str, Any]", await json_of_blob(journal, started.document))
+    document = cast("Mapping[str, Any]", await json_of_blob(journal, started.document, threads))
     steps = document["steps"]
     return [step["id"] for step in steps], [step["id"] for step in steps if step.get("loop")]
 
@@ -251,12 +276,12 @@ def step_of(entry: JournalEntry) -> str | None:
             return None
 
 
-def _is_of(path: str | None, ids: Sequence[str]) -> bool:
+def _is_of(path: str | None, ids: frozenset[str]) -> bool:
     """Whether that is the path of a step of the run, or None, the run as a whole."""
     return path is None or _outermost(path, ids) in ids
 
 
-def _outermost(path: str, ids: Sequence[str]) -> str:
+def _outermost(path: str, ids: frozenset[str]) -> str:
     """The run's own step that encloses `outer/inner` or an item's `outer[2]/inner`."""
     root, slash, _ = path.partition("/")
     return root.rpartition("[")[0] if slash and root not in ids else root

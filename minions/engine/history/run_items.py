@@ -13,9 +13,11 @@ from minions.contracts.facts import StepFact, StepOutcome, StepStarted, ToolCall
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, TokenUsage
+from minions.contracts.runtime import BlockingCalls
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.keys import base_key, enclosing, execution_key, head_of
 from minions.engine.history.run_summary import RunSummary
+from minions.engine.services.breathing import beside
 
 __all__ = ["ItemSummary", "ItemTotals", "LoopItems", "items_of_run", "loops_in", "usage_of"]
 
@@ -81,17 +83,28 @@ class LoopItems:
     totals: ItemTotals = field(factory=ItemTotals)
 
 
-async def items_of_run(journal: Journal, run: RunSummary, step_id: str) -> LoopItems:
+async def items_of_run(
+    journal: Journal,
+    run: RunSummary,
+    step_id: str,
+    *,
+    threads: BlockingCalls | None = None,
+) -> LoopItems:
     """The items of one loop of a run; none where there is no such loop.
 
     Args:
         step_id: The address of the loop, as in its events: `each`, `outer[1]/each`.
+        threads: Compute beside the event loop where the run is long; None: they do not.
     Raises:
         JournalError: `corrupt-entry`; the run cannot be read.
     """
-    rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
-    loops = loops_in(rows, is_running=run.status == RunState.RUNNING)
-    return loops.get(step_id, LoopItems())
+    rows = await journal.entries(run.session_id, run_id=run.run_id)
+    is_running = run.status == RunState.RUNNING
+
+    def found() -> LoopItems:
+        return loops_in(current_rows(rows), is_running=is_running).get(step_id, LoopItems())
+
+    return await beside(threads, len(rows), found)
 
 
 def loops_in(rows: Sequence[JournalEntry], *, is_running: bool) -> Mapping[str, LoopItems]:

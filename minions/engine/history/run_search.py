@@ -15,6 +15,10 @@ from minions.engine.history.run_steps import row_address
 
 __all__ = ["SearchHit", "hits_in"]
 
+_PART: Final = 262_144
+"""Characters of a text that are searched at once."""
+_OVERLAP: Final = 8_192
+"""Characters that a match may have beyond that."""
 _AROUND: Final = 60
 """Characters of an excerpt on each side of the text."""
 _PARTS: Final[Mapping[tuple[str, str], str]] = {
@@ -62,9 +66,17 @@ def hits_in(rows: Sequence[JournalEntry], text: str, most: int) -> tuple[SearchH
         _hit(row, value, match)
         for row in rows
         for value in _texts(row.body)
-        if (match := wanted.search(value)) is not None
+        if (match := _found(wanted, value)) is not None
     )
     return tuple(islice(hits, most))
+
+
+def _found(wanted: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The first match; a long text is searched in parts, between which others can work."""
+    for start in range(0, max(len(text), 1), _PART):
+        if (match := wanted.search(text, start, start + _PART + _OVERLAP)) is not None:
+            return match
+    return None
 
 
 def _texts(value: JsonValue) -> Iterator[str]:

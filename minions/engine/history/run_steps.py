@@ -11,6 +11,7 @@ from minions.contracts.executions import RunState
 from minions.contracts.facts import StepEnd, StepFact, StepOmission, StepOutcome, given
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import BlockingCalls
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.run_detail import (
     SentPrompt,
@@ -21,6 +22,7 @@ from minions.engine.history.run_detail import (
 )
 from minions.engine.history.run_names import unknown_address
 from minions.engine.history.run_summary import RunSummary
+from minions.engine.services.breathing import beside
 
 __all__ = ["StepDetail", "require_step", "row_address", "step_in", "step_of_run", "steps_in"]
 
@@ -36,16 +38,26 @@ class StepDetail:
     prompts: tuple[SentPrompt, ...]
 
 
-async def step_of_run(journal: Journal, run: RunSummary, address: str) -> StepDetail | None:
+async def step_of_run(
+    journal: Journal,
+    run: RunSummary,
+    address: str,
+    *,
+    threads: BlockingCalls | None = None,
+) -> StepDetail | None:
     """The step or item of a run with that address; None: nothing is recorded of it.
 
     Args:
         address: `step`, `outer/inner`, or of an item `each[3]`, `sub[1]/each[2]`.
+        threads: Compute beside the event loop where the run is long; None: they do not.
     Raises:
         JournalError: `corrupt-entry`; the run cannot be read.
     """
-    rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
-    return step_in(rows, address, is_running=run.status == RunState.RUNNING)
+    rows = await journal.entries(run.session_id, run_id=run.run_id)
+    is_running = run.status == RunState.RUNNING
+    return await beside(
+        threads, len(rows), lambda: step_in(current_rows(rows), address, is_running=is_running)
+    )
 
 
 async def require_step(journal: Journal, run: RunSummary, address: str) -> StepDetail:
@@ -69,6 +81,11 @@ def step_in(rows: Sequence[JournalEntry], address: str, *, is_running: bool) -> 
         is_running: Whether a step without an end is being executed; else it was interrupted.
     """
     own = [row for row in rows if row_address(row) == address]
+    return _step(own, address, is_running=is_running)
+
+
+def _step(own: Sequence[JournalEntry], address: str, *, is_running: bool) -> StepDetail | None:
+    """The step that these rows are of."""
     facts = [row for row in own if isinstance(row.fact, StepFact)]
     if not facts:
         return None
@@ -90,9 +107,7 @@ def steps_in(rows: Sequence[JournalEntry], *, is_running: bool) -> Mapping[str, 
     for row in rows:
         if (address := row_address(row)) is not None:
             own.setdefault(address, []).append(row)
-    found = {
-        address: step_in(each, address, is_running=is_running) for address, each in own.items()
-    }
+    found = {address: _step(each, address, is_running=is_running) for address, each in own.items()}
     return {address: step for address, step in found.items() if step is not None}
 
 

@@ -8,10 +8,11 @@ from typing import Final
 from minions.contracts.events import RunEvent
 from minions.contracts.journal import Journal, JournalEntry
 from minions.engine.history.events import EventMaker
+from minions.engine.services.breathing import breathe
 
 __all__ = ["StoredEvents"]
 
-_PAGE: Final = 500
+_PAGE: Final = 100
 """How many rows are read at a time."""
 _WAIT_S: Final = 60.0
 """Seconds of one wait for new rows."""
@@ -49,6 +50,7 @@ class StoredEvents:
             yield [event for row in rows if (event := await self._event(row)) is not None]
             if len(rows) < _PAGE:
                 return
+            await breathe()  # neither a journal nor a reader need wait for anything
 
     async def follow(self, position: int = 0) -> AsyncGenerator[RunEvent, None]:
         """Events of the rows after that position, and of those that come; it has no end.

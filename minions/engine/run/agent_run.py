@@ -29,6 +29,7 @@ from minions.contracts.instructions import T_co
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.contracts.run_rows import RunFilter
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.steps import PythonStep
 from minions.contracts.tracing import RunSubject
 from minions.contracts.words import shell_word
@@ -44,6 +45,7 @@ from minions.engine.run.run_preview import preview_lines
 from minions.engine.run.run_record import RunRecord
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.walk import RecipeWalk, WalkEnd
+from minions.engine.services.breathing import beside
 from minions.engine.services.error_groups import leading_error
 from minions.recipe.model import MESSAGE_INPUT
 
@@ -385,13 +387,18 @@ class AgentRun(Generic[T_co]):
             context.progress.budget.run_out_of_time()
         return self._walk.end()
 
+    @property
+    def _calls(self) -> BlockingCalls:
+        """The threads for what would hold the event loop."""
+        return self.context.scope.services.beside
+
     # --- the end ------------------------------------------------------------------------------
 
     async def _finish(self, end: WalkEnd) -> AgentResult[T_co]:
         """Record the end and make the result, also when the journal fails now."""
         context = self.context
         context.step_manager.set_workflow_complete()
-        end, output = self._with_output(end)
+        end, output = await self._with_output(end)
         try:
             if self._lost is not None:
                 raise self._lost
@@ -459,12 +466,13 @@ class AgentRun(Generic[T_co]):
         )
         return self._has_recorded_end
 
-    def _with_output(self, end: WalkEnd) -> tuple[WalkEnd, object]:
+    async def _with_output(self, end: WalkEnd) -> tuple[WalkEnd, object]:
         """The run's result: the recipe's template, or the last completed step's output."""
         if end.status not in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             return end, None
+        is_long = self.context.run_values.has_large
         try:
-            return end, self._output.get()
+            return end, await beside(self._calls, is_long, self._output.get)
         except (MinionsError, ValueError) as error:
             message = f"The run's output: {error}"
             info = FailureInfo(code=getattr(error, "error_code", "invalid-output"), message=message)

@@ -133,7 +133,7 @@ class DistributedLoop(StepLoop):
         if (ended := self._replayed()) is not None:
             return ended
         try:
-            items = self._items()
+            items = await self._items()
         except MinionsError as problem:
             return await self._end((), problem.info(), None)
         try:

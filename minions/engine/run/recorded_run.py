@@ -15,6 +15,7 @@ from minions.contracts.executions import RunStatus
 from minions.contracts.facts import RunBeginning, given, inputs_in
 from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue
 from minions.contracts.words import shell_word
 from minions.engine.compile.selection import ChosenSteps
@@ -28,6 +29,7 @@ from minions.engine.run.recipe_changes import (
     is_same_json,
     step_versions,
 )
+from minions.engine.services.breathing import beside
 from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
@@ -199,9 +201,13 @@ def _version(versions: Mapping[str, str], step_id: str) -> str:
     return f"version {versions[step_id]}" if step_id in versions else "not there"
 
 
-async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
+async def load_recorded_run(
+    journal: Journal, name: str, *, threads: BlockingCalls | None = None
+) -> RecordedRun:
     """The run of that id, or of a unique start of it; a session's id means its last run.
 
+    Args:
+        threads: Compute beside the event loop where the run is long; None: they do not.
     Raises:
         NotFoundError, UsageError: As `find_run`; or its recipe was refused before it began.
         JournalError: `corrupt-entry`; an entry of it cannot be read.
@@ -214,15 +220,18 @@ async def load_recorded_run(journal: Journal, name: str) -> RecordedRun:
             code="run-rejected",
         )
     entries = await journal.entries(summary.session_id, run_id=summary.run_id)
-    start = _newest_start(entries)
-    document = await json_of_blob(journal, start.document) if start.document is not None else None
-    bundle = await json_of_blob(journal, start.recipes) if start.recipes is not None else {}
+    start = await beside(threads, len(entries), lambda: _newest_start(entries))
+    document = bundle = None
+    if start.document is not None:
+        document = await json_of_blob(journal, start.document, threads)
+    if start.recipes is not None:
+        bundle = await json_of_blob(journal, start.recipes, threads)
     return RecordedRun(
         summary=summary,
         entries=entries,
         start=start,
         document=cast("Mapping[str, JsonValue] | None", document),
-        bundle=cast("Mapping[str, JsonValue]", bundle),
+        bundle=cast("Mapping[str, JsonValue]", bundle or {}),
         chosen=await ChosenSteps.load(start.part, journal),
     )
 

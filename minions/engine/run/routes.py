@@ -33,6 +33,7 @@ from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.run.run_models import RunModels
+from minions.engine.services.breathing import beside
 from minions.engine.step.code_scope import JournalledScope
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.expressions.template import Template
@@ -99,7 +100,7 @@ class Routes:
             return None
         choice = _Choice(step, nexts)
         if control.route.is_whole:
-            return self._by_value(choice, control.route)
+            return await self._by_value(choice, control.route)
         execution = self._context.step_manager.latest(step.id)
         if execution is None or not execution.is_complete:
             return None
@@ -107,8 +108,8 @@ class Routes:
 
     # --- a template ---------------------------------------------------------------------------
 
-    def _by_value(self, choice: _Choice, route: Template) -> Step[object]:
-        value = self._rendered(choice, route)
+    async def _by_value(self, choice: _Choice, route: Template) -> Step[object]:
+        value = await self._rendered(choice, route)
         found = next((each for each in choice.nexts if each.id == value), None)
         if found is not None:
             return found
@@ -125,9 +126,12 @@ class Routes:
             )
         )
 
-    def _rendered(self, choice: _Choice, route: Template) -> JsonValue:
+    async def _rendered(self, choice: _Choice, route: Template) -> JsonValue:
+        context = self._context
+        is_long = context.run_values.reads_much(route.references)
+        calls = context.scope.services.beside
         try:
-            return route.render(self._context.values)
+            return await beside(calls, is_long, lambda: route.render(context.values))
         except MinionsError as error:
             raise StepFailedError(_of_route(choice, error.info())) from error
 
@@ -137,7 +141,7 @@ class Routes:
         self, choice: _Choice, route: Template, execution: StepExecution[object]
     ) -> Step[object]:
         context, step = self._context, choice.step
-        question = as_text(self._rendered(choice, route))
+        question = as_text(await self._rendered(choice, route))
         key = self._key(step)
         scope = await self._scope(step, key)
         try:

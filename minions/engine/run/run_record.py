@@ -20,7 +20,8 @@ from minions.contracts.facts import (
     ToolCallInDoubt,
 )
 from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_parts import is_large
+from minions.contracts.json_values import JsonValue, dumps, dumps_in_parts
 from minions.contracts.messages import TokenUsage, usage_document, user
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.compile.build import BuiltRecipe
@@ -29,6 +30,7 @@ from minions.engine.history.conversation import ConversationStart
 from minions.engine.history.replay import Replay
 from minions.engine.run.run_start import ResumePlan, RunStart
 from minions.engine.run.walk import WalkEnd
+from minions.engine.services.breathing import beside
 from minions.engine.services.budget import RunBudget
 from minions.recipe.bundles import bundle_of
 
@@ -128,7 +130,9 @@ class RunRecord:
         beginning: _Beginning = {
             "recipe": recipe.id,
             "version": recipe.version,
-            "inputs": self._inputs(),
+            "inputs": await beside(
+                context.scope.services.beside, context.run_values.has_large, self._inputs
+            ),
             "model": model,
             "user": self._start.user,
             "note": dict(self._start.note) or None,
@@ -147,7 +151,9 @@ class RunRecord:
     def _inputs(self) -> Mapping[str, JsonValue] | None:
         """None: they are long, and stored with an earlier start."""
         inputs = self._context.inputs
-        is_stored = self._start.has_stored_inputs and len(dumps(inputs)) > _LONGEST_REPEATED
+        is_stored = (
+            self._start.has_stored_inputs and len(dumps_in_parts(inputs)) > _LONGEST_REPEATED
+        )
         return None if is_stored else inputs
 
     async def message(self) -> None:
@@ -172,7 +178,7 @@ class RunRecord:
             JournalError: The fact could not be stored: the run can be resumed.
         """
         if self._start.is_over:
-            self._publish_end(end, output)
+            await self._publish_end(end, output)
             return
         progress, error = self._context.progress, end.error
         if end.status is RunStatus.LIMIT_REACHED and error is not None:
@@ -182,7 +188,11 @@ class RunRecord:
         conversation, has_failed = progress.live_conversation, end.status is RunStatus.FAILED
         finished = RunFinished(
             status=end.status.value,
-            output=self._as_json(output),
+            output=await beside(
+                self._context.scope.services.beside,
+                is_large(output),
+                lambda: self._as_json(output),
+            ),
             usage=usage_document(progress.budget.usage, progress.budget.discarded),
             spent=_own_spent(progress.budget),
             error=error.to_json() if error is not None else None,
@@ -233,9 +243,11 @@ class RunRecord:
             *(call.to_json() for call in self._context.progress.open_calls),
         ]
 
-    def _publish_end(self, end: WalkEnd, output: object) -> None:
+    async def _publish_end(self, end: WalkEnd, output: object) -> None:
         """The last event of a run whose end is recorded already."""
         scope, budget = self._context.scope, self._context.progress.budget
+        calls = scope.services.beside
+        response = await beside(calls, is_large(output), lambda: encode(output))
         metrics = usage_document(budget.usage, budget.discarded)
         scope.events.publish(
             RunCompleted(
@@ -243,7 +255,7 @@ class RunRecord:
                 session_id=scope.session_id,
                 timestamp=scope.services.clock.now(),
                 status=end.status.value,
-                data={"response": encode(output), "metrics": metrics},
+                data={"response": response, "metrics": metrics},
             )
         )
 

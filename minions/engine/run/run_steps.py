@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar, cast
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.codec import encode
 from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.facts import StepFailed, StepFinished, StepSkipped
+from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tracing import StepSubject
@@ -29,16 +31,18 @@ from minions.engine.run.child_runs import ChildRuns
 from minions.engine.run.distributed_loop import DistributedLoop
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import Skip
-from minions.engine.services.breathing import breathe
+from minions.engine.services.breathing import beside, breathe
 from minions.engine.step.cache import StepCaching, is_cached
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
 from minions.engine.step.iteration.while_loop import StepWhile
 from minions.engine.step.outcome import record_unexecuted
 from minions.recipe.control_flow import OnError
-from minions.recipe.expressions.template import Meter
+from minions.recipe.expressions.template import Meter, Reference
 
 __all__ = ["WHEN_IS_FALSE", "RunSteps"]
+
+T = TypeVar("T")
 
 WHEN_IS_FALSE: Final = "its condition `when` is false"
 """Why a step is skipped by its own condition."""
@@ -284,7 +288,8 @@ class RunSteps:
         status = execution.status
         if status is StepStatus.FAILED and not self._leaves_results(step, execution, control):
             output = None
-        self._context.run_values.publish(
+        publish = partial(
+            self._context.run_values.publish,
             step,
             status,
             output,
@@ -292,6 +297,7 @@ class RunSteps:
             execution.error,
             with_artifacts=control.gives_artifacts,
         )
+        await beside(self._context.scope.services.beside, is_large(output), publish)
         if status is StepStatus.FAILED and self.back_edges.plan(step, execution):
             return status
         self._context.run_values.end_feedback(step.id)
@@ -318,6 +324,8 @@ class RunSteps:
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""
         context, step_id = self._context, step.id
+        if context.run_values.reads_much(step.references):
+            return False  # an executor does it beside the event loop
         try:
             output = encode(step.bind(context.values))
         except (MinionsError, TypeError):
@@ -433,7 +441,10 @@ class RunSteps:
         condition = self._built.control(step.id).when
         assert condition is not None  # noqa: S101  # asked only where there is one
         try:
-            holds = condition.holds(self._context.values, meter := Meter())
+            holds = await self._computed(
+                condition.references,
+                partial(condition.holds, self._context.values, meter := Meter()),
+            )
             if meter.is_long:
                 await breathe()
         except MinionsError as error:
@@ -442,6 +453,12 @@ class RunSteps:
         if not holds:
             await self.skip(step, Skip(WHEN_IS_FALSE))
         return holds
+
+    async def _computed(self, references: Sequence[Reference], work: Callable[[], T]) -> T:
+        """What `work()` gives, which reads these values."""
+        context = self._context
+        is_long = context.run_values.reads_much(references)
+        return await beside(context.scope.services.beside, is_long, work)
 
     async def skip(self, step: Step[object], skip: Skip) -> None:
         """Record that it was passed over, and why."""

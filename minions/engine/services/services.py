@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
 
 
+_AT_A_TIME: Final = 2
+"""Threads that compute beside the event loop: each further one would make it wait longer."""
 _MOST_ENDED: Final = 16
 """Of the default journal, so that a long-lived executor does not grow with every run."""
 
@@ -106,6 +109,8 @@ class Services:
     """Who goes first where calls wait for a server; None: turns of conversations before others."""
     blocking: BlockingCalls = field(factory=DaemonPool)
     """Calls synchronous tools; the default does so on ten threads, and further calls wait."""
+    beside: BlockingCalls = field(factory=partial(DaemonPool, _AT_A_TIME), repr=False)
+    """Does, on two threads, what is about so many values that it would hold the event loop."""
     file_restorer: FileRestorer | None = None
     """Restores the files that runs changed, for rollbacks. None: nobody does, and tools with `undo:
     true` refuse to write."""

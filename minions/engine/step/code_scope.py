@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from attrs import evolve
@@ -24,7 +24,8 @@ from minions.contracts.errors import (
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import PlanReplaced
 from minions.contracts.file_changes import RollbackReport
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_parts import is_large
+from minions.contracts.json_values import JsonValue, dumps, dumps_in_parts
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
 from minions.contracts.schema import JsonSchema
@@ -41,13 +42,16 @@ from minions.engine.context.agent_context import RecipeRunner
 from minions.engine.context.step_view import StepView
 from minions.engine.history.file_rollback import roll_back_within
 from minions.engine.history.keys import scope_of
+from minions.engine.services.breathing import beside
 from minions.engine.step.model_loop import ModelLoop
 from minions.engine.step.opening import open_conversation, opening_messages
+from minions.recipe.expressions.template import Reference
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
 __all__ = ["JournalledScope"]
 
+T = TypeVar("T")
 U = TypeVar("U")
 
 
@@ -74,6 +78,12 @@ class JournalledScope(EngineScope):
     def context(self) -> RunContext:
         """The step's view of the run."""
         return self._view
+
+    async def beside(self, references: Sequence[Reference], work: Callable[[], T]) -> T:
+        """On the threads of the run's services."""
+        view = self._view
+        is_long = view.context.run_values.reads_much(references, view.values)
+        return await beside(view.context.scope.services.beside, is_long, work)
 
     async def call_model(self, messages: Iterable[Message] | str) -> str:
         """One fresh call in a conversation of its own."""
@@ -165,8 +175,9 @@ class JournalledScope(EngineScope):
         batch = ToolBatch(
             view=self._view, factory=self._tools, trace=self._trace, reports_failures=False
         )
+        calls = self._view.context.scope.services.beside
         try:
-            text = dumps(arguments)
+            text = await beside(calls, is_large(arguments), lambda: dumps_in_parts(arguments))
         except (TypeError, ValueError) as error:
             message = f"The arguments for '{name}' are not JSON: {error}."
             raise StepFailedError(FailureInfo(code="bad-arguments", message=message)) from error
@@ -183,7 +194,9 @@ class JournalledScope(EngineScope):
         recipe = self._runner().find(name)
         self._refuse_circle(recipe)
         key = f"{self._view.key}#{self._place(recipe.id, dict(inputs))}"
-        return encode(await self._run_recipe(recipe, inputs, key))
+        output = await self._run_recipe(recipe, inputs, key)
+        calls = self._view.context.scope.services.beside
+        return await beside(calls, is_large(output), lambda: encode(output))
 
     def _refuse_circle(self, recipe: AgentRecipe) -> None:
         """A recipe that runs again within itself would never end.

@@ -22,6 +22,7 @@ from minions.contracts.facts import (
     StepStarted,
 )
 from minions.contracts.failure_categories import RESOURCE_LIMIT
+from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
@@ -34,6 +35,7 @@ from minions.engine.context.iterations import Attempt, Iteration
 from minions.engine.context.step_view import StepView
 from minions.engine.history.recorded import recorded_execution
 from minions.engine.history.replayable_steps import RecordedInParts
+from minions.engine.services.breathing import beside
 from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.cache import StepCaching
@@ -273,7 +275,10 @@ class StepExecutor(Generic[T]):
             ending = await self._worked()
             if self._trace.waits_for is not None:  # whatever the step made of it
                 return Ending(error=self._trace.waits_for)
-            self.output_json = encode(ending.output)
+            calls = self.context.scope.services.beside
+            self.output_json = await beside(
+                calls, is_large(ending.output), lambda: encode(ending.output)
+            )
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise

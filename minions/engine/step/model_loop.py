@@ -312,6 +312,7 @@ class ModelLoop:
             take_back=self.conversation.take_back,
             calls_left=lambda: self.trace.calls_left,
             tell=self._tell_checked,
+            threads=self.view.context.scope.services.beside,
         )
 
     def _tell_checked(self, rung: str, answer: Answer, failure: OutputFailure | None) -> None:

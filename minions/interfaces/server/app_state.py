@@ -8,7 +8,7 @@ from attrs import frozen
 
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal import Journal
-from minions.contracts.runtime import Log
+from minions.contracts.runtime import BlockingCalls, Log
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.server.live.changes import Changes
@@ -48,6 +48,11 @@ class AppState:
     """The place of the journal as it may be shown, without a password."""
     started_at: datetime
 
+    @property
+    def threads(self) -> BlockingCalls:
+        """Do what would hold the event loop."""
+        return self.runtime.services.beside
+
     async def last_position(self, session_id: str) -> int:
         """The position of the newest row of a session; 0: it has none."""
         rows = await self.journal.entries(session_id, limit=1, newest_first=True, with_damaged=True)
@@ -84,4 +89,4 @@ class AppState:
         if after:
             after = min(after, await self.last_position(session_id))
         follower = self.channels.follow(session_id, run_id=run_id, after=after, caller=caller)
-        return EventStreamAnswer(follower, self.channels, self.journal)
+        return EventStreamAnswer(follower, self.channels, self.journal, self.threads)

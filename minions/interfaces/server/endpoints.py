@@ -14,16 +14,26 @@ from litestar.datastructures import State
 from litestar.di import NamedDependency
 from litestar.openapi import ResponseSpec
 from litestar.params import BodyKwarg, HeaderParameter, PathParameter, SkipValidationMarker
+from litestar.response.base import ASGIResponse
 
 from minions.contracts.codec import encode
+from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
+from minions.contracts.runtime import BlockingCalls
+from minions.engine.services.breathing import beside
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.documents.common import MOST_DIGITS
 from minions.interfaces.server.http.access import ROOT
 from minions.interfaces.server.http.callers import CALLER, Caller
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
 from minions.interfaces.server.http.request_parsing import read_body, read_query
-from minions.interfaces.server.http.responses import Receive, Scope, Send, json_bytes
+from minions.interfaces.server.http.responses import (
+    Receive,
+    Scope,
+    Send,
+    json_bytes,
+    json_bytes_in_parts,
+)
 from minions.interfaces.server.live.run_starter import LONGEST_KEY
 from minions.interfaces.server.tokens import TokenScope
 
@@ -51,6 +61,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_LONG: Final = 4_096
+"""Bytes of a body that are parsed at once."""
 
 # Litestar does not validate these again: it would coerce values and ignore unknown keys.
 Body: TypeAlias = Annotated[T, BodyKwarg(), SkipValidationMarker()]
@@ -147,8 +160,10 @@ class ApiRequest(Request[None, None, State]):
         Raises:
             RefusedError, UsageError: It does not fit.
         """
-        media_type = self.headers.get("content-type", "")
-        return read_body(await self.body(), media_type, self.declared("data"))
+        media_type, kind = self.headers.get("content-type", ""), self.declared("data")
+        body = await self.body()
+        calls = self.app_state.threads
+        return await beside(calls, len(body) > _LONG, lambda: read_body(body, media_type, kind))
 
 
 def read_asked(request: ApiRequest) -> object:
@@ -207,6 +222,34 @@ class ApiResponse(Response[T]):
     def render(self, content: object, media_type: str, enc_hook: object = None) -> bytes:
         """The bytes of the response."""
         return content if isinstance(content, bytes) else json_bytes(encode(content))
+
+    def to_asgi_response(
+        self, app: Any, request: AnyRequest, **known: Any
+    ) -> ASGIResponse:  # Any: it is all handed on
+        """As Litestar makes it; a large one is encoded when it is sent, in a thread."""
+        if isinstance(self.content, bytes) or not is_large(self.content):
+            return super().to_asgi_response(app, request, **known)
+        content, self.content = self.content, cast("T", b"")
+        made = super().to_asgi_response(app, request, **known)
+        threads = app_state_of(request).threads
+        return cast("ASGIResponse", _LargeResponse(made, content, threads))
+
+
+class _LargeResponse:
+    """A response whose body is yet to be made."""
+
+    def __init__(self, made: ASGIResponse, content: object, threads: BlockingCalls) -> None:
+        self._made = made
+        self._content = content
+        self._threads = threads
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # Any: it is handed on
+        """Make the body, and send the response."""
+        body = await self._threads.run(lambda: json_bytes_in_parts(encode(self._content)))
+        self._content = None
+        self._made.body = b"" if self._made.is_head_response else body
+        self._made.headers["content-length"] = str(len(body))
+        await self._made(scope, receive, send)
 
 
 def answer(

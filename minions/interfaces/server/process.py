@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -11,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import FrameType
 from typing import Final, Literal, cast
 
@@ -39,6 +40,10 @@ _REFUSALS: Final = 500
 _OTHER_FILES: Final = 64
 """Descriptors that stay for the database, recipes, tools and models, at the least."""
 _STARTUP_FAILED: Final = 3
+_SWITCH_S: Final = 0.001
+_THRESHOLDS: Final = (10_000, 3, 1_000_000)
+"""Of the three generations: the middle one is searched at 30,000 objects, the last one never."""
+_SEARCH_EVERY_S: Final = 3_600.0
 _MOST_KINDS: Final = 1_000
 """Messages of the log that are told apart."""
 _BACKLOG: Final = 2_048
@@ -86,7 +91,7 @@ async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> i
         _Stopper(app, server, tell) as stopper,
         _few_lines(),
     ):
-        async with dropping_late(connections, app.log):
+        async with dropping_late(connections, app.log), _short_holds():
             await server.serve(sockets=[listening])
     return 128 + stopper.caught if stopper.caught is not None else 0
 
@@ -109,7 +114,7 @@ async def serve_until_signal(
 
     ending = asyncio.create_task(end())
     with contextlib.closing(_as_tcp(sock)) as listening, _few_lines():
-        async with dropping_late(connections, log):
+        async with dropping_late(connections, log), _short_holds():
             await server.serve(sockets=[listening])
     ending.cancel()
 
@@ -210,6 +215,33 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture no signals."""
         yield
+
+
+@contextlib.asynccontextmanager
+async def _short_holds() -> AsyncIterator[None]:
+    """Within the block, no thread and no search for garbage holds the interpreter for long.
+
+    A thread that computes gives way after a millisecond. What was created lately is searched often
+    and so in little time; all objects, of which a long run has millions, are searched once an hour.
+    """
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(_SWITCH_S)
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
+    searching = asyncio.ensure_future(_search_now_and_then())
+    try:
+        yield
+    finally:
+        searching.cancel()
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+        sys.setswitchinterval(interval)
+
+
+async def _search_now_and_then() -> None:
+    while True:
+        await asyncio.sleep(_SEARCH_EVERY_S)
+        gc.collect()
 
 
 @contextlib.contextmanager

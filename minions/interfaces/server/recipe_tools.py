@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -121,7 +120,7 @@ class RecipeTools:
 
     async def list(self) -> Sequence[RecipeTool]:
         """The recipes that can run, by id. One with faults harms no other."""
-        found = await asyncio.to_thread(self._store.all)
+        found = await self._runtime.services.beside.run(self._store.all)
         tools: dict[str, RecipeTool] = {}
         for each in found:
             name = _tool_name(each.id)

@@ -18,6 +18,7 @@ from minions.contracts.offers import Offer
 from minions.contracts.runtime import Ids
 from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.server.http.caller_inputs import CallerInputs
@@ -129,16 +130,40 @@ class ServerRuntime(UnattendedRuntime):
         self.check_inputs(recipe, inputs, is_stored=is_stored)
         return self.executor_of(recipe, note=note, ids=ids)
 
+    async def resumed(
+        self,
+        recorded: RecordedRun,
+        *,
+        decisions: Mapping[str, str] | None = None,
+        decided_by: str | None = None,
+        note: Mapping[str, JsonValue] | None = None,
+    ) -> AgentRun:
+        """The run, prepared to be resumed.
+
+        Args:
+            note: `note_of` the run where a caller resumes it; None: the server does so by itself.
+            decisions: As of `AgentExecutor.prepare_resume`.
+            decided_by: Likewise.
+        Raises:
+            MinionsError: It cannot be resumed here.
+        """
+
+        def prepare() -> AgentRun:
+            recipe = self.own_recipe(recorded)
+            executor = self.executor(recipe, recorded.inputs, note=recorded.note)
+            return executor.prepare_resume(
+                recorded, recipe=recipe, decisions=decisions, decided_by=decided_by, note=note
+            )
+
+        return await self.prepared(recorded, prepare)
+
     async def calls_in_doubt(self, run_id: str) -> Sequence[OpenCall]:
         """The calls of an interrupted run that a resume would ask about; nothing is executed.
 
         Empty also where the run cannot be resumed here.
         """
         try:
-            recorded = await self.recorded(run_id)
-            recipe = self.own_recipe(recorded)
-            executor = self.executor(recipe, recorded.inputs, note=recorded.note)
-            return executor.prepare_resume(recorded, recipe=recipe).calls_in_doubt
+            return (await self.resumed(await self.recorded(run_id))).calls_in_doubt
         except MinionsError as error:
             if error.error_code == "corrupt-entry":
                 raise

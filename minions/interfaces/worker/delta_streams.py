@@ -15,7 +15,7 @@ from attrs import field, mutable
 
 from minions.contracts.events import RunEvent, StepDeltaEvent
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.server.live.frames import HEARTBEAT, frame_of
+from minions.interfaces.server.live.frames import HEARTBEAT, data_of
 
 __all__ = ["MOST_FOLLOWERS", "DeltaFollower", "DeltaStreams"]
 
@@ -165,6 +165,6 @@ def _tell(run: _FollowedRun, event: RunEvent) -> None:
     if event.position is not None:
         run.position = event.position
     if isinstance(event, StepDeltaEvent) and run.followers:
-        data = b"id: %d\n" % run.position + frame_of(event).data
+        data = b"id: %d\n" % run.position + data_of(event)
         for follower in tuple(run.followers):
             follower.push(data)

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step, StepScope
-from minions.engine.compile.engine_scope import Default, EngineScope
+from minions.engine.compile.engine_scope import Default, EngineScope, render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
@@ -46,8 +46,11 @@ class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], RecordedInParts):
             StepFailedError: There is no answer yet, or none came in time.
         """
         spec = self.spec
+        question = await render_beside(
+            scope, self.references, lambda: as_text(self.question.render(scope.context.values))
+        )
         return await cast(EngineScope, scope).ask_person(
-            as_text(self.question.render(scope.context.values)),
+            question,
             form=spec.form,
             default=Default(spec.default, spec.has_default),
             timeout_s=spec.waits_s,

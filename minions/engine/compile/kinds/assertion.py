@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -14,6 +15,7 @@ from minions.contracts.errors import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
@@ -69,7 +71,10 @@ class AssertStep(WrittenStep[None], PythonStep[None], Replayable):
         """
         values = scope.context.values
         for text, condition in zip(self.spec.conditions, self.conditions, strict=True):
-            is_met = condition.holds(values, meter := Meter())
+            meter = Meter()
+            is_met = await render_beside(
+                scope, condition.references, partial(condition.holds, values, meter)
+            )
             if meter.is_long:
                 await breathe()
             if not is_met:

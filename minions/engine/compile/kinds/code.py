@@ -13,6 +13,7 @@ from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import NO_SANDBOX, CodeSandbox, unavailable
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
@@ -53,7 +54,7 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
         """
         if self.sandbox is None:
             raise _not_registered(self.spec)
-        inputs = self._inputs(scope.context)
+        inputs = await render_beside(scope, self.references, lambda: self._inputs(scope.context))
         result = await self.sandbox.execute(self.spec.code, inputs, self.spec.sandbox_limits)
         return result.unwrap()
 

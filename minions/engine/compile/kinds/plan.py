@@ -14,7 +14,7 @@ from minions.contracts.plan_diffs import PlanDiff, PlanProposal, diff_plans
 from minions.contracts.plans import Plan, json_object
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import ToolSpec
-from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome
+from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome, render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.plan_report import (
@@ -83,7 +83,11 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
                 person rejected it; `plan-failed`: steps of it failed.
         """
         values = scope.context.values
-        given = {name: template.render(values) for name, template in self.texts.items()}
+        given = await render_beside(
+            scope,
+            self.references,
+            lambda: {name: template.render(values) for name, template in self.texts.items()},
+        )
         spec = self.spec
         inputs: dict[str, JsonValue] = {
             "task": _task(as_text(given["task"])),

@@ -13,7 +13,7 @@ from minions.contracts.errors import (
 )
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step, StepScope
-from minions.engine.compile.engine_scope import EngineScope
+from minions.engine.compile.engine_scope import EngineScope, render_beside
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.opening_rights import MadeOf
@@ -59,7 +59,11 @@ class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Finge
             StepFailedError: The recipe failed.
         """
         values = scope.context.values
-        inputs = {name: template.render(values) for name, template in self.given.items()}
+        inputs = await render_beside(
+            scope,
+            self.references,
+            lambda: {name: template.render(values) for name, template in self.given.items()},
+        )
         return await cast(EngineScope, scope).run_recipe(self.recipe, inputs, self.made_of)
 
     def fingerprint(self, view: RunContext) -> Fingerprint:

@@ -10,6 +10,7 @@ from attrs import frozen
 from minions.contracts.context import RunContext
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import (
@@ -48,7 +49,10 @@ class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
 
     async def run(self, scope: StepScope) -> JsonValue:
         """Render the values."""
-        value = self.values.render(scope.context.values, meter := Meter())
+        values, meter = scope.context.values, Meter()
+        value = await render_beside(
+            scope, self.references, lambda: self.values.render(values, meter)
+        )
         if meter.is_long:
             await breathe()
         return value

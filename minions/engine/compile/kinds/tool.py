@@ -21,7 +21,7 @@ from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, ToolSpec
-from minions.engine.compile.engine_scope import EngineScope
+from minions.engine.compile.engine_scope import EngineScope, render_beside
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
@@ -34,6 +34,7 @@ from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.recipe.expressions.template import (
     MissingValueError,
+    Reference,
     Template,
     compile_template,
 )
@@ -69,10 +70,15 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             StepFailedError: `missing-param`: a parameter that no model may fill in has no argument;
                 or the model's answer lacks one. The tool was not called.
         """
-        arguments, missing = self._rendered(scope.context)
+        arguments, missing = await render_beside(
+            scope, self.references, lambda: self._rendered(scope.context)
+        )
         filled: tuple[str, ...] = ()
         if missing:
-            messages, output = self._question(scope.context, missing)
+            shown = [Reference(path=(name,), text=name) for name in self.shown]
+            messages, output = await render_beside(
+                scope, shown, lambda: self._question(scope.context, missing)
+            )
             answer = await scope.ask_model(messages, output)
             found = cast("Mapping[str, Mapping[str, JsonValue]]", answer)["params"]
             filled = tuple(name for name in found if name not in arguments)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from attrs import frozen
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from minions.contracts.calls import ModelCall, ToolCall
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import StepFinished, StepStarted
@@ -17,6 +19,7 @@ from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import Step
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Iteration
+from minions.engine.services.breathing import beside
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.outcome import end_status, step_over
 
@@ -26,6 +29,27 @@ MakeExecutor: TypeAlias = Callable[[Iteration], StepExecutor[object]]
 """Makes the executor of one iteration."""
 MayReuse: TypeAlias = Callable[[StepExecutor[object]], bool]
 """Whether the recorded end of that iteration is replayed."""
+
+
+@frozen(kw_only=True)
+class _Sums:
+    """What all iterations did together."""
+
+    calls: tuple[ModelCall | ToolCall, ...]
+    model_calls: tuple[ModelCall, ...]
+    tool_calls: tuple[ToolCall, ...]
+    usage: TokenUsage
+    attempts: int
+
+    @classmethod
+    def of(cls, executions: Sequence[StepExecution[object]]) -> _Sums:
+        return cls(
+            calls=tuple(call for each in executions for call in each.calls),
+            model_calls=tuple(call for each in executions for call in each.model_calls),
+            tool_calls=tuple(call for each in executions for call in each.tool_calls),
+            usage=sum((each.usage for each in executions), TokenUsage()),
+            attempts=max((each.attempts for each in executions), default=0),
+        )
 
 
 class IteratedStep:
@@ -92,12 +116,13 @@ class IteratedStep:
             is_partial: Whether it completed although an iteration failed, or was partial itself.
             child_usage: What child runs used; None: the iterations were executed within the run.
         """
-        calls = tuple(call for each in executions for call in each.calls)
-        usage = child_usage or sum((each.usage for each in executions), TokenUsage())
+        sums = await beside(
+            self._context.scope.services.beside, len(executions), lambda: _Sums.of(executions)
+        )
+        calls, model_calls, tool_calls = sums.calls, sums.model_calls, sums.tool_calls
+        usage = child_usage or sums.usage
         status = end_status(error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
-        model_calls = tuple(call for each in executions for call in each.model_calls)
-        tool_calls = tuple(call for each in executions for call in each.tool_calls)
         ended = step_over(
             error,
             step_id=self._path,
@@ -106,7 +131,7 @@ class IteratedStep:
             usage=usage.to_json() if calls or child_usage is not None else None,
             model_calls=len(model_calls) if calls else None,
             tool_calls=len(tool_calls) if calls else None,
-            attempts=max(each.attempts for each in executions) if calls else None,
+            attempts=sums.attempts if calls else None,
             output=UNSET if self.output_json is None else self.output_json,
         )
         if is_partial and isinstance(ended, StepFinished):

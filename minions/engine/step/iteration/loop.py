@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, cast
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from minions.contracts.errors import CIRCUIT_OPEN, UNREACHABLE, FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.flow import STARTED_TOGETHER
 from minions.contracts.json_values import JsonValue, json_type
 from minions.contracts.steps import Step
+from minions.contracts.turns import Turns
 from minions.engine.compile.build import LoopControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import LoopItem
+from minions.engine.services.breathing import beside, breathe
 from minions.engine.services.services import room_for_more
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off
@@ -29,7 +31,19 @@ LOOP_FAILED: Final = "loop-failed"
 _MOST_SHOWN = 5
 _MOST_NODES: Final = 4_194_304
 """Values, and KiB of text, in all results together."""
+_ITEMS: Final = 8
+"""Items in a turn: some milliseconds, where they wait for nothing."""
 _NO_SERVER: Final = frozenset((UNREACHABLE, CIRCUIT_OPEN))
+
+
+@frozen(kw_only=True)
+class _Outcome:
+    """What all items came to together."""
+
+    executions: tuple[StepExecution[object], ...]
+    error: FailureInfo | None
+    typed: object
+    is_partial: bool
 
 
 class StepLoop(IteratedStep):
@@ -45,6 +59,7 @@ class StepLoop(IteratedStep):
     ) -> None:
         super().__init__(step, context, make_executor, may_reuse)
         self._control = control
+        self._turns = Turns(_ITEMS)
         self._is_unreachable = False
         """Whether the model's server cannot be reached: then no further item starts."""
         self._is_paused = False
@@ -61,7 +76,7 @@ class StepLoop(IteratedStep):
             CancelledError: Passes through, after the loop was recorded as cut off.
         """
         try:
-            items = self._items()
+            items = await self._items()
         except MinionsError as problem:
             return await self._end((), problem.info(), None)
         await self._record_start(total=len(items))
@@ -72,23 +87,45 @@ class StepLoop(IteratedStep):
         except asyncio.CancelledError:
             await self._end(_present(done), cut_off(self._step.id, self._context), None)
             raise
+        outcome = await beside(
+            self._context.scope.services.beside,
+            len(items),
+            lambda: self._outcome(items, done, outputs),
+        )
+        return await self._end(
+            outcome.executions, outcome.error, outcome.typed, is_partial=outcome.is_partial
+        )
+
+    def _outcome(
+        self,
+        items: Sequence[JsonValue],
+        done: Sequence[StepExecution[object] | None],
+        outputs: Sequence[JsonValue],
+    ) -> _Outcome:
         executions = _present(done)
         error = self._failure(executions, len(items))
         if error is None or error.code == LOOP_FAILED:
             self.output_json = self._output(executions, items, outputs)
-        typed = self._typed_output(executions) if error is None else None
-        is_partial = error is None and any(
-            not each.is_complete or each.is_partial for each in executions
+        return _Outcome(
+            executions=executions,
+            error=error,
+            typed=self._typed_output(executions) if error is None else None,
+            is_partial=error is None
+            and any(not each.is_complete or each.is_partial for each in executions),
         )
-        return await self._end(executions, error, typed, is_partial=is_partial)
 
-    def _items(self) -> list[JsonValue]:
+    async def _items(self) -> list[JsonValue]:
         """The items, from the template as it renders now.
 
         Raises:
             MinionsError: The template cannot be filled, or gives something else.
         """
-        value = self._control.over.render(self._context.values)
+        over, context = self._control.over, self._context
+        value = await beside(
+            context.scope.services.beside,
+            context.run_values.reads_much(over.references),
+            lambda: over.render(context.values),
+        )
         if isinstance(value, list):
             return value
         raise MinionsError(
@@ -107,6 +144,8 @@ class StepLoop(IteratedStep):
 
         async def work() -> None:
             for index, value in waiting:
+                if self._turns.is_over():
+                    await breathe()  # items may wait for nothing, and be replayed
                 executor = self._make_executor(item := LoopItem(value=value, index=index))
                 if not executor.has_ended_before:
                     await room_for_more(services)  # what has not begun takes no memory

@@ -8,12 +8,14 @@ from typing import cast
 
 from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_parts import is_large
+from minions.contracts.json_values import JsonValue, dumps_in_parts
 from minions.contracts.steps import Step
 from minions.engine.compile.build import WhileControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt
 from minions.engine.history.step_rows import EXHAUSTED, STUCK
+from minions.engine.services.breathing import beside
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import cut_off
 
@@ -77,15 +79,18 @@ class StepWhile(IteratedStep):
                 return execution.error
             self._outputs.append(output)
             try:
-                if not self._holds(index):
+                if not await self._holds(index):
                     return None
             except MinionsError as error:
                 return error.info()
-            if not self._control.allow_repeats and (twin := self._twin()) is not None:
+            calls = self._context.scope.services.beside
+            if self._control.allow_repeats:
+                continue
+            if (twin := await beside(calls, is_large(output), self._twin)) is not None:
                 return self._stuck(index, twin)
         return self._exhausted()
 
-    def _holds(self, index: int) -> bool:
+    async def _holds(self, index: int) -> bool:
         """Whether the condition asks for another attempt."""
         last = self._outputs[-1]
         attempt = Attempt(index=index, outputs=self._outputs)
@@ -94,12 +99,15 @@ class StepWhile(IteratedStep):
         values = cast("dict[str, JsonValue]", self._context.values)
         steps = cast("dict[str, JsonValue]", values["steps"])
         here["steps"] = {**steps, self._step.id: {"output": last}}
-        return self._control.condition.holds(ChainMap(here, values))
+        names, condition = ChainMap(here, values), self._control.condition
+        is_long = self._context.run_values.reads_much(condition.references, names) or is_large(last)
+        calls = self._context.scope.services.beside
+        return await beside(calls, is_long, lambda: condition.holds(names))
 
     def _twin(self) -> int | None:
         """The earlier attempt with the same output as the last one; None: there is none."""
         last = len(self._outputs) - 1
-        first = self._first.setdefault(dumps(self._outputs[last]), last)
+        first = self._first.setdefault(dumps_in_parts(self._outputs[last]), last)
         return first if first < last else None
 
     def _stuck(self, index: int, twin: int) -> FailureInfo:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from minions.contracts.codec import decode
 from minions.contracts.errors import UsageError, did_you_mean, near_names
 from minions.contracts.hint_schemas import schema_of
+from minions.contracts.json_parts import encoded_parts
 from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
 from minions.contracts.schema import SchemaValidator
 from minions.interfaces.server.http.problems import RefusedError
@@ -54,7 +55,7 @@ _DEEPEST: Final = 100
 
 def _parsed(data: bytes) -> JsonValue:
     try:
-        value = parse_json(data.decode(), unique_keys=True)
+        value = parse_json(data.decode(), unique_keys=True, in_parts=True)
         if _is_deeper(value, _DEEPEST):
             raise ValueError(f"it is nested deeper than {_DEEPEST} levels")
     except ValueError as error:
@@ -129,7 +130,8 @@ def _short(name: str) -> str:
 
 def _has_half_character(value: JsonValue) -> bool:
     try:
-        dumps(value).encode()
+        for part in encoded_parts(value, dumps):
+            part.encode()
     except UnicodeEncodeError:
         return True
     return False

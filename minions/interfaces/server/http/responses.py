@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, TypeAlias
 
@@ -10,6 +11,7 @@ from attrs import field, frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import MinionsError
+from minions.contracts.json_parts import encoded_parts
 from minions.contracts.json_values import JsonValue, dumps
 from minions.interfaces.server.http.problems import PROBLEM_TYPE, problem_of
 
@@ -23,6 +25,7 @@ __all__ = [
     "Scope",
     "Send",
     "json_bytes",
+    "json_bytes_in_parts",
     "refusal",
 ]
 
@@ -42,6 +45,21 @@ def json_bytes(value: JsonValue) -> bytes:
         return dumps(value).encode()
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def json_bytes_in_parts(value: JsonValue) -> bytes:
+    """As `json_bytes`, in a thread beside the event loop, which goes on."""
+    return b"".join(map(_as_bytes, encoded_parts(value, dumps)))
+
+
+def _as_bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 @frozen

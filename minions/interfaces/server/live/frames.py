@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
@@ -9,10 +10,39 @@ from attrs import frozen
 
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting, event_to_json
 from minions.contracts.journal import Journal
+from minions.contracts.json_parts import is_large
+from minions.contracts.runtime import BlockingCalls
 from minions.engine.history.stored_events import StoredEvents
-from minions.interfaces.server.http.responses import json_bytes
+from minions.interfaces.server.http.responses import json_bytes_in_parts
 
-__all__ = ["HEARTBEAT", "Frame", "History", "frame_of", "last_words"]
+__all__ = [
+    "HEARTBEAT",
+    "Frame",
+    "History",
+    "LargeEvent",
+    "bytes_of",
+    "data_of",
+    "frame_of",
+    "last_words",
+]
+
+
+class LargeEvent:
+    """An event that is encoded in a thread, once for all its readers, when it is sent."""
+
+    def __init__(self, event: RunEvent) -> None:
+        """Not encoded yet."""
+        self._event: RunEvent | None = event
+        self._data = b""
+        self._encoding = asyncio.Lock()
+
+    async def encoded(self, threads: BlockingCalls) -> bytes:
+        """The bytes of its frame."""
+        async with self._encoding:
+            if (event := self._event) is not None:
+                self._data = await threads.run(lambda: data_of(event))
+                self._event = None
+        return self._data
 
 
 @frozen(eq=False)
@@ -20,12 +50,15 @@ class Frame:
     """One event as it is sent."""
 
     data: bytes
+    """Empty where the event is `large`."""
     position: int | None = None
     """The position of its entry in the session; None: it is not stored."""
     run_id: str | None = None
     """The run of the event; None: the frame is for all followers."""
     is_end: bool = False
     """Whether the run ends with this event."""
+    large: LargeEvent | None = None
+    """The event, if it is too large to be encoded at once."""
     address: str | None = None
     """Of the execution of a step; None: the event is of none."""
 
@@ -40,14 +73,31 @@ def last_words(text: str) -> bytes:
 
 def frame_of(event: RunEvent) -> Frame:
     """The frame of an event: `id:` if it is stored, `event:`, and one line of `data:`."""
-    place = b"" if event.position is None else b"id: %d\n" % event.position
-    data = json_bytes(event_to_json(event))
+    large = LargeEvent(event) if is_large(event) else None
     return Frame(
-        place + b"event: " + event.type.encode() + b"\ndata: " + data + b"\n\n",
-        event.position,
-        event.run_id,
-        isinstance(event, RunCompleted | RunWaiting | RunFailed),
-        getattr(event, "address", None),
+        data=data_of(event) if large is None else b"",
+        position=event.position,
+        run_id=event.run_id,
+        is_end=isinstance(event, RunCompleted | RunWaiting | RunFailed),
+        large=large,
+        address=getattr(event, "address", None),
+    )
+
+
+def data_of(event: RunEvent) -> bytes:
+    """The bytes of the frame of an event."""
+    place = b"" if event.position is None else b"id: %d\n" % event.position
+    data = json_bytes_in_parts(event_to_json(event))
+    return place + b"event: " + event.type.encode() + b"\ndata: " + data + b"\n\n"
+
+
+async def bytes_of(frames: Sequence[Frame], threads: BlockingCalls) -> bytes:
+    """The bytes of the frames, one after the other."""
+    return b"".join(
+        [
+            frame.data if (large := frame.large) is None else await large.encoded(threads)
+            for frame in frames
+        ]
     )
 
 

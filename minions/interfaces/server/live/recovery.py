@@ -109,9 +109,7 @@ class Recovery:
             recorded = await runtime.recorded(run_id)
             if not self._is_wanted(recorded, is_own=is_own):
                 return True
-            recipe = runtime.own_recipe(recorded)
-            executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
-            await self._run_manager.begin(executor.prepare_resume(recorded, recipe=recipe))
+            await self._run_manager.begin(await runtime.resumed(recorded))
         except NotFoundError as error:
             if error.error_code != "unknown-session":  # else it is no run: an edit was cut off
                 self._log_once("run_not_resumed", run_id, error.message)

@@ -14,8 +14,11 @@ from minions.contracts.codec import encode
 from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.facts import RunBeginning, RunRejected
 from minions.contracts.journal import Journal
+from minions.contracts.json_parts import encoded_parts, is_large
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.patterns import match_beside_loop
+from minions.contracts.runtime import BlockingCalls
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.services.breathing import beside
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.run_manager import RunManager
@@ -25,6 +28,8 @@ from minions.recipe.model import AgentRecipe
 
 __all__ = ["LONGEST_KEY", "RequestedRun", "RunStarter", "StartedRun"]
 
+_MANY_STEPS: Final = 50
+"""Steps of a recipe that are prepared at once."""
 LONGEST_KEY: Final = 255
 """The most characters of an idempotency key."""
 
@@ -99,6 +104,10 @@ class RunStarter:
     def _journal(self) -> Journal:
         return self._repository.services.journal
 
+    @property
+    def _threads(self) -> BlockingCalls:
+        return self._runtime.services.beside
+
     async def begin(self, wanted: RequestedRun) -> StartedRun:
         """Start a run; returns when its start is stored. The same key and body mean the same run.
 
@@ -147,7 +156,7 @@ class RunStarter:
             return None
         begun = rows[0].fact
         note = begun.note if isinstance(begun, RunBeginning | RunRejected) else None
-        if (note or {}).get("asked") != _digest(wanted):
+        if (note or {}).get("asked") != await self._digest(wanted):
             raise UsageError(
                 f"The Idempotency-Key was used for run '{run_id}' with another body. Take a new "
                 "key for a new run.",
@@ -163,15 +172,18 @@ class RunStarter:
         note = self._runtime.note(is_stored=wanted.recipe is not None)
         if wanted.key is not None:
             ids = ids_of_key(wanted.whole_key, ids)
-            note["asked"] = _digest(wanted)
-        executor = self._runtime.executor(
-            recipe, wanted.inputs, is_stored=wanted.recipe is not None, note=note, ids=ids
-        )
-        run = await match_beside_loop(
-            lambda: executor.prepare(
+            note["asked"] = await self._digest(wanted)
+
+        def prepared() -> AgentRun[JsonValue]:
+            executor = self._runtime.executor(
+                recipe, wanted.inputs, is_stored=wanted.recipe is not None, note=note, ids=ids
+            )
+            return executor.prepare(
                 recipe, wanted.inputs, session_id=wanted.session, note=note, user=wanted.user
             )
-        )
+
+        is_long = len(recipe.steps) > _MANY_STEPS or is_large(wanted.inputs)
+        run = await beside(self._threads, is_long, prepared, matches=True)
         await self._run_manager.begin(run)
         return StartedRun(run.run_id, run.session_id)
 
@@ -181,7 +193,8 @@ class RunStarter:
         if (wanted.recipe is None) is (wanted.recipe_text is None):
             raise UsageError("Name the recipe: {'recipe': ID}.", code="bad-body")
         if wanted.recipe is not None:
-            return await asyncio.to_thread(self._recipe_store.get, wanted.recipe)
+            name = wanted.recipe
+            return await self._threads.run(lambda: self._recipe_store.get(name))
         if not self._allows_text:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
@@ -190,7 +203,10 @@ class RunStarter:
                 "requests bring their own.",
             )
         text = wanted.recipe_text or ""
-        return await asyncio.to_thread(self._recipe_store.read_text, text)
+        return await self._threads.run(lambda: self._recipe_store.read_text(text))
+
+    async def _digest(self, wanted: RequestedRun) -> str:
+        return await beside(self._threads, is_large(wanted.inputs), lambda: _digest(wanted))
 
 
 def _check_key(key: str) -> None:
@@ -213,7 +229,10 @@ def _digest(wanted: RequestedRun) -> str:
         body["made"] = _sorted(dict(wanted.made.document or {}))
     if wanted.user is not None:
         body["user"] = wanted.user
-    return hashlib.sha256(dumps(body).encode("utf-8", "surrogatepass")).hexdigest()
+    digest = hashlib.sha256()
+    for part in encoded_parts(body, dumps):
+        digest.update(part.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _sorted(value: JsonValue) -> JsonValue:

@@ -10,10 +10,11 @@ from minions.contracts.errors import JournalError
 from minions.contracts.executions import RunStatus
 from minions.contracts.facts import RunFinished
 from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.runtime import BlockingCalls
 from minions.interfaces.server.http.responses import EVENT_STREAM, Receive, Scope, Send
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.followers import Follower
-from minions.interfaces.server.live.frames import Frame, History, last_words
+from minions.interfaces.server.live.frames import Frame, History, bytes_of, last_words
 
 __all__ = ["EventStreamAnswer"]
 
@@ -26,8 +27,15 @@ _OVER = ("finished", "rejected")
 class EventStreamAnswer:
     """Sends the frames of its follower, until the run ends, the reader leaves or is too slow."""
 
-    def __init__(self, follower: Follower, channels: Channels, journal: Journal) -> None:
-        """The follower leaves its channel at the end."""
+    def __init__(
+        self, follower: Follower, channels: Channels, journal: Journal, threads: BlockingCalls
+    ) -> None:
+        """The follower leaves its channel at the end.
+
+        Args:
+            threads: Encode large events.
+        """
+        self._threads = threads
         self._follower = follower
         self._channels = channels
         self._journal = journal
@@ -120,7 +128,7 @@ class EventStreamAnswer:
 
     async def _send_frames(self, frames: Sequence[Frame], send: Send) -> bool:
         """Send frames; whether the followed run ends with them."""
-        data = b"".join(frame.data for frame in frames)
+        data = await bytes_of(frames, self._threads)
         if data:
             self._follower.begin_sending()
             await send({"type": "http.response.body", "body": data, "more_body": True})

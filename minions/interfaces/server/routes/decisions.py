@@ -144,11 +144,8 @@ async def _decided(
     recorded = await app_state.runtime.recorded(run_id)
     if recorded.run_id != run_id:
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
-    recipe = app_state.runtime.own_recipe(recorded)
-    executor = app_state.runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    run = executor.prepare_resume(
+    run = await app_state.runtime.resumed(
         recorded,
-        recipe=recipe,
         decisions={view.key: word_of(decision)},
         decided_by=request.caller.decides_as(data.by),
         note=app_state.runtime.note_of(recorded),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import cast
@@ -11,6 +10,7 @@ from attrs import evolve, field, frozen
 from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import Picture, picture_of
+from minions.contracts.codec import encode
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.server.documents.common import (
@@ -36,6 +36,7 @@ from minions.interfaces.server.endpoints import (
     refuses,
 )
 from minions.interfaces.server.http.problems import FaultView, fault_view
+from minions.interfaces.server.http.responses import json_bytes_in_parts
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.runs import accepted
@@ -70,10 +71,14 @@ def is_chat(recipe: AgentRecipe) -> bool:
 @get(needs=TokenScope.READ)
 async def list_recipes(request: ApiRequest, asked: Asked[Page]) -> Recipes:
     """List the stored recipes; those with faults have no version and no steps."""
-    stored = await asyncio.to_thread(request.app_state.recipe_store.all)
-    limit, offset = asked.limit, asked.offset
-    rows = tuple(map(_row, stored[offset : offset + limit]))
-    return Recipes(recipes=rows, total=len(stored), limit=limit, offset=offset)
+    limit, offset, store = asked.limit, asked.offset, request.app_state.recipe_store
+
+    def listed() -> Recipes:
+        stored = store.all()
+        rows = tuple(map(_row, stored[offset : offset + limit]))
+        return Recipes(recipes=rows, total=len(stored), limit=limit, offset=offset)
+
+    return await request.app_state.threads.run(listed)
 
 
 def _row(stored: StoredRecipe) -> RecipeRow:
@@ -102,7 +107,11 @@ def _warnings(stored: StoredRecipe) -> tuple[FaultView, ...]:
 @get("/{recipe_id:str}", responses=refuses(404), needs=TokenScope.READ)
 async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
     """One recipe: its inputs, its steps, and what its check warns of."""
-    stored = await asyncio.to_thread(request.app_state.recipe_store.find, recipe_id)
+    store = request.app_state.recipe_store
+    return await request.app_state.threads.run(lambda: _recipe_view(request, store.find(recipe_id)))
+
+
+def _recipe_view(request: ApiRequest, stored: StoredRecipe) -> RecipeView:
     recipe = cast("AgentRecipe", stored.recipe)
     path = f"/recipes/{recipe.id}"
     return RecipeView(
@@ -119,7 +128,8 @@ async def get_recipe(request: ApiRequest, recipe_id: InPath) -> RecipeView:
 
 
 async def _recipe(request: ApiRequest, recipe_id: str) -> AgentRecipe:
-    return await asyncio.to_thread(request.app_state.recipe_store.get, recipe_id)
+    store = request.app_state.recipe_store
+    return await request.app_state.threads.run(lambda: store.get(recipe_id))
 
 
 def _input(name: str, spec: InputSpec) -> InputView:
@@ -152,7 +162,9 @@ async def draw_recipe(
     """The graph of the recipe's steps."""
     recipe = await _recipe(request, recipe_id)
     catalog = request.app_state.runtime.catalog
-    return picture_answer(picture_of(recipe, tool_specs(recipe, catalog)), asked)
+    return await request.app_state.threads.run(
+        lambda: picture_answer(picture_of(recipe, tool_specs(recipe, catalog)), asked)
+    )
 
 
 def picture_answer(picture: Picture, form: PictureForm) -> ApiResponse[dict[str, object]]:
@@ -167,7 +179,7 @@ def picture_answer(picture: Picture, form: PictureForm) -> ApiResponse[dict[str,
         return answer(mermaid(picture).encode(), media_type=_MERMAID)
     from minions.analysis.pictures.data import picture_to_json
 
-    return answer(picture_to_json(picture))
+    return answer(json_bytes_in_parts(encode(picture_to_json(picture))))
 
 
 @get("/{recipe_id:str}/schema", responses=refuses(404), needs=TokenScope.READ)
@@ -198,7 +210,7 @@ async def get_inputs_schema(request: ApiRequest, recipe_id: InPath) -> dict[str,
 @get(needs=TokenScope.READ)
 async def list_agents(request: ApiRequest, asked: Asked[Page]) -> Agents:
     """List the recipes as agents: chat agents take a message, others inputs."""
-    stored = await asyncio.to_thread(request.app_state.recipe_store.all)
+    stored = await request.app_state.threads.run(request.app_state.recipe_store.all)
     able = [each.recipe for each in stored if each.recipe is not None]
     limit, offset = asked.limit, asked.offset
     views = tuple(

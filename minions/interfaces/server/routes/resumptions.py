@@ -51,11 +51,8 @@ async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAcce
     """Resume a run that was killed, cancelled or stopped."""
     runtime = request.app_state.runtime
     recorded = await runtime.recorded(await _idle(request, run_id))
-    recipe = runtime.own_recipe(recorded)
-    executor = runtime.executor(recipe, recorded.inputs, note=recorded.note)
-    return await _started(
-        request, executor.prepare_resume(recorded, recipe=recipe, note=runtime.note_of(recorded))
-    )
+    note = runtime.note_of(recorded)
+    return await _started(request, await runtime.resumed(recorded, note=note))
 
 
 @post("/retry", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
@@ -65,11 +62,12 @@ async def retry_run(
     """Retry failed steps, a step and all after it, or what reads other inputs."""
     runtime = request.app_state.runtime
     recorded = await runtime.recorded(await _idle(request, run_id))
-    recipe = runtime.own_recipe(recorded)
-    inputs = {**recorded.inputs, **data.inputs}
-    executor = runtime.executor(recipe, inputs, note=recorded.note)
-    try:
-        run = executor.prepare_retry(
+
+    def prepare() -> AgentRun:
+        recipe = runtime.own_recipe(recorded)
+        inputs = {**recorded.inputs, **data.inputs}
+        executor = runtime.executor(recipe, inputs, note=recorded.note)
+        return executor.prepare_retry(
             recorded,
             recipe=recipe,
             is_edited=False,
@@ -77,6 +75,9 @@ async def retry_run(
             inputs=data.inputs,
             note=runtime.note_of(recorded),
         )
+
+    try:
+        run = await runtime.prepared(recorded, prepare)
     except NotFoundError as error:  # of the body, not of the path
         raise UsageError(
             error.message, code=error.error_code, suggestions=error.suggestions
@@ -103,9 +104,12 @@ async def draw_run(
     runtime = request.app_state.runtime
     run = await find_exact(request, run_id)
     recorded = await runtime.recorded(run.run_id)
-    recipe = runtime.own_recipe(recorded)
-    picture = picture_of(recipe, tool_specs(recipe, runtime.catalog))
-    return picture_answer(picture, asked)
+
+    def draw() -> ApiResponse[dict[str, object]]:
+        recipe = runtime.own_recipe(recorded)
+        return picture_answer(picture_of(recipe, tool_specs(recipe, runtime.catalog)), asked)
+
+    return await request.app_state.threads.run(draw)
 
 
 async def _idle(request: ApiRequest, run_id: str) -> str:

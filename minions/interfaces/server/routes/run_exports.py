@@ -21,7 +21,7 @@ from minions.interfaces.server.endpoints import (
     answer,
     refuses,
 )
-from minions.interfaces.server.http.responses import json_bytes
+from minions.interfaces.server.http.responses import json_bytes_in_parts
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.tokens import TokenScope
 
@@ -36,8 +36,10 @@ async def search_run(request: ApiRequest, run_id: InPath, asked: Asked[SearchQue
     """Search a text in the prompts, answers, calls, outputs and errors of a run."""
     journal = request.app_state.journal
     run = await find_exact(request, run_id)
-    rows = current_rows(await journal.entries(run.session_id, run_id=run.run_id))
-    found = hits_in(rows, asked.text, asked.limit + 1)
+    rows = await journal.entries(run.session_id, run_id=run.run_id)
+    found = await request.app_state.threads.run(
+        lambda: hits_in(current_rows(rows), asked.text, asked.limit + 1)
+    )
     shown = found[: asked.limit]
     return SearchHits(
         hits=tuple(
@@ -60,7 +62,8 @@ async def get_run_journal(request: ApiRequest, run_id: InPath) -> ApiResponse[st
     journal = request.app_state.journal
     run = await find_exact(request, run_id)
     rows = await journal.entries(run.session_id, run_id=run.run_id)
-    return _file(b"".join(_lines(rows)), _LINES, f"{run.run_id}.jsonl")
+    lines = await request.app_state.threads.run(lambda: b"".join(_lines(rows)))
+    return _file(lines, _LINES, f"{run.run_id}.jsonl")
 
 
 def _lines(rows: Sequence[JournalEntry]) -> Iterator[bytes]:
@@ -74,7 +77,7 @@ def _lines(rows: Sequence[JournalEntry]) -> Iterator[bytes]:
             "key": row.key,
             "body": row.body,
         }
-        yield json_bytes(line) + b"\n"
+        yield json_bytes_in_parts(line) + b"\n"
 
 
 @get("/export.html", media_type=_HTML, responses=refuses(404, 409), needs=TokenScope.READ)
@@ -84,8 +87,10 @@ async def export_run(request: ApiRequest, run_id: InPath) -> ApiResponse[str]:
     run = await find_exact(request, run_id)
     runtime = app_state.runtime
     source = runtime.services.secrets
-    page = await load_run_page(app_state.journal, run, runtime.catalog, source)
-    return _file(page.html().encode(), f"{_HTML}; charset=utf-8", f"{run.run_id}.html")
+    threads = app_state.threads
+    page = await load_run_page(app_state.journal, run, runtime.catalog, source, threads=threads)
+    html = await threads.run(lambda: page.html().encode())
+    return _file(html, f"{_HTML}; charset=utf-8", f"{run.run_id}.html")
 
 
 def _file(data: bytes, media_type: str, name: str) -> ApiResponse[str]:

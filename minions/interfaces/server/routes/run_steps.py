@@ -8,8 +8,10 @@ from litestar import Router, get
 
 from minions.contracts.codec import encode
 from minions.contracts.errors import NotFoundError
+from minions.contracts.json_parts import is_large
 from minions.engine.history.run_items import ItemSummary, ItemTotals, items_of_run
 from minions.engine.history.run_steps import step_of_run
+from minions.engine.services.breathing import beside
 from minions.interfaces.server.documents.cut_values import (
     ValueAddress,
     ValueView,
@@ -50,16 +52,22 @@ _STEP_VALUES: Final = (
 async def list_run_items(request: ApiRequest, run_id: InPath, asked: Asked[ItemsPage]) -> Items:
     """List the items of a loop, by index; none where the run has no such loop."""
     journal = request.app_state.journal
-    found = await items_of_run(journal, await find_exact(request, run_id), asked.step)
-    wanted = [each for each in found.items if asked.status in (None, each.status)]
-    part = wanted[asked.offset : asked.offset + asked.limit]
-    return Items(
-        items=tuple(_row(asked.step, each) for each in part),
-        totals=totals_view(found.totals),
-        total=len(wanted),
-        limit=asked.limit,
-        offset=asked.offset,
-    )
+    threads = request.app_state.threads
+    run = await find_exact(request, run_id)
+    found = await items_of_run(journal, run, asked.step, threads=threads)
+
+    def page() -> Items:
+        wanted = [each for each in found.items if asked.status in (None, each.status)]
+        part = wanted[asked.offset : asked.offset + asked.limit]
+        return Items(
+            items=tuple(_row(asked.step, each) for each in part),
+            totals=totals_view(found.totals),
+            total=len(wanted),
+            limit=asked.limit,
+            offset=asked.offset,
+        )
+
+    return await beside(threads, len(found.items), page)
 
 
 @get("/steps", responses=refuses(404, 409), needs=TokenScope.READ)
@@ -68,7 +76,12 @@ async def get_run_step(
 ) -> ApiResponse[StepView]:
     """One step or one item of a loop: output, messages, sections of its prompts."""
     view = await _step(request, run_id, asked.address)
-    return answer(view if asked.cut is None else cut_at(encode(view), _STEP_VALUES, asked.cut))
+    if (most := asked.cut) is None:
+        return answer(view)
+    threads = request.app_state.threads
+    return answer(
+        await beside(threads, is_large(view), lambda: cut_at(encode(view), _STEP_VALUES, most))
+    )
 
 
 @get("/value", responses=refuses(404, 409), needs=TokenScope.READ)
@@ -82,7 +95,9 @@ async def get_run_value(
     else:
         view = await _step(request, run_id, asked.address)
     try:
-        return ValueView(value=value_at(encode(view), asked.at))
+        threads = request.app_state.threads
+        value = await beside(threads, is_large(view), lambda: value_at(encode(view), asked.at))
+        return ValueView(value=value)
     except LookupError as error:
         raise NotFoundError(
             f"There is no value '{asked.at[:100]}'. `path` of a cut part names one.",
@@ -92,7 +107,8 @@ async def get_run_value(
 
 async def _step(request: ApiRequest, run_id: str, address: str) -> StepView:
     journal = request.app_state.journal
-    found = await step_of_run(journal, await find_exact(request, run_id), address)
+    run = await find_exact(request, run_id)
+    found = await step_of_run(journal, run, address, threads=request.app_state.threads)
     if found is None:
         raise NotFoundError(
             f"Run '{run_id}' has recorded no step '{address[:100]}'.", code="unknown-step"

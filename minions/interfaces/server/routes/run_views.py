@@ -9,6 +9,7 @@ from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import list_runs, readable
 from minions.engine.history.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.history.run_summary import RunSummary
+from minions.engine.services.breathing import beside
 from minions.interfaces.server.documents.common import MOST_DIGITS, After
 from minions.interfaces.server.documents.runs import (
     ApprovalView,
@@ -113,9 +114,11 @@ def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
 async def run_view(request: ApiRequest, run: RunSummary) -> RunView:
     """A run with everything that is known."""
     journal = request.app_state.journal
-    detail = await show_run(journal, run)
+    threads = request.app_state.threads
+    detail = await show_run(journal, run, threads=threads)
     waiting = await waiting_of(journal, run, request.app_state.runtime.calls_in_doubt)
-    return _view(request, detail, waiting)
+    size = len(detail.steps) + len(detail.messages) + len(detail.notes)
+    return await beside(threads, size, lambda: _view(request, detail, waiting))
 
 
 def _view(request: ApiRequest, detail: RunDetail, waiting: list[ApprovalView]) -> RunView:

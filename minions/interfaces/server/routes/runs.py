@@ -9,9 +9,11 @@ from litestar import Router, get, post
 
 from minions.contracts.codec import encode
 from minions.contracts.executions import RunStatus
+from minions.contracts.json_parts import is_large
 from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import count_runs
 from minions.engine.history.lookup import list_runs as recorded_runs
+from minions.engine.services.breathing import beside
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
 from minions.interfaces.server.documents.common import After
 from minions.interfaces.server.documents.cut_values import cut_at
@@ -120,7 +122,12 @@ async def get_run(
     view = await run_view(request, run)
     if asked.parts == "steps":
         view = evolve(view, messages=(), prompts=())
-    return answer(view if asked.cut is None else cut_at(encode(view), RUN_VALUES, asked.cut))
+    if (most := asked.cut) is None:
+        return answer(view)
+    threads = request.app_state.threads
+    return answer(
+        await beside(threads, is_large(view), lambda: cut_at(encode(view), RUN_VALUES, most))
+    )
 
 
 @post("/{run_id:str}/cancel", status_code=202, responses=refuses(404, 409), needs=TokenScope.RUN)

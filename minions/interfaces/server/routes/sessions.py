@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
+from typing import Final
 
 from attrs import evolve
 from litestar import Router, delete, get, post
 
 from minions.contracts.errors import NotFoundError, UsageError, did_you_mean, near_names
+from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
+from minions.engine.services.breathing import beside
 from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
 from minions.engine.sessions.store import unknown_session
@@ -51,6 +53,9 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["SESSIONS", "session_of", "user_in"]
+
+_FEW_STEPS: Final = 50
+"""Messages that are listed at once."""
 
 
 async def session_of(request: ApiRequest, session_id: str) -> Session:
@@ -132,9 +137,13 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
 async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResponse[SessionView]:
     """Create a session of a recipe."""
     app_state = request.app_state
-    recipe = await asyncio.to_thread(app_state.recipe_store.get, data.recipe)
-    _check_inputs(recipe, data.inputs)
-    app_state.runtime.check_inputs(recipe, data.inputs)
+    recipe = await app_state.threads.run(lambda: app_state.recipe_store.get(data.recipe))
+
+    def check() -> None:
+        _check_inputs(recipe, data.inputs)
+        app_state.runtime.check_inputs(recipe, data.inputs)
+
+    await beside(app_state.threads, is_large(data.inputs), check)
     session = await app_state.repository.create_session(
         data.recipe,
         name=data.name,
@@ -219,7 +228,11 @@ async def list_steps(
     repository = request.app_state.repository
     steps = await repository.get_steps(session.id, asked.start_seq, asked.end_seq, asked.limit)
     reply: dict[str, JsonValue] = {
-        "steps": [step.to_json() for step in steps],
+        "steps": await beside(
+            request.app_state.threads,
+            len(steps) > _FEW_STEPS,
+            lambda: [step.to_json() for step in steps],
+        ),
         "total": await repository.get_step_count(session.id),
         "session_id": session.id,
     }

@@ -5,7 +5,6 @@ The run belongs to the server: it continues when the reader leaves, who can foll
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 
 from litestar import Router, post
@@ -19,7 +18,7 @@ from minions.engine.sessions.runner import StepRunner
 from minions.interfaces.server.documents.sessions import MessageRequest, RetryRequest
 from minions.interfaces.server.endpoints import ApiRequest, Body, EventStream, InPath, refuses
 from minions.interfaces.server.http.responses import EVENT_STREAM, Answer
-from minions.interfaces.server.live.frames import frame_of
+from minions.interfaces.server.live.frames import bytes_of, frame_of
 from minions.interfaces.server.routes.sessions import session_of, user_in
 from minions.interfaces.server.tokens import TokenScope
 
@@ -103,7 +102,8 @@ async def _runner(
             "/api/v1/runs.",
             code="no-recipe",
         )
-    recipe = await asyncio.to_thread(app_state.recipe_store.get, session.recipe)
+    name = session.recipe
+    recipe = await app_state.threads.run(lambda: app_state.recipe_store.get(name))
     note = app_state.runtime.note()
     if session.last_run_id is not None and session.status in _CUT_OFF:
         note |= (await app_state.runtime.recorded(session.last_run_id)).note
@@ -142,7 +142,8 @@ async def _replayed(request: ApiRequest, session: Session) -> EventStream:
         status=RunStatus.COMPLETED.value,
         data={"response": last.content if last is not None else None},
     )
-    return Answer(HTTPStatus.OK, frame_of(event).data, EVENT_STREAM)
+    data = await bytes_of([frame_of(event)], app_state.threads)
+    return Answer(HTTPStatus.OK, data, EVENT_STREAM)
 
 
 TURNS = Router(

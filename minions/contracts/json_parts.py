@@ -1,0 +1,143 @@
+"""JSON of any size, written and read in parts: others can work in between, beside an event loop.
+
+The C code of the standard library holds the interpreter from a text's first character to its last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from json.decoder import JSONDecodeError
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # typeshed leaves it out
+from typing import Any, Final, cast
+
+__all__ = ["LONG_TEXT", "decode_in_parts", "encoded_parts", "is_large", "raw_decode_in_parts"]
+
+LONG_TEXT: Final = 131_072
+"""Characters of a text that is worth decoding in parts."""
+_PART: Final = 4_096
+"""Values that are encoded at once."""
+_CHARACTERS: Final = 64
+"""Characters of a text that count as one value."""
+_ATOMS: Final = frozenset((bool, int, float, type(None)))
+_BLANKS: Final = " \t\n\r"
+
+
+def is_large(value: object, most: int = 2_000) -> bool:
+    """Whether a value has more than so many values, or as many times 64 characters.
+
+    Takes no longer than a value of that size; fields of our own classes are looked at, too.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return False
+    if kind is str:
+        return len(cast("str", value)) > most * _CHARACTERS
+    rest, left = [value], most
+    while rest and left >= 0:
+        each = rest.pop()
+        if isinstance(each, str | bytes):
+            left -= len(each) // _CHARACTERS
+            continue
+        items: Sequence[object] = ()
+        if isinstance(each, Mapping):
+            left -= len(each)
+            items = tuple(each.values()) if left >= 0 else ()
+        elif isinstance(each, list | tuple):
+            left -= len(each)
+            items = each if left >= 0 else ()
+        elif (names := _fields_of(type(each))) is not None:
+            items = [getattr(each, name) for name in names]
+            left -= len(items)
+        rest += [one for one in items if type(one) not in _ATOMS]
+    return left < 0
+
+
+def _fields_of(kind: type) -> Sequence[str] | None:
+    """The names of the fields of a class of ours; None: it is none."""
+    names: Sequence[str] | None = getattr(kind, "__struct_fields__", None)
+    if names is None and (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
+        names = [each.name for each in attributes]
+    return names
+
+
+def encoded_parts(value: object, encode: Callable[[Any], str]) -> Iterator[str]:
+    """The JSON text of a value, in parts.
+
+    Args:
+        encode: Encodes a value as compact JSON; it is called with parts of limited size, and with
+            whatever is no list, tuple or dict.
+    """
+    if not is_large(value, _PART):
+        yield encode(value)
+    elif isinstance(value, list | tuple):
+        yield from _list_parts(value, encode)
+    elif type(value) is dict:
+        mark = "{"
+        for key, each in value.items():
+            yield mark + encode({key: 0})[1:-2]
+            yield from encoded_parts(each, encode)
+            mark = ","
+        yield "}"
+    else:
+        yield encode(value)
+
+
+def _list_parts(items: Sequence[object], encode: Callable[[Any], str]) -> Iterator[str]:
+    """As above, of a list: small neighbours are encoded together."""
+    mark, begin, left = "[", 0, _PART
+    for at, each in enumerate(items):
+        is_long = type(each) not in _ATOMS and is_large(each, _PART // 16)
+        left -= 1 if type(each) in _ATOMS else _PART // 128
+        if left > 0 and not is_long:
+            continue
+        end = at if is_long else at + 1
+        if begin < end:
+            yield mark + encode(items[begin:end])[1:-1]
+            mark = ","
+        if is_long:
+            yield mark
+            yield from encoded_parts(each, encode)
+            mark = ","
+        begin, left = at + 1, _PART
+    if begin < len(items):
+        yield mark + encode(items[begin:])[1:-1]
+    yield "]"
+
+
+def decode_in_parts(text: str, decoder: json.JSONDecoder) -> Any:  # Any: as the decoder itself
+    """As `decoder.decode(text)`, by the standard library's Python code, where others can work
+    between two values.
+
+    Raises:
+        ValueError: As the decoder raises.
+        RecursionError: It is nested too deep.
+    """
+    value, end = raw_decode_in_parts(text, _after_blanks(text, 0), decoder)
+    end = _after_blanks(text, end)
+    if end != len(text):
+        raise JSONDecodeError("Extra data", text, end)
+    return value
+
+
+def raw_decode_in_parts(
+    text: str, begin: int, decoder: json.JSONDecoder
+) -> tuple[Any, int]:  # Any: as above
+    """As `decoder.raw_decode(text, begin)`, in parts where much of the text is left.
+
+    Raises:
+        ValueError, RecursionError: As above.
+    """
+    if len(text) - begin < LONG_TEXT:
+        return decoder.raw_decode(text, begin)
+    try:
+        value, end = py_make_scanner(decoder)(text, begin)
+    except StopIteration as error:
+        raise JSONDecodeError("Expecting value", text, error.value) from None
+    return value, end
+
+
+def _after_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _BLANKS:
+        at += 1
+    return at
