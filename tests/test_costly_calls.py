@@ -72,6 +72,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/stores/postgres_blobs.py::get_blob": "what we wrote",
     "adapters/stores/postgres_step_cache.py::_value": "JSON, what we wrote",
     "adapters/stores/sqlite_blobs.py::decompressed": "what we wrote",
+    "adapters/stores/sqlite_blobs.py::unpacks_to_more": "unpacked up to a limit",
     "adapters/stores/sqlite_step_cache.py::_entry": "JSON, what we wrote",
     "adapters/stores/stored_rows.py::_lengthened": "JSON, one row",
     "adapters/tools/file_outline.py::outline_of": "in a thread; a file of at most max_read_bytes",

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from json.decoder import JSONDecodeError
+from json.decoder import JSONDecodeError, scanstring
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # typeshed leaves it out
 from typing import Any, Final, cast
 
 __all__ = ["LONG_TEXT", "decode_in_parts", "encoded_parts", "is_large", "raw_decode_in_parts"]
 
 LONG_TEXT: Final = 131_072
-"""Characters of a text that is worth decoding in parts."""
+"""Characters of a text that is decoded in parts."""
+_WINDOW: Final = 65_536
+"""Characters that are decoded at once."""
 _PART: Final = 4_096
 """Values that are encoded at once."""
 _CHARACTERS: Final = 64
@@ -106,8 +108,7 @@ def _list_parts(items: Sequence[object], encode: Callable[[Any], str]) -> Iterat
 
 
 def decode_in_parts(text: str, decoder: json.JSONDecoder) -> Any:  # Any: as the decoder itself
-    """As `decoder.decode(text)`, by the standard library's Python code, where others can work
-    between two values.
+    """As `decoder.decode(text)`, in parts between which others can work.
 
     Raises:
         ValueError: As the decoder raises.
@@ -130,14 +131,101 @@ def raw_decode_in_parts(
     """
     if len(text) - begin < LONG_TEXT:
         return decoder.raw_decode(text, begin)
-    try:
-        value, end = py_make_scanner(decoder)(text, begin)
-    except StopIteration as error:
-        raise JSONDecodeError("Expecting value", text, error.value) from None
-    return value, end
+    return _Decoding(text, decoder).value(begin)
 
 
 def _after_blanks(text: str, at: int) -> int:
     while at < len(text) and text[at] in _BLANKS:
         at += 1
     return at
+
+
+class _Decoding:
+    """Decodes one long text: whole members of a list or object are taken by the window, in C."""
+
+    def __init__(self, text: str, decoder: json.JSONDecoder) -> None:
+        self._text = text
+        self._decoder = decoder
+        self._scan = py_make_scanner(decoder)
+        self._left = 2 * len(text) + 16 * _WINDOW
+        """Characters that may be looked at in vain; then the standard library's Python code does
+        the rest, which looks at each once, and takes ten times as long."""
+
+    def value(self, at: int) -> tuple[Any, int]:  # Any: as the decoder itself
+        """The value that begins there, and where it ends."""
+        text = self._text
+        if text[at : at + 1] not in ("[", "{"):
+            return self._decoder.raw_decode(text, at)
+        if self._left > 0:
+            window = text[at : at + _WINDOW]
+            try:
+                value, end = self._decoder.raw_decode(window)
+            except (ValueError, RecursionError):
+                self._left -= len(window)
+                return self._members(at)
+            return value, at + end
+        try:
+            found: tuple[Any, int] = self._scan(text, at)
+        except StopIteration as error:
+            raise JSONDecodeError("Expecting value", text, error.value) from None
+        return found
+
+    def _members(self, at: int) -> tuple[Any, int]:
+        """A list or object that does not end within its window."""
+        text, is_object = self._text, self._text[at] == "{"
+        close = "}" if is_object else "]"
+        pairs: list[tuple[str, object]] = []
+        items: list[object] = []
+        at = _after_blanks(text, at + 1)
+        is_empty = text[at : at + 1] == close
+        while not is_empty:
+            at = self._several(at, pairs if is_object else None, items)
+            if is_object:
+                at = self._pair(at, pairs)
+            else:
+                item, at = self.value(at)
+                items.append(item)
+            at = _after_blanks(text, at)
+            if text[at : at + 1] == close:
+                break
+            if text[at : at + 1] != ",":
+                raise JSONDecodeError("Expecting ',' delimiter", text, at)
+            at = _after_blanks(text, at + 1)
+        if not is_object:
+            return items, at + 1
+        hook = self._decoder.object_pairs_hook
+        return dict(pairs) if hook is None else hook(pairs), at + 1
+
+    def _several(self, at: int, pairs: list[tuple[str, object]] | None, items: list[object]) -> int:
+        """Take the whole members in the next window, but for the last of them; where it begins."""
+        text = self._text
+        for mark in (",", "},", "],"):
+            end = text.rfind(mark, at, at + _WINDOW) + len(mark) - 1
+            chunk = text[at:end]
+            if self._left <= 0 or not chunk or chunk.isspace():
+                continue
+            # Between brackets of its own it is a whole list, or object, only where it was cut
+            # between two members: else a text or a member within it would have no end.
+            try:
+                if pairs is None:
+                    items += self._decoder.decode(f"[{chunk}]")
+                else:
+                    pairs += self._decoder.decode(f"{{{chunk}}}").items()
+            except (ValueError, RecursionError):
+                self._left -= len(chunk)
+                continue
+            return _after_blanks(text, end + 1)
+        return at
+
+    def _pair(self, at: int, pairs: list[tuple[str, object]]) -> int:
+        text = self._text
+        if text[at : at + 1] != '"':
+            expected = "Expecting property name enclosed in double quotes"
+            raise JSONDecodeError(expected, text, at)
+        name, at = scanstring(text, at + 1, True)
+        at = _after_blanks(text, at)
+        if text[at : at + 1] != ":":
+            raise JSONDecodeError("Expecting ':' delimiter", text, at)
+        value, at = self.value(_after_blanks(text, at + 1))
+        pairs.append((name, value))
+        return at

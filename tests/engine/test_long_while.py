@@ -28,7 +28,7 @@ async def test_each_output_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) ->
         seen.append(value)
         return real_dumps(value)
 
-    monkeypatch.setattr(repeats, "dumps", dumps)
+    monkeypatch.setattr(repeats, "dumps_in_parts", dumps)
     done = await run_of(counting_to(50, {"set": {"n": "{{ loop.index }}"}}))
     assert done.result.status is RunStatus.COMPLETED
     assert seen == [{"n": n} for n in range(49)]

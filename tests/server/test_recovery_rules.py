@@ -19,6 +19,7 @@ from minions.contracts.errors import (
 )
 from minions.contracts.journal import HeldLease, JournalEntry, Lease
 from minions.contracts.json_values import JsonValue
+from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.recovery import Recovery
@@ -71,10 +72,7 @@ class AppState:
         runtime = SimpleNamespace(
             services=SimpleNamespace(journal=self.journal),
             recorded=self._recorded,
-            own_recipe=lambda recorded: None,
-            executor=lambda recipe, inputs, note: SimpleNamespace(
-                prepare_resume=lambda recorded, recipe: recorded.run_id
-            ),
+            resumed=self._resumed,
             has_ended=self.told_ended.append,
             is_worker_gone=self.gone.__contains__,
         )
@@ -87,6 +85,9 @@ class AppState:
         return Recovery(
             cast("ServerRuntime", runtime), cast("RunManager", run_manager), log, every_s=60.0
         )
+
+    async def _resumed(self, recorded: RecordedRun) -> str:
+        return recorded.run_id
 
     async def _recorded(self, run_id: str) -> object:
         if run_id not in self.notes:

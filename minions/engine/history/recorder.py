@@ -22,7 +22,7 @@ from minions.engine.services.services import Services
 
 __all__ = ["Recorder"]
 
-_FACTS: Final = 8
+_FACTS: Final = 32
 """Facts in a turn: with the work between them some milliseconds."""
 
 
@@ -126,11 +126,11 @@ class Recorder:
         draft = EntryDraft(key=key, fact=fact)
         if self._services.journal.groups_appends:
             return await self._append_beside_others(lease, draft)
+        if self._turns.is_over():
+            await breathe()  # a journal in this process waits for nothing
         if not self._queue.try_acquire():
             await self._queue.wait()
         try:
-            if self._turns.is_over():
-                await breathe()  # a journal in this process waits for nothing
             entry = await self._services.journal.append(lease, draft)
             self._publish(entry)
         finally:

@@ -31,7 +31,7 @@ LOOP_FAILED: Final = "loop-failed"
 _MOST_SHOWN = 5
 _MOST_NODES: Final = 4_194_304
 """Values, and KiB of text, in all results together."""
-_ITEMS: Final = 8
+_ITEMS: Final = 32
 """Items in a turn: some milliseconds, where they wait for nothing."""
 _NO_SERVER: Final = frozenset((UNREACHABLE, CIRCUIT_OPEN))
 
