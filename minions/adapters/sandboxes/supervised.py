@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -40,6 +41,7 @@ def job_limits(limits: SandboxLimits) -> JobLimits:
         shown_bytes=limits.shown_bytes,
         tasks=limits.processes,
         file_bytes=limits.file_bytes,
+        disk_bytes=limits.disk_bytes,
     )
 
 
@@ -147,15 +149,25 @@ def _decoded(answer: bytes, said: bytes) -> Report:
     return cast("Report", json.loads(answer))  # our own program wrote it
 
 
-def result_of(report: Report, limits: SandboxLimits, *, is_code: bool) -> SandboxResult:
+def result_of(
+    report: Report, limits: SandboxLimits, sandbox: str, *, is_code: bool
+) -> SandboxResult:
     """The report as callers see it.
 
+    Args:
+        sandbox: The name of the sandbox that held it.
     Raises:
-        EnvironmentRefusedError: Nothing ran.
+        EnvironmentRefusedError: Nothing ran, or what it left could not be checked.
     """
     if report["refused"] is not None:
         raise EnvironmentRefusedError(
             f"The sandbox could not be made: {report['refused']}", code=NO_SANDBOX
+        )
+    if report["unchecked"] is not None:
+        raise EnvironmentRefusedError(
+            "The command ended, but what it left in its workspace could not be checked: "
+            f"{report['unchecked']}. Run nothing there, not even `git status`, before you looked.",
+            code="sandbox-unchecked",
         )
     return SandboxResult(
         value=cast("JsonValue", report["value"]) if report["has_value"] else None,
@@ -168,8 +180,23 @@ def result_of(report: Report, limits: SandboxLimits, *, is_code: bool) -> Sandbo
         cpu_s=report["cpu_s"],
         wall_s=report["wall_s"],
         peak_memory_bytes=report["peak_memory_bytes"],
-        restored=tuple(report["restored"]),
+        restored=_some(report["restored"]),
+        disk_bytes=report["disk_bytes"],
+        sandbox=sandbox,
     )
+
+
+_MOST_TOLD: Final = 100
+
+
+def _some(paths: Sequence[str]) -> tuple[str, ...]:
+    """The paths, without those below another one; of very many the first."""
+    outer: list[str] = []
+    for each in sorted(paths):
+        if not outer or not each.startswith(f"{outer[-1]}/"):
+            outer.append(each)
+    more = len(outer) - _MOST_TOLD
+    return (*outer[:_MOST_TOLD], f"… and {more} more") if more > 0 else tuple(outer)
 
 
 def _stopped(report: Report, limits: SandboxLimits) -> FailureInfo | None:
@@ -186,6 +213,9 @@ def _stopped(report: Report, limits: SandboxLimits) -> FailureInfo | None:
             code, what = SandboxCode.OUTPUT, f"printed more than {limits.output_bytes:,} bytes"
         case "processes":
             code, what = SandboxCode.PROCESSES, f"had more than {limits.processes} processes"
+        case "disk":
+            most = limits.disk_bytes / 2**20
+            code, what = SandboxCode.DISK, f"took more than {most:,.0f} MiB of the disk"
         case "cancelled":
             code, what = SandboxCode.CANCELLED, "was cancelled"
     return FailureInfo(code=code, message=f"What ran in the sandbox {what}; it was stopped.")
