@@ -15,9 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 __all__ = [
+    "ALLOW_CONFIG",
+    "ALLOW_SECRETS",
     "CONFIGURES",
     "GIT_NAMES",
     "HARMLESS",
+    "OPENING_OPTIONS",
     "REFUSED",
     "SECRETS",
     "configures",
@@ -131,6 +134,25 @@ HARMLESS: Final = (
     ".env.example .env.sample .env.template .env.dist .env.defaults .envrc.example *.pub"
 )
 """Names that the patterns above do not mean: examples without values, and public keys."""
+
+_PATTERNS: Final = {
+    "type": "array",
+    "items": {"type": "string", "pattern": r"^\S+$", "maxLength": 200},
+    "maxItems": 100,
+}
+ALLOW_CONFIG: Final[Mapping[str, object]] = {
+    "schema": _PATTERNS,
+    "description": "Glob patterns of names or paths that may be written although they configure "
+    "tools outside; `.git` is never.",
+}
+ALLOW_SECRETS: Final[Mapping[str, object]] = {
+    "schema": _PATTERNS,
+    "description": "Glob patterns of names or paths that may be used although they are taken for "
+    "secrets.",
+}
+"""Schema and description of the options of toolsets by which a recipe opens what is closed."""
+OPENING_OPTIONS: Final = frozenset({"allow_config", "allow_secrets"})
+"""Their names. A recipe says them as they are: no value of a run decides."""
 
 REFUSED: Final = ".refused"
 """What is added to the name of a file that a command was not to make or change."""
@@ -294,7 +316,9 @@ class _Patterns:
             for each in given
             if "/" in _no_slash(each)
         ]
-        self._last = _Names(each.rpartition("/")[2] for each in map(_no_slash, given) if "/" in each)
+        self._last = _Names(
+            each.rpartition("/")[2] for each in map(_no_slash, given) if "/" in each
+        )
         self._any = _Names(_no_slash(each).rpartition("/")[2] for each in given)
         """Of all, the last names: a name that is none of them needs no further look."""
 

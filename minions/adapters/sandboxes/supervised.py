@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -25,6 +24,8 @@ _PROGRAM: Final = (
 _GRACE_S: Final = 30.0
 """How much later than the job's own end the supervisor is given up; before it begins, it may wait
 as long for other jobs in its workspace."""
+_CHECK_S: Final = 600.0
+"""How long it may look through what a job left: without that, a tool might trust it."""
 
 
 def _command() -> list[str]:
@@ -79,7 +80,7 @@ async def _report_of(process: asyncio.subprocess.Process, job: Job) -> Report:
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
     assert stdin is not None and stdout is not None and stderr is not None  # noqa: PT018, S101
     try:
-        async with asyncio.timeout(2 * job["limits"]["wall_s"] + _GRACE_S):
+        async with asyncio.timeout(2 * job["limits"]["wall_s"] + _GRACE_S + _CHECK_S):
             stdin.write(_encoded(job))
             answer, said = await asyncio.gather(stdout.readline(), stderr.read())
     except (TimeoutError, ConnectionError, ValueError) as error:
@@ -180,23 +181,10 @@ def result_of(
         cpu_s=report["cpu_s"],
         wall_s=report["wall_s"],
         peak_memory_bytes=report["peak_memory_bytes"],
-        restored=_some(report["restored"]),
+        restored=tuple(report["restored"]),
         disk_bytes=report["disk_bytes"],
         sandbox=sandbox,
     )
-
-
-_MOST_TOLD: Final = 100
-
-
-def _some(paths: Sequence[str]) -> tuple[str, ...]:
-    """The paths, without those below another one; of very many the first."""
-    outer: list[str] = []
-    for each in sorted(paths):
-        if not outer or not each.startswith(f"{outer[-1]}/"):
-            outer.append(each)
-    more = len(outer) - _MOST_TOLD
-    return (*outer[:_MOST_TOLD], f"… and {more} more") if more > 0 else tuple(outer)
 
 
 def _stopped(report: Report, limits: SandboxLimits) -> FailureInfo | None:

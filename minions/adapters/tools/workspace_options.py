@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar, cast
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen, mutable
 
 from minions.contracts.codec import decode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
@@ -18,7 +18,6 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Tool, Toolset
 
 __all__ = [
-    "PROTECTED",
     "ChooseSandbox",
     "Workspace",
     "WorkspaceOptions",
@@ -33,10 +32,8 @@ Raises:
     EnvironmentRefusedError: There is none here that holds.
 """
 
-PROTECTED: Final = (".git/hooks", ".git/config", ".git/config.worktree")
-"""What Git outside would execute: it is put back after each command."""
-
 _MIB: Final = 1024 * 1024
+_LEAST_DISK: Final = _MIB
 _COUNT: Final = {"type": "integer", "minimum": 1}
 _SECONDS: Final = {"type": "number", "exclusiveMinimum": 0}
 
@@ -70,6 +67,14 @@ class WorkspaceOptions:
         default=256,
         metadata={"schema": _COUNT, "description": "Processes and threads of a command."},
     )
+    disk_mb: int = field(
+        default=1024,
+        metadata={
+            "schema": _COUNT,
+            "description": "How much larger the workspace may become by all commands of a run, in "
+            "MiB.",
+        },
+    )
     max_output_bytes: int = field(
         default=32 * 1024,
         metadata={
@@ -91,6 +96,7 @@ class WorkspaceOptions:
             output_bytes=max(64 * _MIB, self.max_output_bytes),
             shown_bytes=self.max_output_bytes,
             processes=self.processes,
+            disk_bytes=self.disk_mb * _MIB,
         )
 
 
@@ -150,6 +156,13 @@ def _options_schema(options: WorkspaceOptions) -> JsonSchema:
     }
 
 
+@mutable
+class _Taken:
+    """The space that the commands of one workspace took so far."""
+
+    bytes: int = 0
+
+
 @frozen
 class Workspace:
     """A folder in which commands run, each in a sandbox."""
@@ -157,6 +170,7 @@ class Workspace:
     options: WorkspaceOptions
     sandbox: CommandSandbox | None
     """None: nothing is run, only the tools' specs are wanted."""
+    taken: _Taken = field(factory=_Taken)
 
     async def run(
         self,
@@ -166,9 +180,16 @@ class Workspace:
         network: bool = False,
         environ: Mapping[str, str] | None = None,
         is_merged: bool = True,
+        allow_config: Sequence[str] = (),
+        writes_repository: bool = False,
+        shown_bytes: int | None = None,
     ) -> SandboxResult:
         """Run a command in the workspace.
 
+        Args:
+            allow_config: Patterns of what it may change although it configures tools outside.
+            writes_repository: Whether it is a fixed command of Git that stages or commits.
+            shown_bytes: Of each stream, how much is kept; None: as the option says.
         Raises:
             UsageError: The root does not exist.
             EnvironmentRefusedError: As for `CommandSandbox.run`.
@@ -180,9 +201,16 @@ class Workspace:
             network=network,
             environ=environ or {},
             is_merged=is_merged,
-            protected=PROTECTED,
+            allow_config=tuple(allow_config),
+            writes_repository=writes_repository,
         )
-        return await self.sandbox.run(command, self.options.limits(timeout_s))
+        limits = self.options.limits(timeout_s)
+        # What earlier commands took is not there any more; a little is, to tidy up.
+        left = max(limits.disk_bytes - self.taken.bytes, _LEAST_DISK)
+        limits = evolve(limits, disk_bytes=left, shown_bytes=shown_bytes or limits.shown_bytes)
+        result = await self.sandbox.run(command, limits)
+        self.taken.bytes = max(self.taken.bytes + result.disk_bytes, 0)
+        return result
 
     def _root(self) -> str:
         root = os.path.realpath(self.options.root)

@@ -38,7 +38,11 @@ from minions.adapters.sandboxes.supervisor.process_requests import (
 )
 from minions.adapters.sandboxes.supervisor.process_tree import Usage, kill_tree, tree_usage
 from minions.adapters.sandboxes.supervisor.protected_files import ProtectedFiles
-from minions.adapters.sandboxes.supervisor.workspace_guard import WorkspaceGuard, mounts_of
+from minions.adapters.sandboxes.supervisor.workspace_guard import (
+    WorkspaceGuard,
+    mounts_of,
+    outermost,
+)
 
 __all__ = ["main"]
 
@@ -83,7 +87,7 @@ def _run(job: Job, starter: int) -> Report:
         files = FileRequests(
             workspace, guard.protected, guard.writable, job["limits"]["file_bytes"]
         )
-    disk = DiskSpace([workspace, *temporary], job["limits"]["disk_bytes"])
+    disk = DiskSpace([workspace, *temporary], job["limits"]["disk_bytes"], is_git=rules["is_git"])
     supervision = _Supervision(job, starter, files, disk)
     try:
         report = supervision.run()
@@ -99,7 +103,7 @@ def _run(job: Job, starter: int) -> Report:
 def _restored(guard: WorkspaceGuard, protected: ProtectedFiles) -> tuple[list[str], str | None]:
     """What was put back or removed, and why it could not be."""
     try:
-        return sorted({*guard.restore(), *protected.restore()}), None
+        return outermost([*guard.restore(), *protected.restore()]), None
     except OSError as error:
         return [], str(error)
 

@@ -34,10 +34,12 @@ from minions.contracts.protected_files import (
     is_opened,
 )
 
-__all__ = ["ProtectedPath", "WorkspaceGuard", "mounts_of"]
+__all__ = ["ProtectedPath", "WorkspaceGuard", "mounts_of", "outermost"]
 
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_PROTECTED: Final = 300
+_MOST_TOLD: Final = 100
+_MOST_KEPT: Final = 2_000
 _TRIALS: Final = 6
 _CACHES: Final = (".pyc", ".pyo")
 _PACKAGES: Final = "node_modules"
@@ -80,16 +82,18 @@ class _File(NamedTuple):
 
     mode: int
     content: bytes | str | None
-    """Of a file its bytes, of a link its target; None: it was not read, and is like no other."""
+    """Of a file its bytes, of a link its target; None: it was not read."""
+    state: tuple[int, ...] = ()
+    """Of a file that was not read: what changes whenever it does."""
 
 
 _Inode = tuple[int, int]
 
 
-class _Found:
-    """What is trusted in a workspace at one moment, by relative path."""
+class _Before:
+    """What was trusted in the workspace before the command, by relative path."""
 
-    def __init__(self, *, must_fit: bool) -> None:
+    def __init__(self) -> None:
         self.repositories: set[str] = set()
         """Entries named `.git`, and folders that Git takes for a repository's."""
         self.parts: dict[str, frozenset[str]] = {}
@@ -97,44 +101,9 @@ class _Found:
         self.folders: dict[str, _Inode] = {}
         """Folders that configure tools."""
         self.files: dict[str, _File] = {}
-        """Files that configure tools, and entries named `.git` that are no folders."""
-        self.caches: dict[str, tuple[int, ...]] = {}
+        """Files that configure tools, and pointers to repositories."""
+        self.caches: set[tuple[int, ...]] = set()
         """Compiled files: what changes whenever they do."""
-        self._left = _MOST_BYTES
-        self._must_fit = must_fit
-
-    def add_folder(self, folder: int, name: str, path: str) -> None:
-        """Note a folder that configures tools."""
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        self.folders[path] = (status.st_dev, status.st_ino)
-
-    def add_file(self, folder: int, name: str, path: str) -> None:
-        """Note a file that is trusted.
-
-        Raises:
-            OSError: All of them together are too large to be kept in memory.
-        """
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        content: bytes | str | None = b""
-        if stat.S_ISLNK(status.st_mode):
-            content = os.readlink(name, dir_fd=folder)
-        elif stat.S_ISREG(status.st_mode):
-            with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
-                content = file.read(self._left + 1)
-            if len(content) > self._left:
-                content = None
-            self._left -= len(content or b"")
-        if content is None and self._must_fit:
-            raise OSError(
-                f"files that configure tools, such as '{path}', have more than "
-                f"{_MOST_BYTES // 1024 // 1024} MiB: open them by name, or name a smaller folder"
-            )
-        self.files[path] = _File(status.st_mode, content)
-
-    def add_cache(self, status: os.stat_result, path: str) -> None:
-        """Note a compiled file."""
-        times = (status.st_mtime_ns, status.st_ctime_ns)
-        self.caches[path] = (status.st_dev, status.st_ino, status.st_size, *times)
 
 
 class WorkspaceGuard:
@@ -157,46 +126,87 @@ class WorkspaceGuard:
         self._workspace = workspace
         self._open_names = tuple(open_names)
         self._name = folded_name(os.path.basename(workspace))  # noqa: PTH119
-        self._named: frozenset[str] = frozenset()
-        before = self._look(None)
+        self._room = _MOST_BYTES
+        self._before = before = _Before()
+        for folder in walk(workspace):
+            self._note(folder)
         if "" in before.repositories or any(map(is_git_name, workspace.split("/"))):
             raise OSError("it is a repository's own folder: name the folder with the files")
         trust = trusted_by_git(workspace, before.repositories)
         self._named = trust.folders | trust.files
-        self._kept = frozenset(kept)
-        self._add_named(before)
-        self._before = before
-        self._known = frozenset(before.folders.values())
+        """What pointers and configurations of Git name; it need not exist."""
+        for path in self._named:
+            self._note_named(path)
         self.writable = self._of_workspace() if is_git else frozenset[str]()
         """Folders of repositories in which the command writes data."""
         self._entries = {each: self._names_in(each) for each in self.writable}
-        self.protected = self._protected()
+        self.protected = self._protected(frozenset(kept))
         """What the sandbox has to keep from being changed."""
+        self._known_folders = frozenset(before.folders.values())
+        self._known_files = {
+            (folded_name(path.rpartition("/")[2]), each.content)
+            for path, each in before.files.items()
+            if stat.S_ISREG(each.mode) and each.content is not None
+        }
+        self._done: list[str] = []
+        self._count = 0
 
     def restore(self) -> list[str]:
         """Remove what is trusted and was not there, and put back what configures tools.
 
         Returns:
-            The paths.
+            The paths; of very many the first.
         Raises:
             OSError: It cannot be done; what was left must not be trusted.
         """
-        done: list[str] = []
         for _ in range(_TRIALS):
+            before = self._count
             try:
-                found = self._removed()
+                self._remove_what_is_new()
             except (MovedError, FileNotFoundError):
                 continue  # somebody else works here
-            if not found:
-                return sorted(set(done))
-            done += found
-        what = f"'{done[0]}' is there again" if done else "it is changed"
-        raise OSError(f"{what} whenever it is looked at")
+            if self._count == before:
+                return outermost(self._done)
+        raise OSError("it is changed whenever it is looked at")
 
     # --- before -----------------------------------------------------------------------------------
 
-    def _protected(self) -> tuple[ProtectedPath, ...]:
-        pinned = {*self._before.repositories, *self._named, *self._kept} - self.writable
+    def _note(self, folder: WalkedFolder) -> None:
+        """Note what is trusted in a folder; what is protected as a whole is not walked."""
+        before, path = self._before, folder.path
+        parts = _parts_of_repository(folder)
+        if parts:
+            before.parts[path] = parts
+            if is_repository(parts):
+                before.repositories.add(path)
+                folder.below = []
+        left_out: set[str] = set()
+        for entry in self._trusted(folder):
+            below = f"{path}/{entry.name}".lstrip("/")
+            is_git = is_git_name(entry.name)
+            if is_git:
+                before.repositories.add(below)
+            if entry.is_dir(follow_symlinks=False):
+                left_out.add(entry.name)
+                if not is_git:
+                    status = entry.stat(follow_symlinks=False)
+                    before.folders[below] = (status.st_dev, status.st_ino)
+            elif _is_cache(entry.name):
+                before.caches.add(_state_of(entry.stat(follow_symlinks=False)))
+            else:
+                before.files[below] = self._file(folder.descriptor, entry.name, must_fit=True)
+        folder.below = [each for each in folder.below if each not in left_out]
+
+    def _note_named(self, path: str) -> None:
+        for folder, name, where, mode in self._way(path):
+            if not stat.S_ISDIR(mode):
+                self._before.files[where] = self._file(folder, name, must_fit=True)
+            elif where == path:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                self._before.folders[path] = (status.st_dev, status.st_ino)
+
+    def _protected(self, kept: frozenset[str]) -> tuple[ProtectedPath, ...]:
+        pinned = {*self._before.repositories, *self._named, *kept} - self.writable
         for folder, names in self._entries.items():
             pinned |= {f"{folder}/{each}" for each in names if not WRITTEN_BY_GIT.fullmatch(each)}
             pinned.add(f"{folder}/objects/info")
@@ -215,201 +225,233 @@ class WorkspaceGuard:
         shared = trusted_by_git(self._workspace, own).folders
         return frozenset(each for each in (*own, *shared) if stat.S_ISDIR(self._mode(each) or 0))
 
+    # --- after ------------------------------------------------------------------------------------
+
+    def _remove_what_is_new(self) -> None:
+        """Once through all of the workspace."""
+        self._room = _MOST_BYTES
+        for path in self._named:
+            for folder, name, where, mode in self._way(path):
+                if not stat.S_ISDIR(mode):
+                    self._check_file(folder, name, where)
+                elif where == path:
+                    self._check_folder(folder, name, where)
+        for walked in walk(self._workspace):
+            self._check(walked)
+        for path, before in self._before.files.items():
+            name = path.rpartition("/")[2]
+            if is_git_name(name) or path in self._named:
+                self._put_back_pointer(path, before)
+        for path, names in self._entries.items():
+            self._check_repository(path, names)
+
+    def _check(self, folder: WalkedFolder) -> None:
+        """Remove from a folder what is trusted and new, and put back what was changed."""
+        path = folder.path
+        if path in self._before.repositories:
+            folder.below = []  # it could not be changed
+            return
+        left_out = self._break_repository(folder, path)
+        added: list[str] = []
+        for entry in self._trusted(folder):
+            name = entry.name
+            below = f"{path}/{name}".lstrip("/")
+            if is_git_name(name):
+                left_out.add(name)
+                if below not in self._before.repositories:
+                    self._remove(folder.descriptor, name, below)
+            elif entry.is_dir(follow_symlinks=False):
+                left_out.add(name)
+                aside = self._check_folder(folder.descriptor, name, below)
+                added += [aside] if aside else []
+            elif not _is_cache(name):
+                self._check_file(folder.descriptor, name, below)
+            elif _state_of(entry.stat(follow_symlinks=False)) not in self._before.caches:
+                self._remove(folder.descriptor, name, below)
+        folder.below = [each for each in folder.below if each not in left_out] + added
+
+    def _tell(self, path: str) -> None:
+        self._count += 1
+        if len(self._done) < _MOST_KEPT:
+            self._done.append(path)
+
+    def _remove(self, folder: int, name: str, path: str) -> None:
+        remove(folder, name)
+        self._tell(path)
+
+    def _break_repository(self, folder: WalkedFolder, path: str) -> set[str]:
+        """Put parts aside that make the folder one of a repository; the names that are gone."""
+        parts = _parts_of_repository(folder)
+        gone: set[str] = set()
+        new = parts - self._before.parts.get(path, frozenset())
+        for part in sorted(new, key=lambda each: _BREAKING.index(folded_name(each))):
+            if is_repository(parts - gone):
+                _put_aside(folder.descriptor, part)
+                gone.add(part)
+                self._tell(f"{path}/{part}".lstrip("/"))
+        return gone
+
+    def _check_folder(self, folder: int, name: str, path: str) -> str | None:
+        """Put a folder that is new aside; its name then."""
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if (status.st_dev, status.st_ino) in self._known_folders:
+            return None
+        self._tell(path)
+        return _put_aside(folder, name)
+
+    def _check_file(self, folder: int, name: str, path: str) -> None:
+        """Put a file that is new or changed aside, and write what was there."""
+        before = self._before.files.get(path)
+        now = self._file(folder, name, must_fit=False)
+        if before is not None and _is_same(before, now):
+            return
+        is_file, is_named = stat.S_ISREG(now.mode), path in self._named
+        if is_file and not is_named and (folded_name(name), now.content) in self._known_files:
+            return  # it was copied or moved
+        if is_file:
+            _put_aside(folder, name)
+        else:
+            remove(folder, name)
+        if before is not None and before.content is not None:
+            write_file(folder, name, before.content, before.mode)
+        self._tell(path)
+
+    def _put_back_pointer(self, path: str, before: _File) -> None:
+        """Put back a pointer or link that Git follows, whatever is there in its place."""
+        *above, name = path.split("/")
+        if before.content is None:
+            return
+        with opened(self._workspace, above, mend=True) as folder:
+            if mode_of(folder, name) is not None:
+                if _is_same(before, self._file(folder, name, must_fit=False)):
+                    return
+                remove(folder, name)
+            write_file(folder, name, before.content, before.mode)
+        self._tell(path)
+
+    def _check_repository(self, path: str, before: frozenset[str]) -> None:
+        """Of a repository that was written: remove what holds more than data."""
+        new = self._names_in(path) - before
+        found = [f"{path}/{each}" for each in new if not WRITTEN_BY_GIT.fullmatch(each)]
+        if not any(each.path == f"{path}/objects/info" for each in self.protected):
+            found += [f"{path}/objects/info/{each}" for each in _OF_OTHER_OBJECTS]
+        for each in found:
+            *above, name = each.split("/")
+            if self._mode(each) is not None:
+                with opened(self._workspace, above) as folder:
+                    remove(folder, name)
+                self._tell(each)
+
     # --- looking ----------------------------------------------------------------------------------
 
-    def _look(self, known: frozenset[_Inode] | None) -> _Found:
-        """What is trusted now.
-
-        Args:
-            known: Folders that configure tools and were there before: they were not changed. None:
-                all that are there.
-        """
-        found = _Found(must_fit=known is None)
-
-        def enter(above: tuple[str, ...], name: str) -> bool:
-            path = "/".join((*above, name))
-            if is_git_name(name) or "/".join(above) in found.repositories:
-                return False
-            inode = found.folders.get(path)
-            return inode is None or (known is not None and inode not in known)
-
-        for folder in walk(self._workspace, enter):
-            self._add(folder, found)
+    def _trusted(self, folder: WalkedFolder) -> list[os.DirEntry[str]]:
+        """The entries that Git or other tools trust by their names."""
+        path = folder.path
+        above = [
+            folded_name(each) for each in f"{self._name}/{path}".rstrip("/").rsplit("/", 2)[-2:]
+        ]
+        is_open = f"/{_PACKAGES}/" in f"/{path}/" or self._is_open(path)
+        found: list[os.DirEntry[str]] = []
+        for entry in folder.entries:
+            plain = folded_name(entry.name)
+            if plain not in GIT_NAMES and (
+                is_open
+                or not entry_configures(above, plain, is_folder=entry.is_dir(follow_symlinks=False))
+                or self._is_open(f"{path}/{entry.name}")
+            ):
+                continue
+            found.append(entry)
         return found
 
-    def _add(self, folder: WalkedFolder, found: _Found) -> None:
-        """Look at the entries of one folder."""
-        path = "/".join(folder.parts)
-        names = {entry.name: folded_name(entry.name) for entry in folder.entries}
-        of_git = frozenset(name for name, plain in names.items() if plain in GIT_PARTS)
-        if of_git:
-            found.parts[path] = of_git
-            if is_repository(of_git):
-                found.repositories.add(path)
-        above = [self._name, *(folded_name(each) for each in folder.parts)][-2:]
-        is_open = _PACKAGES in folder.parts or is_opened(folder.parts, self._open_names)
-        for entry in folder.entries:
-            plain = names[entry.name]
-            is_folder = entry.is_dir(follow_symlinks=False)
-            below = f"{path}/{entry.name}" if path else entry.name
-            if plain in GIT_NAMES:
-                found.repositories.add(below)
-                if not is_folder:
-                    found.add_file(folder.descriptor, entry.name, below)
-                continue
-            if is_open or not entry_configures(above, plain, is_folder=is_folder):
-                continue
-            if is_opened((*folder.parts, entry.name), self._open_names):
-                continue
-            if is_folder:
-                found.add_folder(folder.descriptor, entry.name, below)
-            elif plain.endswith(_CACHES):
-                found.add_cache(entry.stat(follow_symlinks=False), below)
-            else:
-                found.add_file(folder.descriptor, entry.name, below)
+    def _is_open(self, path: str) -> bool:
+        return bool(self._open_names) and is_opened(path.lstrip("/").split("/"), self._open_names)
 
-    def _add_named(self, found: _Found) -> None:
-        """Look at what Git's pointers and configurations name."""
-        for path in self._named:
-            parts = path.split("/")
-            for count, name in enumerate(parts):
-                with opened(self._workspace, parts[:count]) as folder:
-                    mode = mode_of(folder, name)
-                    if mode is None:
-                        break
-                    if not stat.S_ISDIR(mode):  # a link on the way leads elsewhere
-                        found.add_file(folder, name, "/".join(parts[: count + 1]))
-                        break
-                    if count + 1 == len(parts):
-                        found.add_folder(folder, name, path)
+    def _file(self, folder: int, name: str, *, must_fit: bool) -> _File:
+        """A file as it is.
 
-    def _mode(self, path: str) -> int | None:
-        """Kind and mode of a path; None: it does not exist."""
+        Raises:
+            OSError: All of them together are too large to be kept in memory, and have to be.
+        """
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            return _File(status.st_mode, os.readlink(name, dir_fd=folder))
+        if not stat.S_ISREG(status.st_mode):
+            return _File(status.st_mode, b"")
+        try:
+            with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+                content = file.read(self._room + 1)
+        except PermissionError:
+            return _File(status.st_mode, None, _state_of(status))
+        if len(content) <= self._room:
+            self._room -= len(content)
+            return _File(status.st_mode, content)
+        if must_fit:
+            raise OSError(
+                f"files that configure tools, such as '{name}', have more than "
+                f"{_MOST_BYTES // 1024 // 1024} MiB: open them by name, or name a smaller folder"
+            )
+        return _File(status.st_mode, None)
+
+    def _way(self, path: str) -> Iterator[tuple[int, str, str, int]]:
+        """What there is on the way to a path: the folder, opened, name, path and mode of each."""
         parts = path.split("/")
         for count, name in enumerate(parts):
             with opened(self._workspace, parts[:count]) as folder:
                 mode = mode_of(folder, name)
-            if mode is None or count + 1 == len(parts):
-                return mode
-            if not stat.S_ISDIR(mode):
-                return None
-        return None
+                if mode is None:
+                    return
+                yield folder, name, "/".join(parts[: count + 1]), mode
+                if not stat.S_ISDIR(mode):
+                    return
+
+    def _mode(self, path: str) -> int | None:
+        """Kind and mode of a path; None: it does not exist."""
+        return next((mode for _, _, where, mode in self._way(path) if where == path), None)
 
     def _names_in(self, path: str) -> frozenset[str]:
         with opened(self._workspace, path.split("/")) as folder:
             return frozenset(os.listdir(folder))  # noqa: PTH208  # of a descriptor, not of a path
 
-    # --- after ------------------------------------------------------------------------------------
 
-    def _removed(self) -> list[str]:
-        """Remove and put back what has to be once; its paths."""
-        now = self._look(self._known)
-        self._add_named(now)
-        return [
-            *self._repositories_removed(now),
-            *self._files_put_back(now),
-            *self._links_put_back(now),
-            *self._caches_removed(now),
-            *self._folders_put_aside(now),
-            *self._entries_removed(),
-        ]
+def outermost(paths: Iterable[str]) -> list[str]:
+    """The paths that are not below another one, as text; of very many the first."""
+    outer: list[str] = []
+    for each in sorted({*paths}):
+        if not outer or not each.startswith(f"{outer[-1]}/"):
+            outer.append(each)
+    more = len(outer) - _MOST_TOLD
+    told = [os.fsencode(each).decode("utf-8", "replace") for each in outer[:_MOST_TOLD]]
+    return [*told, "… and more"] if more > 0 else told
 
-    def _repositories_removed(self, now: _Found) -> Iterator[str]:
-        for path in sorted(now.repositories - self._before.repositories, reverse=True):
-            *above, name = path.split("/")
-            if is_git_name(name):
-                self._remove(above, name)
-                yield path
-                continue
-            new = now.parts[path] - self._before.parts.get(path, frozenset())
-            by_part = {folded_name(each): each for each in new}
-            part = next(by_part[each] for each in _BREAKING if each in by_part)
-            with opened(self._workspace, [each for each in (*above, name) if each]) as folder:
-                _put_aside(folder, part)
-            yield f"{path}/{part}".lstrip("/")
 
-    def _files_put_back(self, now: _Found) -> Iterator[str]:
-        known = {
-            (folded_name(path.rpartition("/")[2]), each.content)
-            for path, each in self._before.files.items()
-            if stat.S_ISREG(each.mode)
-        }
-        for path, file in sorted(now.files.items()):
-            before = self._before.files.get(path)
-            *above, name = path.split("/")
-            if before is not None and _is_same(before, file):
-                continue
-            is_named = is_git_name(name) or path in self._named
-            is_file = stat.S_ISREG(file.mode)
-            if is_file and not is_named and (folded_name(name), file.content) in known:
-                continue  # it was copied or moved
-            with opened(self._workspace, above) as folder:
-                if is_file and not is_git_name(name):
-                    _put_aside(folder, name)
-                else:
-                    remove(folder, name)
-                if before is not None and before.content is not None:
-                    write_file(folder, name, before.content, before.mode)
-            yield path
+def _parts_of_repository(folder: WalkedFolder) -> frozenset[str]:
+    return frozenset(each.name for each in folder.entries if folded_name(each.name) in GIT_PARTS)
 
-    def _links_put_back(self, now: _Found) -> Iterator[str]:
-        """Put back pointers and links to repositories that are gone, or are folders now."""
-        for path, before in self._before.files.items():
-            *above, name = path.split("/")
-            is_git = is_git_name(name) or path in self._named
-            if is_git and path not in now.files and before.content is not None:
-                with opened(self._workspace, above, mend=True) as folder:
-                    remove(folder, name)
-                    write_file(folder, name, before.content, before.mode)
-                yield path
 
-    def _caches_removed(self, now: _Found) -> Iterator[str]:
-        known = set(self._before.caches.values())
-        for path, state in now.caches.items():
-            if state not in known:
-                *above, name = path.split("/")
-                self._remove(above, name)
-                yield path
+def _is_cache(name: str) -> bool:
+    return folded_name(name).endswith(_CACHES)
 
-    def _folders_put_aside(self, now: _Found) -> Iterator[str]:
-        for path, inode in sorted(now.folders.items(), reverse=True):
-            if inode not in self._known:
-                *above, name = path.split("/")
-                with opened(self._workspace, above) as folder:
-                    _put_aside(folder, name)
-                yield path
 
-    def _entries_removed(self) -> Iterator[str]:
-        """Of a repository that was written: what holds more than data."""
-        for folder, before in self._entries.items():
-            for name in self._names_in(folder) - before:
-                if not WRITTEN_BY_GIT.fullmatch(name):
-                    self._remove(folder.split("/"), name)
-                    yield f"{folder}/{name}"
-            if any(each.path == f"{folder}/objects/info" for each in self.protected):
-                continue  # it could not be changed
-            for name in _OF_OTHER_OBJECTS:
-                path = f"{folder}/objects/info/{name}"
-                if self._mode(path) is not None:
-                    self._remove(path.split("/")[:-1], name)
-                    yield path
-
-    def _remove(self, above: Iterable[str], name: str) -> None:
-        with opened(self._workspace, list(above)) as folder:
-            remove(folder, name)
+def _state_of(status: os.stat_result) -> tuple[int, ...]:
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, *times)
 
 
 def _is_same(before: _File, now: _File) -> bool:
-    if now.content is None:
-        return False
-    return (stat.S_IFMT(before.mode), before.content) == (stat.S_IFMT(now.mode), now.content)
+    is_known = now.content is not None or bool(now.state)
+    return is_known and (
+        (stat.S_IFMT(before.mode), before.content, before.state)
+        == (stat.S_IFMT(now.mode), now.content, now.state)
+    )
 
 
-def _put_aside(folder: int, name: str) -> None:
-    """Rename it to what no tool reads; a name that would be too long is removed."""
+def _put_aside(folder: int, name: str) -> str | None:
+    """Rename it to what no tool reads; None: such a name would be too long, so it is removed."""
     aside = f"{name}{REFUSED}"
+    remove(folder, aside)
     try:
-        remove(folder, aside)
         os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         remove(folder, name)
+        return None
+    return aside
