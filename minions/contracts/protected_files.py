@@ -25,6 +25,7 @@ __all__ = [
     "SECRETS",
     "configures",
     "entry_configures",
+    "entry_is_secret",
     "folded_name",
     "is_git_name",
     "is_opened",
@@ -45,52 +46,54 @@ CONFIGURES: Final[Mapping[str, str]] = {
         .pre-commit-hooks.y*ml .lintstagedrc* .hg/ .hgrc .svn/ .jj/ .bzr/
     """,
     "builds": """
-        Makefile* GNUmakefile *.mk *.mak CMakeLists.txt *.cmake CMakePresets.json
+        Makefile Makefile.* GNUmakefile* *.mk *.mak CMakeLists.txt *.cmake CMakePresets.json
         CMakeUserPresets.json meson.build meson_options.txt configure configure.ac BUILD
-        BUILD.bazel WORKSPACE WORKSPACE.bazel MODULE.bazel .bazelrc .bazelversion BUCK .buckconfig*
-        SConstruct SConscript wscript Justfile .justfile Taskfile*.y*ml magefile.go Rakefile*
-        Gemfile* *.gemspec .rubocop*.y*ml Podfile Fastfile build.gradle* settings.gradle*
-        gradle.properties init.gradle* gradlew* gradle/wrapper/ pom.xml mvnw* .mvn/ build.xml
-        build.sbt project.clj Cargo.toml .cargo/ build.rs rust-toolchain* go.mod go.work Setup.hs
-        stack.yaml cabal.project* mix.exs rebar.config* dune-project Package.swift composer.json
-        *.csproj *.fsproj *.vbproj *.vcxproj *.sln *.slnx *.props *.targets global.json
-        nuget.config *.nix flake.lock
+        BUILD.bazel WORKSPACE WORKSPACE.bazel MODULE.bazel .bazelrc .bazelversion BUCK
+        .buckconfig* SConstruct SConscript wscript Justfile .justfile Taskfile*.y*ml magefile.go
+        Rakefile Rakefile.* Gemfile Gemfile.* *.gemspec .rubocop*.y*ml Podfile Fastfile
+        build.gradle* settings.gradle* gradle.properties init.gradle* gradlew* gradle/wrapper/
+        pom.xml mvnw* .mvn/ build.xml build.sbt project.clj Cargo.toml .cargo/ build.rs
+        rust-toolchain* go.mod go.work Setup.hs stack.yaml cabal.project* mix.exs rebar.config*
+        dune-project Package.swift composer.json *.csproj *.fsproj *.vbproj *.vcxproj *.sln
+        *.slnx *.props *.targets global.json nuget.config *.nix flake.lock
     """,
     "Python": """
         pyproject.toml setup.py setup.cfg tox.ini tox.toml noxfile.py conftest.py pytest.ini
         .pytest.ini pytest.toml mypy.ini .mypy.ini pylintrc* .pylintrc* .flake8 .coveragerc*
         fabfile.py dodo.py hatch_build.py pdm_build.py uv.toml .python-version Pipfile
         sitecustomize.py usercustomize.py *.pth *._pth pyvenv.cfg pip.conf pip.ini bin/activate*
-        bin/Activate* Scripts/activate* .venv/ venv/ .pdbrc* .ipython/ .jupyter/ jupyter_*config.*
-        *.pyc *.pyo
+        bin/Activate* Scripts/activate* .venv/ venv/ .pdbrc* .ipython/ .jupyter/
+        jupyter_*config.* *.pyc *.pyo
     """,
     "JavaScript": """
         package.json .npmrc .yarnrc* .yarn/ .pnp.* .pnpmfile.cjs bunfig.toml pnpm-workspace.yaml
         deno.json* lerna.json nx.json turbo.json* *.config.js *.config.cjs *.config.mjs
         *.config.ts *.config.cts *.config.mts .eslintrc* .prettierrc* .stylelintrc* .babelrc*
-        .swcrc .mocharc* .nycrc* .commitlintrc* .releaserc* .czrc Gruntfile* gulpfile* Jakefile*
-        .nvmrc .node-version .noderc
+        .swcrc .mocharc* .nycrc* .commitlintrc* .releaserc* .czrc Gruntfile.* gulpfile.*
+        Jakefile Jakefile.* .nvmrc .node-version .noderc
     """,
     "shells and environments": """
         .env*/ .envrc .flaskenv .tool-versions mise.toml .mise* .mise/ .rtx*.toml .ruby-version
-        .java-version .sdkmanrc .bashrc .bash_* .profile .zshrc .zshenv .zprofile .zlogin .zlogout
-        .cshrc .tcshrc .login .kshrc .inputrc .xinitrc .xprofile .xsession* .curlrc .wgetrc .netrc
-        .tmux.conf .screenrc .gdbinit .lldbinit .irbrc .pryrc .Rprofile .Renviron .ssh/ .gnupg/
-        .aws/ .kube/ .docker/ .config/fish/ .config/systemd/ .config/autostart/ .local/bin/
+        .java-version .sdkmanrc .bashrc .bash_* .profile .zshrc .zshenv .zprofile .zlogin
+        .zlogout .cshrc .tcshrc .login .kshrc .inputrc .xinitrc .xprofile .xsession* .curlrc
+        .wgetrc .netrc .tmux.conf .screenrc .gdbinit .lldbinit .irbrc .pryrc .Rprofile .Renviron
+        .ssh/ .gnupg/ .aws/ .kube/ .docker/ .config/fish/ .config/systemd/ .config/autostart/
+        .local/bin/
     """,
     "editors": """
         .vscode/ *.code-workspace .idea/ .fleet/ .zed/ .vs/ .nova/ .settings/
         .externalToolBuilders/ .devcontainer/ .devcontainer.json devcontainer.json
-        *.sublime-project .dir-locals*.el .emacs* .emacs.d/ .vimrc .gvimrc .exrc .nvimrc .nvim.lua
-        .lvimrc .vim/ .gitpod.y*ml .replit replit.nix
+        *.sublime-project .dir-locals*.el .emacs* .emacs.d/ .vimrc .gvimrc .exrc .nvimrc
+        .nvim.lua .lvimrc .vim/ .gitpod.y*ml .replit replit.nix
     """,
     "CI and deployment": """
         .github/ .gitlab-ci*.y*ml .gitlab/ .forgejo/ .gitea/ .circleci/ .buildkite/ .travis.y*ml
         .drone.y*ml .woodpecker/ .woodpecker*.y*ml .cirrus.* azure-pipelines*.y*ml
-        bitbucket-pipelines.y*ml appveyor.y*ml .appveyor.y*ml Jenkinsfile* cloudbuild.y*ml
-        buildspec.y*ml .readthedocs.y*ml renovate.json* Dockerfile* *.Dockerfile Containerfile*
-        compose*.y*ml docker-compose*.y*ml docker-bake.* Vagrantfile Tiltfile skaffold.y*ml
-        devfile.y*ml Procfile* netlify.toml vercel.json fly.toml render.y*ml serverless.*
+        bitbucket-pipelines.y*ml appveyor.y*ml .appveyor.y*ml Jenkinsfile Jenkinsfile.*
+        cloudbuild.y*ml buildspec.y*ml .readthedocs.y*ml renovate.json* Dockerfile
+        Dockerfile[.-]* *.Dockerfile Containerfile Containerfile[.-]* compose*.y*ml
+        docker-compose*.y*ml docker-bake.* Vagrantfile Tiltfile skaffold.y*ml devfile.y*ml
+        Procfile Procfile.* netlify.toml vercel.json fly.toml render.y*ml serverless.*
         ansible.cfg .terraformrc terraform.rc Pulumi*.y*ml heroku.y*ml
     """,
 }
@@ -102,17 +105,17 @@ Glob patterns of names, with or without the folder before. `/` at the end: a fol
 SECRETS: Final[Mapping[str, str]] = {
     "environments": ".env*/ .envrc .flaskenv .Renviron local.settings.json",
     "keys": """
-        id_rsa id_rsa[._-]* id_dsa id_dsa[._-]* id_ecdsa id_ecdsa[._-]* id_ed25519 id_ed25519[._-]*
-        *_rsa *_ed25519 *.pem *.key *.p8 *.p12 *.pfx *.jks *.keystore *.ppk *.kdb *.kdbx *.ovpn
-        *.agekey secring.* .ssh/ .gnupg/ .password-store/
+        id_rsa id_rsa[._-]* id_dsa id_dsa[._-]* id_ecdsa id_ecdsa[._-]* id_ed25519
+        id_ed25519[._-]* *_rsa *_ed25519 *.pem *.key *.p8 *.p12 *.pfx *.jks *.keystore *.ppk
+        *.kdb *.kdbx *.ovpn *.agekey secring.* .ssh/ .gnupg/ .password-store/
     """,
     "logins": """
         .netrc _netrc .git-credentials .git/config .npmrc .pypirc .yarnrc* .pgpass pgpass.conf
-        .my.cnf .mylogin.cnf .htpasswd .htdigest .msmtprc .fetchmailrc .wgetrc .curlrc .dockercfg
-        .docker/ .dockerconfigjson .s3cfg .boto .passwd-s3fs .vault-token .terraformrc
-        credentials.tfrc.json nuget.config pip.conf pip.ini auth.json .gem/credentials
-        .cargo/credentials* .m2/settings*.xml .config/gh/ .config/hub .smbcredentials .*_history
-        .lesshst .viminfo
+        .my.cnf .mylogin.cnf .htpasswd .htdigest .msmtprc .fetchmailrc .wgetrc .curlrc
+        .dockercfg .docker/ .dockerconfigjson .s3cfg .boto .passwd-s3fs .vault-token
+        .terraformrc credentials.tfrc.json nuget.config pip.conf pip.ini auth.json
+        .gem/credentials .cargo/credentials* .m2/settings*.xml .config/gh/ .config/hub
+        .smbcredentials .*_history .lesshst .viminfo
     """,
     "clouds": """
         .aws/ .azure/ .kube/ kubeconfig kubeconfig.y*ml kubeconfig.json *.kubeconfig
@@ -216,9 +219,16 @@ def entry_configures(above: Sequence[str], name: str, *, is_folder: bool) -> boo
         above: Folded names of one or two folders above it.
         name: Its folded name.
     """
-    if not _compiled(_CONFIGURING).match_last([*above, name], is_folder=is_folder):
-        return False
-    if name.endswith(REFUSED):
+    return _is_entry(_CONFIGURING, above, name, is_folder=is_folder) and not name.endswith(REFUSED)
+
+
+def entry_is_secret(above: Sequence[str], name: str, *, is_folder: bool) -> bool:
+    """Whether an entry of a folder is taken for a secret; arguments as above."""
+    return _is_entry(_SECRET, above, name, is_folder=is_folder)
+
+
+def _is_entry(patterns: str, above: Sequence[str], name: str, *, is_folder: bool) -> bool:
+    if not _compiled(patterns).match_last([*above, name], is_folder=is_folder):
         return False
     return is_folder or not _compiled(HARMLESS).match_last([name], is_folder=False)
 
@@ -239,17 +249,19 @@ def is_opened(parts: Sequence[str], opened: Sequence[str]) -> bool:
 def _is_meant(
     patterns: str, names: Sequence[str], opened: Sequence[str], above: int, *, is_folder: bool
 ) -> bool:
-    if not names or not _compiled(patterns).match(names, above, is_folder=is_folder):
+    at = _compiled(patterns).first_match(names, above, is_folder=is_folder)
+    if at is None:
         return False
     if not is_folder and _compiled(HARMLESS).match_last(names[-1:], is_folder=False):
         return False
-    return not (opened and _opens(names[above:], opened))
+    # What stands above the root is opened by the name that counts there, and by no other.
+    return not (opened and _opens(names[at : at + 1] if at < above else names[above:], opened))
 
 
 def _opens(names: Sequence[str], opened: Sequence[str]) -> bool:
     """Whoever opens a name opens what is in a folder of that name, too."""
     wanted = " ".join(f"{each.rstrip('/')}/" for each in opened if each and " " not in each)
-    return _compiled(wanted).match(names, 0, is_folder=True)
+    return _compiled(wanted).first_match(names, 0, is_folder=True) is not None
 
 
 def matches_any(parts: Sequence[str], patterns: Iterable[str]) -> bool:
@@ -322,8 +334,8 @@ class _Patterns:
         self._any = _Names(_no_slash(each).rpartition("/")[2] for each in given)
         """Of all, the last names: a name that is none of them needs no further look."""
 
-    def match(self, names: Sequence[str], above: int, *, is_folder: bool) -> bool:
-        """Whether one matches the folded names, or those of a folder above.
+    def first_match(self, names: Sequence[str], above: int, *, is_folder: bool) -> int | None:
+        """Which of the folded names one matches; None: none of them.
 
         Args:
             above: Of so many of the first names only folders count that a pattern names exactly.
@@ -332,11 +344,10 @@ class _Patterns:
         for at, name in enumerate(names):
             if at < above:
                 if self._folders.hold(name):
-                    return True
-                continue
-            if self._matches_at(names, at, is_folder=is_folder or at < last):
-                return True
-        return False
+                    return at
+            elif self._matches_at(names, at, is_folder=is_folder or at < last):
+                return at
+        return None
 
     def match_last(self, names: Sequence[str], *, is_folder: bool) -> bool:
         """Whether one matches the last of the folded names."""

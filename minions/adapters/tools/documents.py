@@ -23,6 +23,7 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
 from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
+from minions.contracts.protected_files import ALLOW_SECRETS
 from minions.contracts.tools import Effect, Reads, Tool, Toolset
 
 __all__ = ["DocumentOptions", "documents_toolset"]
@@ -101,6 +102,7 @@ class DocumentOptions:
             "runs; else it is made in memory."
         },
     )
+    allow_secrets: list[str] = field(factory=list, metadata=ALLOW_SECRETS)
 
 
 def _options_schema() -> dict[str, JsonValue]:
@@ -218,7 +220,10 @@ class _Documents:
     @property
     def files(self) -> TextFiles:
         options = self.options
-        return TextFiles(FileOptions(root=options.root, exclude=options.exclude), can_create=False)
+        chosen = FileOptions(
+            root=options.root, exclude=options.exclude, allow_secrets=options.allow_secrets
+        )
+        return TextFiles(chosen, can_create=False)
 
     def search(
         self,

@@ -268,7 +268,7 @@ class _FileTools:
     ) -> FileWritten:
         """Write a text file; missing folders are made."""
         record = self.files.recorder(scope)
-        place = self.folder.place(path)
+        place = self.folder.place(path, is_changed=True)
         data = self.files.encoded(place, text)
         self.folder.replace(place, data, overwrite=overwrite, record=record)
         return FileWritten(place.relative, len(data))
@@ -286,7 +286,7 @@ class _FileTools:
     ) -> FileEdited:
         """Replace a piece of a text file."""
         record = self.files.recorder(scope)
-        place = self.folder.place(path)
+        place = self.folder.place(path, is_changed=True)
         with self.folder.changing(place, record) as (file, replace):
             most = self.files.options.max_write_bytes
             text = as_text(place, self.files.whole(place, file, most, "edited"))
