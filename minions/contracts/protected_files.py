@@ -155,7 +155,7 @@ ALLOW_SECRETS: Final[Mapping[str, object]] = {
 }
 """Schema and description of the options of toolsets by which a recipe opens what is closed."""
 OPENING_OPTIONS: Final = frozenset({"allow_config", "allow_secrets"})
-"""Their names. A recipe says them as they are: no value of a run decides."""
+"""Their names. A recipe says them as they are: no value of a run decides about them."""
 
 REFUSED: Final = ".refused"
 """What is added to the name of a file that a command was not to make or change."""

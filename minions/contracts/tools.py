@@ -207,6 +207,9 @@ class Toolset:
     """Makes the tools, called `prefix__read`, from validated options
     and a prefix; opens no resource.
     """
+    fixed_options: frozenset[str] = frozenset()
+    """Options that a recipe says as they are, by which it opens what is closed otherwise: no value
+    of a run decides about them, and explanations show them."""
     unverified: str | None = None
     """Why its tools are not known, and what to do; None: they are known."""
 

@@ -23,7 +23,7 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
 from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
-from minions.contracts.protected_files import ALLOW_SECRETS
+from minions.contracts.protected_files import ALLOW_SECRETS, OPENING_OPTIONS
 from minions.contracts.tools import Effect, Reads, Tool, Toolset
 
 __all__ = ["DocumentOptions", "documents_toolset"]
@@ -54,6 +54,7 @@ def documents_toolset(now: Callable[[], datetime], cache_folder: Path | None = N
         options=_options_schema(),
         specs=tuple(made.spec for made in unopened),
         open=open_tools,
+        fixed_options=OPENING_OPTIONS,
     )
 
 

@@ -28,6 +28,7 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
 from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
+from minions.contracts.protected_files import OPENING_OPTIONS
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 
 __all__ = ["built_in", "files_toolset"]
@@ -50,6 +51,7 @@ def files_toolset() -> Toolset:
         options=_options_schema(),
         specs=tuple(made.spec for made in _tools(TextFiles(FileOptions()), prefix="")),
         open=_open,
+        fixed_options=OPENING_OPTIONS,
     )
 
 

@@ -13,6 +13,7 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
+from minions.contracts.protected_files import OPENING_OPTIONS
 from minions.contracts.sandbox import Command, CommandSandbox, SandboxLimits, SandboxResult
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Tool, Toolset
@@ -130,6 +131,7 @@ def workspace_toolset(
         options=_options_schema(defaults),
         specs=tuple(each.spec for each in unopened),
         open=open_tools,
+        fixed_options=OPENING_OPTIONS,
     )
 
 
