@@ -97,7 +97,7 @@ class RightsUse:
     opens_config: tuple[str, ...] = ()
     """What may be written although it configures tools outside, as `toolset or step: pattern`."""
     opens_secrets: tuple[str, ...] = ()
-    """What may be used although it is taken for a secret, likewise."""
+    """What may be used although it is taken for a secret, as `toolset or step: pattern`."""
 
 
 @frozen(kw_only=True)

@@ -21,7 +21,7 @@ __all__ = [
     "GIT_NAMES",
     "HARMLESS",
     "OPENING_OPTIONS",
-    "REFUSED",
+    "REFUSED_ENDING",
     "SECRETS",
     "configures",
     "entry_configures",
@@ -157,7 +157,7 @@ ALLOW_SECRETS: Final[Mapping[str, object]] = {
 OPENING_OPTIONS: Final = frozenset({"allow_config", "allow_secrets"})
 """Their names. A recipe says them as they are: no value of a run decides about them."""
 
-REFUSED: Final = ".refused"
+REFUSED_ENDING: Final = ".refused"
 """What is added to the name of a file that a command was not to make or change."""
 
 _SIGNS: Final = re.compile(r"[*?\[]")
@@ -207,7 +207,7 @@ def configures(
     names = [folded_name(each) for each in parts]
     if not GIT_NAMES.isdisjoint(names):
         return True
-    if names and names[-1].endswith(REFUSED):
+    if names and names[-1].endswith(REFUSED_ENDING):
         return False
     return _is_meant(_CONFIGURING, names, opened, above, is_folder=is_folder)
 
@@ -219,7 +219,9 @@ def entry_configures(above: Sequence[str], name: str, *, is_folder: bool) -> boo
         above: Folded names of one or two folders above it.
         name: Its folded name.
     """
-    return _is_entry(_CONFIGURING, above, name, is_folder=is_folder) and not name.endswith(REFUSED)
+    return _is_entry(_CONFIGURING, above, name, is_folder=is_folder) and not name.endswith(
+        REFUSED_ENDING
+    )
 
 
 def entry_is_secret(above: Sequence[str], name: str, *, is_folder: bool) -> bool:

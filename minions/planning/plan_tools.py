@@ -55,7 +55,11 @@ _PARAMETERS: Final[Mapping[str, JsonValue]] = {
         "done": {"type": "object", "description": "Results of done steps, by id."},
         "tools": {"type": "object", "description": "Tools that steps may use, by name."},
         "allow_config": {"type": "array", "items": _TEXT, "description": "Files that are opened."},
-        "allow_secrets": {"type": "array", "items": _TEXT, "description": "Secrets, likewise."},
+        "allow_secrets": {
+            "type": "array",
+            "items": _TEXT,
+            "description": "Secrets that are opened.",
+        },
         "asked": {"type": "boolean", "description": "Whether a person approves the plan."},
     },
     "required": ["answer", "task"],

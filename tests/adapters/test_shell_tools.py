@@ -179,10 +179,10 @@ async def test_space_is_limited_for_all_commands_of_a_run_together(
     opened = shell_toolset(lambda: sandbox).open({"root": str(root), "disk_mb": 20}, "sh")
     run = next(each for each in opened if each.spec.name == "sh__run")
 
-    async def stopped(command: str) -> JsonValue:
+    async def stopped(command: str) -> str | None:
         done = encode(await run.invoke({"command": command}, SCOPE))
         assert isinstance(done, dict)
-        return done["stopped"]
+        return str(done["stopped"]) if done["stopped"] is not None else None
 
     assert await stopped("head -c 12000000 /dev/zero > a") is None
     assert "of the disk" in str(await stopped("head -c 12000000 /dev/zero > b"))

@@ -62,14 +62,14 @@ class DiskSpace:
         self._free_before = self._free()
         self._sum_before = self._sum(0, _FEW)
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._watching: threading.Thread | None = None
         self.is_exceeded = False
         """Whether the job took more than it may, as far as was seen."""
 
     def watch(self) -> None:
         """Look again and again, in a thread of its own: `is_exceeded` tells, until `end`."""
-        self._thread = threading.Thread(target=self._look_until_end, daemon=True)
-        self._thread.start()
+        self._watching = threading.Thread(target=self._look_until_end, daemon=True)
+        self._watching.start()
 
     def _look_until_end(self) -> None:
         next_s = 0.0
@@ -92,8 +92,8 @@ class DiskSpace:
             How much it took; less than 0: there is more room than before.
         """
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
+        if self._watching is not None:
+            self._watching.join()
         used = self._used()
         if self._sum_before is not None or not self._is_told:
             return self._measured()

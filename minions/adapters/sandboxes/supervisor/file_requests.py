@@ -471,7 +471,7 @@ class _Call:
         return 0o022
 
     def require(self) -> None:
-        """Go on only if all that was read was this thread's.
+        """Return only if all that was read was this thread's.
 
         Raises:
             OSError: It was killed meanwhile.

@@ -30,7 +30,6 @@ WRITTEN_BY_GIT: Final = re.compile(
 _MOST_BYTES: Final = 1024 * 1024
 _MOST_FILES: Final = 200
 _SECTION: Final = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
-_VARIABLE: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*(?:=\s*(.*))?$")
 _RUNS_OR_READS: Final = frozenset(
     """
     hookspath fsmonitor sshcommand editor pager askpass gitproxy attributesfile
@@ -218,9 +217,8 @@ def _variables(text: str) -> Iterator[tuple[str, str, str]]:
             rest = rest[found.end() :].strip()
         if not rest or rest[0] in "#;":
             continue
-        variable = _VARIABLE.match(rest)
-        if variable is not None:
-            yield section, variable[1].lower(), _unquoted(variable[2] or "")
+        name, _, value = rest.partition("=")
+        yield section, name.strip().lower(), _unquoted(value.strip())
 
 
 def _unquoted(value: str) -> str:

@@ -27,7 +27,7 @@ from minions.adapters.sandboxes.supervisor.opened_folders import (
 from minions.adapters.sandboxes.supervisor.workspace_walk import MovedError, WalkedFolder, walk
 from minions.contracts.protected_files import (
     GIT_NAMES,
-    REFUSED,
+    REFUSED_ENDING,
     entry_configures,
     folded_name,
     is_git_name,
@@ -447,7 +447,7 @@ def _is_same(before: _File, now: _File) -> bool:
 
 def _put_aside(folder: int, name: str) -> str | None:
     """Rename it to what no tool reads; None: such a name would be too long, so it is removed."""
-    aside = f"{name}{REFUSED}"
+    aside = f"{name}{REFUSED_ENDING}"
     remove(folder, aside)
     try:
         os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)

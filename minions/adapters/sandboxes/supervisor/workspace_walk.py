@@ -19,7 +19,7 @@ class MovedError(OSError):
 
 
 class WalkedFolder:
-    """One folder. Its descriptor is open until the walk goes on."""
+    """One folder. Its descriptor is open until the next one is asked for."""
 
     def __init__(self, path: str, descriptor: int, entries: Sequence[os.DirEntry[str]]) -> None:
         self.path = path
