@@ -8,6 +8,7 @@ configure tools are put back. Nothing here follows a link.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -42,8 +43,8 @@ _MOST_TOLD: Final = 100
 _MOST_KEPT: Final = 2_000
 _TRIALS: Final = 6
 _CACHES: Final = (".pyc", ".pyo")
-_PACKAGES: Final = "node_modules"
-"""In such a folder are installed packages: their names are theirs, and they are code anyway."""
+_PACKAGES: Final = re.compile(r"(^|/)(node_modules|bower_components|vendor|third_party)(/|$)")
+"""In such a folder are packages of others: their names are theirs, and they are code anyway."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OF_OTHER_OBJECTS: Final = ("alternates", "http-alternates")
 _BREAKING: Final = ("head", "commondir", "refs", "objects")
@@ -273,7 +274,8 @@ class WorkspaceGuard:
     def _tell(self, path: str) -> None:
         self._count += 1
         if len(self._done) < _MOST_KEPT:
-            self._done.append(path)
+            # What lies in a folder that was put aside is told by the name that it had.
+            self._done.append(path.replace(f"{REFUSED_ENDING}/", "/"))
 
     def _remove(self, folder: int, name: str, path: str) -> None:
         remove(folder, name)
@@ -350,7 +352,7 @@ class WorkspaceGuard:
         above = [
             folded_name(each) for each in f"{self._name}/{path}".rstrip("/").rsplit("/", 2)[-2:]
         ]
-        is_open = f"/{_PACKAGES}/" in f"/{path}/" or self._is_open(path)
+        is_open = _PACKAGES.search(path) is not None or self._is_open(path)
         found: list[os.DirEntry[str]] = []
         for entry in folder.entries:
             plain = folded_name(entry.name)
@@ -416,7 +418,7 @@ class WorkspaceGuard:
 def outermost(paths: Iterable[str]) -> list[str]:
     """The paths that are not below another one, as text; of very many the first."""
     outer: list[str] = []
-    for each in sorted({*paths}):
+    for each in sorted({*paths}, key=lambda path: f"{path}/"):
         if not outer or not each.startswith(f"{outer[-1]}/"):
             outer.append(each)
     more = len(outer) - _MOST_TOLD
