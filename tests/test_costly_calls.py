@@ -35,6 +35,7 @@ PATTERNS: Final = {
     "adapters/tools/glob_pattern.py::__init__": "1,000 characters; `*` of fnmatch is atomic",
     "adapters/tools/line_matcher.py::_check": "only compiled here; matched in a process with a "
     "deadline",
+    "contracts/protected_files.py::__init__": "4,096 characters; `*` of fnmatch is atomic",
     "contracts/secrets.py::__init__": "escaped texts alone: no loops",
     "engine/history/run_search.py::hits_in": "escaped words with blanks between them, of one "
     "query; the texts are those of one run",
@@ -84,6 +85,7 @@ CODECS: Final[dict[str, str]] = {
     "contracts/codec.py::_from_base64": "in proportion to its text",
     "contracts/errors.py::near_names": "_MOST_COMPARED pairs of characters",
     "contracts/facts/file_facts.py::before": "in proportion to its text",
+    "contracts/protected_files.py::folded_name": "a name of at most 4,096 characters",
     "contracts/toml_text.py::parse_toml": "200 dots of a line; the callers bound the text",
     "engine/calls/completion_instructions.py::instruction_in": "JSON, one answer",
     "engine/history/lookup.py::json_of_blob": "JSON, what we wrote, or a blob of an import",

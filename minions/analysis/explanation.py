@@ -32,6 +32,7 @@ from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
+from minions.recipe.kinds.plan import PlanSpec
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
 from minions.recipe.model_config import ModelConfig
@@ -94,6 +95,10 @@ class RightsUse:
     """Tools of its steps that may not be called."""
     needs_approval: tuple[str, ...] = ()
     """Tools of its steps of which every call needs approval."""
+    opens_config: tuple[str, ...] = ()
+    """What may be written although it configures tools outside, as `toolset or step: pattern`."""
+    opens_secrets: tuple[str, ...] = ()
+    """What may be used although it is taken for a secret, as `toolset or step: pattern`."""
 
 
 @frozen(kw_only=True)
@@ -295,7 +300,21 @@ def _rights(place: Place) -> RightsUse:
         needs_approval=tuple(
             tool.name for tool in tools if tool.name in allowed and rights.needs_approval(tool)
         ),
+        opens_config=tuple(_opened(place.recipe, "allow_config")),
+        opens_secrets=tuple(_opened(place.recipe, "allow_secrets")),
     )
+
+
+def _opened(recipe: AgentRecipe, option: str) -> Iterator[str]:
+    """What toolsets and plans of a recipe open that is closed otherwise."""
+    for use in recipe.tools:
+        names = use.options.get(option)
+        for each in names if isinstance(names, list | tuple) else ():
+            yield f"{use.prefix or use.name}: {each}"
+    for step in recipe.steps:
+        if isinstance(step, PlanSpec):
+            names = step.allow_config if option == "allow_config" else step.allow_secrets
+            yield from (f"{step.id}: {each}" for each in names)
 
 
 def _asks(place: Place, step: AnyStep) -> bool:

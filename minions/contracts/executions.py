@@ -155,6 +155,8 @@ class StepExecution(Generic[T_co]):
     """The run whose cached output was taken; None: the step was executed in this run."""
     pinned_from: str | None = None
     """The run whose output was taken because the step was not selected; None: it was executed."""
+    sandbox: str | None = None
+    """The sandbox that held its code; None: it is none, or was not executed."""
 
     @property
     def address(self) -> str:

@@ -55,7 +55,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         call-ended model-timeout tool-timeout step-timeout ask-timeout sandbox-timeout
     """,
     FailureCategory.RESOURCE: """
-        sandbox-cpu sandbox-memory sandbox-output sandbox-processes request-too-large
+        sandbox-cpu sandbox-disk sandbox-memory sandbox-output sandbox-processes request-too-large
         resource-limit limit-reached recipe-limit-reached max-model-calls context-exceeded
         output-truncated response-too-large tool-result-too-large answer-too-large file-too-large
         too-large too-deep too-long too-many-values message-too-long key-too-long body-too-large
@@ -63,7 +63,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         while-exhausted disk-full quota-exhausted slow-pattern mcp-server-flooded slow-search
     """,
     FailureCategory.TOOL: """
-        sandbox-code-failed git-failed tool-error tool-failed tool-unsuccessful
+        sandbox-code-failed git-failed too-many-files tool-error tool-failed tool-unsuccessful
         tool-result-not-json no-such-file no-such-root not-a-file file-exists no-unique-match
         not-text bad-changes http-… too-many-redirects damaged-state decided-failed
         mcp-refused mcp-bad-result tool-server
@@ -80,7 +80,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         workspace-refused unauthorized wrong-host wrong-origin
         missing-scope other-name other-user input-refused
         open-token-file not-permitted not-writable read-only real-model not-faked
-        secret-in-file protected-path weights-refused
+        secret-in-file secret-file protected-path weights-refused
         mcp-tools-changed mcp-program-replaced mcp-not-locked no-person mcp-unknown-asker
         mcp-page-asked
     """,
@@ -104,7 +104,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         mcp-server-failed bad-mcp-lock
     """,
     FailureCategory.INTERNAL: """
-        sandbox-failed internal run-raised step-raised model-raised scripted-error minions-error
+        sandbox-failed sandbox-unchecked internal run-raised step-raised model-raised
+        scripted-error minions-error
         failed bad-link bad-verdict broken-extension recipe-not-checked journal corrupt-entry
         corrupt-database duplicate-entry body-not-json unknown-blob stale-snapshot
     """,

@@ -45,6 +45,8 @@ class SandboxCode(StrEnum):
     MEMORY = "sandbox-memory"
     OUTPUT = "sandbox-output"
     PROCESSES = "sandbox-processes"
+    DISK = "sandbox-disk"
+    """It took more space than it may in the folders that it may change."""
     DENIED = "sandbox-denied"
     """It tried what a sandbox does not allow, such as a socket or a file outside."""
     CANCELLED = "sandbox-cancelled"
@@ -74,6 +76,8 @@ class SandboxLimits:
     """Processes and threads together; Python code has one in any case."""
     file_bytes: int = field(default=256 * 1024 * 1024, validator=ge(0))
     """The largest file that may be written."""
+    disk_bytes: int = field(default=1024 * 1024 * 1024, validator=ge(0))
+    """How much more space the workspace may take at the end than at the beginning."""
 
     @property
     def cpu_s(self) -> float:
@@ -126,8 +130,14 @@ class SandboxResult:
     wall_s: float = 0.0
     peak_memory_bytes: int = 0
     """As far as it was seen: between two looks it may have been more."""
+    disk_bytes: int = 0
+    """How much more space the workspace takes than before, as far as it was measured; less than 0:
+    there is more room."""
     restored: tuple[str, ...] = ()
-    """Protected files that the command had changed, and that were put back."""
+    """Protected files that the command had changed, and that were put back; and what was removed,
+    because tools outside would trust it. Of many the first, and how many more."""
+    sandbox: str = ""
+    """The name of the sandbox that held it."""
 
     def unwrap(self) -> JsonValue:
         """The value of code.
@@ -210,10 +220,21 @@ class Command:
     """Whether what it prints to stderr stands between the lines of `stdout`."""
     protected: tuple[str, ...] = ()
     """Files and folders below the workspace that are put back as they were when it has ended."""
+    allow_config: tuple[str, ...] = ()
+    """Patterns of files that configure tools outside and that it may change all the same; never
+    what Git trusts."""
+    writes_repository: bool = False
+    """Whether it is a fixed command of Git that stages or commits: it may change the index, objects
+    and references of the workspace's repository, and nothing else in it."""
 
 
 class CommandSandbox(Sandbox):
-    """Runs commands that change nothing but their workspace."""
+    """Runs commands that change nothing but their workspace.
+
+    Nothing that a command leaves there is run by a tool of a person who does their usual work: what
+    Git trusts cannot be changed or made, files that configure tools are put back
+    (`minions.contracts.protected_files`), and no file gets the right to run as its owner.
+    """
 
     @abstractmethod
     async def run(self, command: Command, limits: SandboxLimits = COMMAND_LIMITS) -> SandboxResult:

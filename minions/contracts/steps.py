@@ -255,6 +255,11 @@ class PythonStep(Step[T_co]):
         return False
 
     @property
+    def sandbox_name(self) -> str | None:
+        """The sandbox that holds its code, for the record; None: it runs in this process."""
+        return None
+
+    @property
     def returned_type(self) -> object:
         """The type of the output: a resumed run converts recorded JSON to it. None: it stays JSON.
 

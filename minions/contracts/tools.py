@@ -214,6 +214,9 @@ class Toolset:
     operator_options: frozenset[str] = frozenset()
     """Options that a recipe in a caller's request may not switch on: they reach beyond what its
     other options say."""
+    fixed_options: frozenset[str] = frozenset()
+    """Options that a recipe says as they are, by which it opens what is closed otherwise: no value
+    of a run decides about them, and explanations show them."""
     unverified: str | None = None
     """Why its tools are not known, and what to do; None: they are known."""
 

@@ -21,11 +21,19 @@ from minions.contracts.plans import (
     PlanStepType,
     steps_before,
 )
-from minions.contracts.protected_files import matches_any
-from minions.planning.plan_form import PROTECTED_IN_PLANS
+from minions.contracts.protected_files import configures, is_git_name, is_secret
+from minions.planning.plan_form import PlanForm
 from minions.recipe.artifacts import as_path
 
-__all__ = ["MOST_NAMED", "MOST_STEPS", "READING_TOOLS", "CheckedPlan", "check_plan", "refusal_of"]
+__all__ = [
+    "MOST_NAMED",
+    "MOST_STEPS",
+    "READING_TOOLS",
+    "CheckedPlan",
+    "check_plan",
+    "configuring_files",
+    "refusal_of",
+]
 
 READING_TOOLS: Final = ("files__glob", "files__search", "files__read")
 """Tools that every step may be offered: they find what no list of files tells."""
@@ -67,6 +75,7 @@ def check_plan(
     files: Collection[str] | None = None,
     done: Collection[str] = (),
     tools: Collection[str] = (),
+    form: PlanForm = PlanForm(),  # noqa: B008  # frozen
 ) -> CheckedPlan:
     """All faults of a plan; steps that would race for a file are put in order.
 
@@ -74,6 +83,7 @@ def check_plan(
         files: Paths of the files in the workspace; None: they are not known, or not all.
         done: Ids of steps of an earlier plan, on which steps may depend.
         tools: Names of the tools that steps may be offered.
+        form: What the steps may use although it is closed.
     """
     # Alone, for what follows takes the square of a plan's size.
     too_large = _first(_faults_of_sizes(plan))
@@ -83,7 +93,7 @@ def check_plan(
         itertools.chain(
             _faults_of_ids(plan, done),
             _faults_of_steps(plan),
-            _faults_of_paths(plan),
+            _faults_of_paths(plan, form),
             _faults_of_tools(plan, tools),
             _faults_of_order(plan),
         )
@@ -92,7 +102,38 @@ def check_plan(
         return CheckedPlan(plan=plan, faults=faults)
     ordered, notes = _in_order(plan)
     faults = _first(_faults_of_reading(ordered, files))
-    return CheckedPlan(plan=ordered, faults=faults, notes=tuple(notes[:_MOST_FAULTS]))
+    return CheckedPlan(
+        plan=ordered, faults=faults, notes=(*_opened(ordered, form), *notes[:_MOST_FAULTS])
+    )
+
+
+def configuring_files(plan: Plan, form: PlanForm) -> list[str]:
+    """The files that configure tools outside and that steps of a plan change by name, without those
+    that are open anyway.
+    """
+    named = (
+        path
+        for step in plan.steps
+        if step.type.changes_files
+        for path in (*step.made_files, *_seen_and_changed(step))
+    )
+    return [path for path in dict.fromkeys(named) if configures(path.split("/"), form.allow_config)]
+
+
+def _seen_and_changed(step: PlanStep) -> Iterator[str]:
+    """The files that it sees and may change."""
+    if step.type is not PlanStepType.GENERATE:
+        yield from (each.path for each in step.files)
+
+
+def _opened(plan: Plan, form: PlanForm) -> Iterator[str]:
+    """What a person is told before they approve the plan."""
+    found = configuring_files(plan, form) if form.is_asked else []
+    if found:
+        yield (
+            "These files configure tools that run outside of the plan, and a yes lets it change "
+            f"them: {', '.join(found)}."
+        )
 
 
 def _first(faults: Iterator[str]) -> tuple[str, ...]:
@@ -176,10 +217,13 @@ def _faults_of_steps(plan: Plan) -> Iterator[str]:
             yield f"Step '{step.id}' has a COMMAND, which only a step of type validate may have."
 
 
-def _faults_of_paths(plan: Plan) -> Iterator[str]:
+def _faults_of_paths(plan: Plan, form: PlanForm) -> Iterator[str]:
     for step in plan.steps:
-        reasons = {each.path: refusal_of(each.path) or _bad_lines(each) for each in step.files}
-        reasons |= {each: _unusable(step, each) for each in step.artifacts}
+        reasons = {
+            each.path: refusal_of(each.path) or _bad_lines(each) or _secret(each.path, form)
+            for each in step.files
+        }
+        reasons |= {each: _unusable(step, each, form) for each in step.artifacts}
         for path, why in reasons.items():
             if why is not None:
                 yield f"Step '{step.id}': '{path:.100}' {why}."
@@ -192,7 +236,14 @@ def _bad_lines(use: FileUse) -> str | None:
     return None
 
 
-def _unusable(step: PlanStep, artifact: str) -> str | None:
+def _secret(path: str, form: PlanForm) -> str | None:
+    """Why a file is not used; None: it is no secret, or open."""
+    if is_secret(path.split("/"), form.allow_secrets):
+        return "is taken for a secret; whoever asks for the plan can open it (`allow_secrets`)"
+    return None
+
+
+def _unusable(step: PlanStep, artifact: str, form: PlanForm) -> str | None:
     """Why a step cannot give an artifact; None: it can, or it is a name rather than a file."""
     # Meant as a file, though it is perhaps none that could be made.
     is_file = is_path(artifact) or "\\" in artifact or _ENDING.search(artifact) is not None
@@ -201,8 +252,15 @@ def _unusable(step: PlanStep, artifact: str) -> str | None:
     refusal = refusal_of(artifact)
     if refusal is not None or not step.type.changes_files:
         return refusal
-    if matches_any(artifact.split("/"), PROTECTED_IN_PLANS):
-        return f"configures what runs outside of the plan: {', '.join(PROTECTED_IN_PLANS)}"
+    parts = artifact.split("/")
+    is_open = form.is_asked and not any(map(is_git_name, parts))
+    if not is_open and configures(parts, form.allow_config):
+        return (
+            "configures tools that run outside of the plan; whoever asks for the plan can open it "
+            "(`allow_config`)"
+        )
+    if (secret := _secret(artifact, form)) is not None:
+        return secret
     if as_path(artifact) == artifact:
         return None
     return "cannot be written: a path has letters, digits and . _ - + @ ~ $ ( ) [ ] / only"

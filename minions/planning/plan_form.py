@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
 
 from attrs import field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.protected_files import PROTECTED_FILES
 
-__all__ = ["PROTECTED_IN_PLANS", "PlanForm", "Sharing"]
-
-_OF_PACKAGES: Final = "pyproject.toml"
-"""What a plan may write where it names it: a person sees it in the plan, and packages need it."""
-PROTECTED_IN_PLANS: Final = tuple(each for each in PROTECTED_FILES if each != _OF_PACKAGES)
-"""What no plan may write."""
+__all__ = ["PlanForm", "Sharing"]
 
 
 class Sharing(StrEnum):
@@ -46,5 +39,11 @@ class PlanForm:
     max_parallel: int = 4
     is_trusted: bool = False
     """Whether nobody but the user writes into the workspace: what is read there is then trusted."""
+    allow_config: tuple[str, ...] = ()
+    """Patterns of files that steps may write although they configure tools outside."""
+    allow_secrets: tuple[str, ...] = ()
+    """Patterns of files that steps may use although they are taken for secrets."""
+    is_asked: bool = False
+    """Whether a person approves the plan: then what it names is opened, too, and shown to them."""
     results: Mapping[str, JsonValue] = field(factory=dict)
     """Results of steps of an earlier plan that steps of this one depend on, by their ids."""

@@ -20,7 +20,8 @@ from minions.contracts.plans import (
     PlanStepType,
     steps_before,
 )
-from minions.planning.plan_form import PROTECTED_IN_PLANS, PlanForm, Sharing
+from minions.planning.plan_checks import configuring_files
+from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.plan_repair import RepairFiles
 from minions.planning.template_text import literal, literals
 
@@ -73,15 +74,19 @@ _MOST_OUTPUT: Final = 6_000
 def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
     """The recipe of a plan without faults, as a YAML file would hold it."""
     made = _Steps(plan, form)
-    named = [name for each in plan.steps for name in each.tools]
+    offered = [name for each in plan.steps for name in each.tools]
     uses_shell = any(each.command for each in plan.steps)
-    uses_shell |= any(name.startswith("shell__") for name in named)
+    uses_shell |= any(name.startswith("shell__") for name in offered)
     folder: dict[str, JsonValue] = {"root": "{{ inputs.workspace }}"}
     if form.is_trusted:
         folder["reads"] = "trusted"
-    files: dict[str, JsonValue] = {**folder, "create": True, "undo": True}
-    if any(_configures_package(each) for each in plan.steps):
-        files["protect"] = [*PROTECTED_IN_PLANS]
+    named = configuring_files(plan, form) if form.is_asked else []
+    # A name in brackets is a name: as a pattern it would be one of many characters.
+    opened: list[JsonValue] = [*form.allow_config, *(each.replace("[", "[[]") for each in named)]
+    config: dict[str, JsonValue] = {"allow_config": opened} if opened else {}
+    files: dict[str, JsonValue] = {**folder, "create": True, "undo": True, **config}
+    if form.allow_secrets:
+        files["allow_secrets"] = [*form.allow_secrets]
     tools: list[JsonValue] = [{"files": files}]
     system = f"{SYSTEM}\n\n{literal(form.context)}" if form.context.strip() else SYSTEM
     return {
@@ -99,8 +104,8 @@ def recipe_document(plan: Plan, form: PlanForm) -> dict[str, JsonValue]:
         "system_prompt": system,
         "tools": [
             *tools,
-            *([{"shell": folder}] if uses_shell else []),
-            *dict.fromkeys(name for name in named if not name.startswith(_OPENED)),
+            *([{"shell": {**folder, **config}}] if uses_shell else []),
+            *dict.fromkeys(name for name in offered if not name.startswith(_OPENED)),
         ],
         "permissions": {"allow_write": True},
         "limits": {"max_model_calls_per_step": 2},
@@ -365,13 +370,6 @@ def _allowed(step: PlanStep) -> list[str]:
     if step.type is PlanStepType.GENERATE:
         return list(step.made_files)
     return list(dict.fromkeys((*step.made_files, *(each.path for each in step.files))))
-
-
-def _configures_package(step: PlanStep) -> bool:
-    """Whether it names the configuration of a package as a file that it changes."""
-    named = (*step.made_files, *(each.path for each in step.files))
-    is_named = any(path.rpartition("/")[2].casefold() == "pyproject.toml" for path in named)
-    return is_named and step.type.changes_files
 
 
 def _shared(path: str, share: Sharing) -> FileUse:

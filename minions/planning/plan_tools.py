@@ -16,6 +16,7 @@ from yaml.reader import Reader
 from minions.contracts.hidden_characters import HIDDEN
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
+from minions.contracts.protected_files import is_secret
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
 from minions.planning.plan_checks import (
     MOST_NAMED,
@@ -53,6 +54,13 @@ _PARAMETERS: Final[Mapping[str, JsonValue]] = {
         "trusted": {"type": "boolean", "description": "Whether the workspace's text is trusted."},
         "done": {"type": "object", "description": "Results of done steps, by id."},
         "tools": {"type": "object", "description": "Tools that steps may use, by name."},
+        "allow_config": {"type": "array", "items": _TEXT, "description": "Files that are opened."},
+        "allow_secrets": {
+            "type": "array",
+            "items": _TEXT,
+            "description": "Secrets that are opened.",
+        },
+        "asked": {"type": "boolean", "description": "Whether a person approves the plan."},
     },
     "required": ["answer", "task"],
     "additionalProperties": False,
@@ -109,6 +117,7 @@ class _CheckPlan(Tool):
             files=await _files(plan, arguments),
             done=form.results,
             tools=[*_tools(arguments), *READING_TOOLS],
+            form=form,
         )
         text, faults = "", list(checked.faults)
         if not faults:
@@ -169,10 +178,13 @@ async def _files(plan: Plan, arguments: Mapping[str, JsonValue]) -> Collection[s
     files beside those that do not, whose names may be meant.
     """
     files = arguments.get("files")
-    if isinstance(files, list | tuple):
-        return [str(each) for each in files]
     workspace = Path(str(arguments.get("workspace", ".")))
     named = {each.path for step in plan.steps[:MOST_STEPS] for each in step.files[:MOST_NAMED]}
+    if isinstance(files, list | tuple):
+        # No list of files tells of secrets, also where one is opened.
+        secret = sorted(each for each in named if is_secret(each.split("/")))
+        found = await asyncio.to_thread(_existing, workspace, secret) if secret else []
+        return [*(str(each) for each in files), *(each for each in found if each in secret)]
     return await asyncio.to_thread(_existing, workspace, sorted(named))
 
 
@@ -207,7 +219,15 @@ def _form(arguments: Mapping[str, JsonValue]) -> PlanForm:
         max_repairs=repairs if isinstance(repairs, int) else 2,
         is_trusted=arguments.get("trusted") is True,
         results=done if isinstance(done, Mapping) else {},
+        allow_config=_texts(arguments, "allow_config"),
+        allow_secrets=_texts(arguments, "allow_secrets"),
+        is_asked=arguments.get("asked") is True,
     )
+
+
+def _texts(arguments: Mapping[str, JsonValue], name: str) -> tuple[str, ...]:
+    value = arguments.get(name)
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
 
 
 def _name_of(task: str) -> str:

@@ -37,12 +37,18 @@ class PlanChoices:
     """The shell command that tests the work; None: the planner chooses."""
     context: str = ""
     """What every step is told besides its own."""
+    opens_named: bool = True
+    """Whether consent to a plan lets it write what it names although it configures tools."""
     rolls_back: bool = False
     """Whether files are taken back to what they were when the plan fails."""
     is_trusted: bool = False
     """Whether the text of the workspace is trusted."""
     tools: tuple[str, ...] = ()
     """Registered tools that the planner may give to steps."""
+    allow_config: tuple[str, ...] = ()
+    """Patterns of files that may be written although they configure tools outside."""
+    allow_secrets: tuple[str, ...] = ()
+    """Patterns of files that may be used although they are taken for secrets."""
 
 
 def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
@@ -62,10 +68,15 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
         "rollback_on_failure": choices.rolls_back,
         "trusted": choices.is_trusted,
         "execute": choices.is_run,
+        "opens_named": choices.opens_named,
     }
     inputs["context"]["default"] = choices.context
     if choices.tools:
         step["tools"], document["tools"] = list(choices.tools), list(choices.tools)
+    if choices.allow_config:
+        step["allow_config"] = list(choices.allow_config)
+    if choices.allow_secrets:
+        step["allow_secrets"] = list(choices.allow_secrets)
     if choices.command is not None:
         step["command"] = "{{ inputs.command }}"
         inputs["command"] = {

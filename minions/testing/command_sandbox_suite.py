@@ -16,6 +16,7 @@ import contextlib
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -62,6 +63,7 @@ class Runner:
         limits: SandboxLimits = LIMITS,
         network: bool = False,
         protected: tuple[str, ...] = (),
+        allow_config: tuple[str, ...] = (),
     ) -> SandboxResult:
         command = Command(
             argv=argv,
@@ -69,6 +71,7 @@ class Runner:
             is_merged=True,
             network=network,
             protected=protected,
+            allow_config=allow_config,
         )
         return await self._sandbox.run(command, limits)
 
@@ -104,6 +107,10 @@ def listening() -> Iterator[socket.socket]:
 async def test_a_command_ends_with_its_code_and_its_output(run: Runner) -> None:
     result = await run.shell("echo out; echo err >&2; exit 3")
     assert (result.exit_code, result.stdout, result.failure) == (3, "out\nerr\n", None)
+
+
+async def test_the_result_names_the_sandbox(run: Runner, sandbox: CommandSandbox) -> None:
+    assert (await run.shell("true")).sandbox == sandbox.name
 
 
 async def test_output_and_errors_can_be_told_apart(
@@ -198,52 +205,472 @@ async def test_a_command_has_no_special_rights(run: Runner) -> None:
 
 
 async def test_protected_files_are_put_back(run: Runner, workspace: Path) -> None:
-    hooks = workspace / ".git" / "hooks"
-    hooks.mkdir(parents=True)
-    (workspace / ".git" / "config").write_text("[core]\n")
-    protected = (".git/hooks", ".git/config")
+    settings = workspace / "settings"
+    (settings / "more").mkdir(parents=True)
+    (workspace / "rules.txt").write_text("be kind\n")
+    protected = ("settings/more", "rules.txt")
     for act in (
-        "echo evil > .git/hooks/pre-commit",
-        "echo evil >> .git/config",
-        "rm -r .git/hooks && ln -s /tmp .git/hooks",
-        "mv .git old && mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit",
-        "rm -rf .git && ln -s old .git",
-        "rm -rf .git && echo 'gitdir: old' > .git",
-        "rm -rf .git",
+        "echo evil > settings/more/new",
+        "echo evil >> rules.txt",
+        "rm -r settings/more && ln -s /tmp settings/more",
+        "mv settings old && mkdir -p settings/more && echo evil > settings/more/new",
+        "rm -rf settings && ln -s old settings",
+        "rm -rf settings && echo old > settings",
+        "rm -rf settings rules.txt",
     ):
         result = await run("/bin/sh", "-c", act, protected=protected)
         assert result.restored, act
-        assert not (workspace / ".git").is_symlink(), act
-        assert (workspace / ".git" / "config").read_text() == "[core]\n", act
-        assert not hooks.is_symlink(), act
-        assert list(hooks.iterdir()) == [], act
+        assert not settings.is_symlink(), act
+        assert (workspace / "rules.txt").read_text() == "be kind\n", act
+        assert list((settings / "more").iterdir()) == [], act
 
 
 async def test_what_one_command_changes_is_no_state_to_put_back_for_another(
     run: Runner, workspace: Path
 ) -> None:
-    (workspace / ".git" / "hooks").mkdir(parents=True)
-    (workspace / ".git" / "config").write_text("[core]\n")
-    protected = (".git/hooks", ".git/config")
-    act = "echo evil >> .git/config; echo evil > .git/hooks/pre-commit; sleep 0.2"
-    await asyncio.gather(*(run("/bin/sh", "-c", act, protected=protected) for _ in range(4)))
-    assert (workspace / ".git" / "config").read_text() == "[core]\n"
-    assert list((workspace / ".git" / "hooks").iterdir()) == []
+    (workspace / "rules.txt").write_text("be kind\n")
+    act = "echo evil >> rules.txt; sleep 0.2"
+    await asyncio.gather(*(run("/bin/sh", "-c", act, protected=("rules.txt",)) for _ in range(4)))
+    assert (workspace / "rules.txt").read_text() == "be kind\n"
 
 
-async def test_a_new_repository_has_neither_hooks_nor_configuration(
+# --- what Git trusts ---------------------------------------------------------------------------
+
+REPOSITORY = {
+    "HEAD": "ref: refs/heads/main\n",
+    "config": "[core]\n\trepositoryformatversion = 0\n",
+    "objects/info/packs": "",
+    "refs/heads/main": "1" * 40,
+    "hooks/pre-commit.sample": "#!/bin/sh\n",
+    "info/exclude": "# nothing\n",
+}
+"""The files of a repository as `git init` makes one, in short."""
+
+
+def write_repository(folder: Path) -> None:
+    """Write one into a new folder."""
+    for name, text in REPOSITORY.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def texts_below(folder: Path) -> dict[str, str]:
+    """The files below a folder with their texts, and links with what they lead to."""
+    found: dict[str, str] = {}
+    for each in sorted(folder.rglob("*")):
+        name = str(each.relative_to(folder))
+        if each.is_symlink():
+            found[name] = f"-> {each.readlink()}"
+        elif each.is_file():
+            found[name] = each.read_text()
+    return found
+
+
+CHANGES_OF_GIT = (
+    "echo evil > .git/hooks/pre-commit",
+    "echo evil >> .git/config",
+    "echo ../.evil > .git/commondir",
+    "cp -r .git/. .evil/; echo '[core] fsmonitor=id' > .evil/config; echo ../.evil >.git/commondir",
+    "rm -rf .git/objects; rm .git/refs/heads/main; echo ref: x > .git/HEAD",
+    "rm -r .git/hooks && ln -s /tmp .git/hooks",
+    "mv .git old && mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit",
+    "rm -rf .git && ln -s old .git",
+    "rm -rf .git && echo 'gitdir: old' > .git",
+    "rm -rf .git",
+    "ln -s .git link && echo evil > link/config",
+    "ln .git/config other && echo evil > other",
+    "cd .git && echo evil > config; cd hooks && echo evil > pre-commit",
+    "mkdir -p .git/worktrees/x .git/modules/x .git/rebase-merge",
+    "touch .git/config.worktree .git/info/attributes",
+    "truncate -s 0 .git/config",
+    "mkdir new && mv -T new .git; mv --exchange new .git; ln -sfn new .git",
+)
+CHANGES_OF_GIT_IN_PYTHON = """
+import ctypes, os
+def tried(act, *given, **more):
+    try:
+        return act(*given, **more)
+    except OSError:
+        return None
+call = ctypes.CDLL(None, use_errno=True).syscall
+folder = os.open(".git", os.O_PATH)
+below = os.open(".git/hooks", os.O_RDONLY)
+for place in (folder, below):
+    tried(lambda: os.close(os.open("config", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, dir_fd=place)))
+    tried(os.mkdir, "made", dir_fd=place)
+    tried(os.symlink, "x", "made-link", dir_fd=place)
+    tried(os.mkfifo, "made-pipe", dir_fd=place)
+    tried(os.unlink, "pre-commit.sample", dir_fd=place)
+tried(os.link, ".git/config", "hard")
+tried(lambda: os.close(os.open(".git", os.O_TMPFILE | os.O_RDWR)))
+tried(os.truncate, ".git/config", 0)
+tried(os.rename, ".git", "moved")
+tried(os.replace, ".git/config", "moved-config")
+os.mkdir("exchanged")
+call(316, -100, b".git", -100, b"exchanged", 2)  # exchanges the two, on x86-64
+for name in ("hard", "moved-config"):
+    if os.path.exists(name):
+        tried(lambda: open(name, "a").write("evil"))
+"""
+
+
+async def test_nothing_changes_the_repository(run: Runner, workspace: Path) -> None:
+    """Also not what it only holds as data: what a person compares with would be another (A-149)."""
+    write_repository(workspace / ".git")
+    for text in (*CHANGES_OF_GIT, f"python3 - <<'END'\n{CHANGES_OF_GIT_IN_PYTHON}\nEND\n"):
+        await run.shell(text)
+        assert not (workspace / ".git").is_symlink(), text
+        assert texts_below(workspace / ".git") == REPOSITORY, text
+
+
+NEW_OF_GIT = (
+    "mkdir .git && echo x > .git/config",
+    "mkdir -p a/b/.git/refs && mkdir c && mv a/b c",
+    "echo 'gitdir: ../evil' > a/.git",
+    "ln -s evil .git; ln -s ../evil a/.git",
+    "mkdir evil && mv evil a/.git",
+    "mkdir a/.GIT a/.Git; touch 'b/.git ' b/.git.; mkdir 'a/git~1'",
+    "mkdir node_modules .vscode venv; mkdir node_modules/.git .vscode/.git venv/.git",
+    "mkdir -p closed/.git && chmod 000 closed",
+    "n=d; for i in $(seq 300); do n=$n/d; done; mkdir -p $n/.git",
+    "mkfifo a/.git",
+    "touch a/.git; touch moved; mv moved b/.git; cp moved c/.git; mkdir c; ln b/.git c/.git",
+)
+
+
+async def test_no_repository_is_made(run: Runner, workspace: Path) -> None:
+    """Git would trust it wherever a person calls it (A-149)."""
+    for text in NEW_OF_GIT:
+        for name in ("a", "b"):
+            (workspace / name).mkdir(exist_ok=True)
+        await run.shell(text)
+        if (workspace / "closed").exists():
+            (workspace / "closed").chmod(0o755)
+        made = [
+            f"{folder}/{name}"
+            for folder, folders, files in os.walk(workspace)
+            for name in (*folders, *files)
+            if name.casefold().rstrip(". ") in (".git", "git~1")
+        ]
+        assert made == [], text
+
+
+BARE = (
+    "mkdir -p {0}/objects {0}/refs; echo 'ref: refs/heads/main' > {0}/HEAD; echo x > {0}/config",
+    "mkdir -p {0}; ln -s refs/heads/main {0}/HEAD; mkdir {0}/refs {0}/objects",
+    "mkdir -p {0}; echo 'ref: refs/heads/main' > {0}/HEAD; echo ../b > {0}/commondir",
+    "mkdir -p {0} c/objects c/refs; mv c/objects c/refs {0}; cp HEAD.txt {0}/HEAD",
+    "mkdir -p x/refs x/objects && mv x/* {0} && touch {0}/HEAD; mkdir -p {0}; touch {0}/head",
+)
+
+
+@pytest.mark.parametrize("place", [".", "a", "a/b c"])
+async def test_no_folder_becomes_one_of_a_repository(
+    run: Runner, workspace: Path, place: str
+) -> None:
+    """Git takes any folder with these parts for one, if a person is in it (A-149)."""
+    for text in BARE:
+        (workspace / "HEAD.txt").write_text("ref: refs/heads/main\n")
+        await run.shell(f"mkdir -p '{place}'; " + text.replace("{0}", f"'{place}'"))
+        for folder in (workspace, *workspace.rglob("*")):
+            names = {each.name.casefold() for each in folder.iterdir()} if folder.is_dir() else {}
+            is_bare = "head" in names and ("commondir" in names or {"objects", "refs"} <= {*names})
+            assert not is_bare, (text, folder)
+        for each in workspace.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+async def test_repositories_below_stay_as_and_where_they_are(run: Runner, workspace: Path) -> None:
+    """Submodules, worktrees, bare ones, and what pointer files lead to (A-149)."""
+    write_repository(workspace / "sub" / "deep" / ".git")
+    write_repository(workspace / "bare.git")
+    write_repository(workspace / "data")
+    (workspace / "data" / "HEAD").rename(workspace / "data" / "kept")
+    (workspace / "work").mkdir()
+    (workspace / "work" / ".git").write_text("gitdir: ../admin\n")
+    (workspace / "admin").mkdir()
+    (workspace / "admin" / "HEAD").write_text("ref: refs/heads/x\n")
+    (workspace / "admin" / "commondir").write_text("../data\n")
+    (workspace / "lost").mkdir()
+    (workspace / "lost" / ".git").write_text("gitdir: ../nowhere\n")
+    (workspace / "linked").mkdir()
+    (workspace / "linked" / ".git").symlink_to("../bare.git")
+    before = texts_below(workspace)
+    for text in (
+        "echo evil >> sub/deep/.git/config; echo evil > bare.git/hooks/post-checkout",
+        "mv sub other; mv sub/deep other; rm -rf sub",
+        "echo evil >> data/config; mv data old; mkdir -p data; echo evil > data/config",
+        "echo ../evil > admin/commondir; echo gitdir: ../evil > work/.git; mv work other",
+        "rm linked/.git; ln -s ../evil linked/.git",
+        "rm linked/.git; mkdir linked/.git; echo evil > linked/.git/config",
+        "mkdir nowhere; echo evil > nowhere/config",
+        "mkdir evil; ln -s evil nowhere; echo evil > evil/config; rm -r evil",
+    ):
+        await run.shell(text)
+        after = {
+            name: text for name, text in texts_below(workspace).items() if ".refused" not in name
+        }
+        assert after == before, text
+
+
+async def test_what_a_configuration_of_git_has_run_is_protected(
     run: Runner, workspace: Path
 ) -> None:
-    outside = workspace.parent / "outside"
-    (outside / "hooks").mkdir(parents=True)
-    protected = (".git/hooks", ".git/config")
-    made = "mkdir -p .git/hooks; for f in HEAD config hooks/pre-commit; do : > .git/$f; done"
-    result = await run("/bin/sh", "-c", made, protected=protected)
-    assert (result.exit_code, (workspace / ".git" / "HEAD").exists()) == (0, True)
-    assert not any((workspace / each).exists() for each in protected)
-    await run("/bin/sh", "-c", "rm -rf .git && ln -s ../outside .git", protected=protected)
-    assert not (workspace / ".git").is_symlink()
-    assert (outside / "hooks").is_dir()
+    """Hooks elsewhere, included files, filters and other programs of the workspace (A-149)."""
+    write_repository(workspace / ".git")
+    (workspace / ".git" / "config").write_text(
+        "[core]\n\thooksPath = tools/hooks\n\tfsmonitor = ./watch.sh\n"
+        '[include]\n\tpath = "../more.ini" ; more\n'
+        '[filter "x"]\n\tclean = python3 scripts/clean.py %f\n'
+        "[alias]\n\tst = status\n\tgo = !sh run.sh\n"
+    )
+    (workspace / "more.ini").write_text("[diff]\n\texternal = bin/compare\n")
+    for name in ("tools/hooks/pre-commit", "scripts/clean.py", "run.sh", "status", "free.txt"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("good\n")
+    names = ("watch.sh", "more.ini", "scripts/clean.py", "run.sh", "bin/compare")
+    for text in (
+        "mkdir -p bin tools/hooks; for f in " + " ".join(names) + "; do echo evil > $f; done",
+        "echo evil > tools/hooks/pre-commit; echo evil > tools/hooks/post-merge",
+        "mv tools old; mkdir -p tools/hooks; echo evil > tools/hooks/pre-commit",
+        "mkdir -p x; echo evil > x/compare; rmdir bin; ln -s x bin",
+    ):
+        await run.shell(text)
+        found = texts_below(workspace)
+        there = {name: found.get(name) for name in (*names, "tools/hooks/pre-commit")}
+        assert there == {
+            "watch.sh": None,
+            "more.ini": "[diff]\n\texternal = bin/compare\n",
+            "scripts/clean.py": "good\n",
+            "run.sh": "good\n",
+            "bin/compare": None,
+            "tools/hooks/pre-commit": "good\n",
+        }, text
+        assert "tools/hooks/post-merge" not in found
+        assert not (workspace / "bin").is_symlink()
+    await run.shell("echo new > free.txt; echo new > status")
+    assert (workspace / "free.txt").read_text() == (workspace / "status").read_text() == "new\n"
+
+
+OF_PERSON = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+BARE_WITH_WATCHER = (
+    "mkdir -p {0}/objects {0}/refs; echo ref: refs/heads/x > {0}/HEAD; "
+    "printf '[core]\\n\\tfsmonitor = EVIL\\n\\tworktree = ..\\n' > {0}/config"
+)
+LEFT_FOR_GIT = (
+    (
+        "cp -r .git/. .evil/; git config -f .evil/config core.fsmonitor EVIL; "
+        "echo ../.evil > .git/commondir"
+    ),
+    "git config core.fsmonitor EVIL",
+    BARE_WITH_WATCHER.replace("{0}", "sub/.git"),
+    BARE_WITH_WATCHER.replace("{0}", "sub"),
+    BARE_WITH_WATCHER.replace("{0}", "evil") + "; echo gitdir: ../evil > sub/.git",
+    "git init -q sub; git -C sub config core.fsmonitor EVIL; git add sub; git commit -m x",
+)
+
+
+def call_git(*arguments: str) -> None:
+    """As a person would, whatever comes of it."""
+    subprocess.run(
+        ["git", *arguments], env={**os.environ, **OF_PERSON}, check=False, capture_output=True
+    )
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+async def test_a_persons_next_git_runs_nothing_that_a_command_left(
+    run: Runner, workspace: Path
+) -> None:
+    """A-149"""
+    marker = workspace.parent / "executed"
+    for act in LEFT_FOR_GIT:
+        shutil.rmtree(workspace)
+        (workspace / "sub").mkdir(parents=True)
+        call_git("init", "-q", str(workspace))
+        (workspace / "evil.sh").write_text(f"#!/bin/sh\ntouch {marker}\n")
+        (workspace / "evil.sh").chmod(0o755)
+        await run.shell(act.replace("EVIL", str(workspace / "evil.sh")))
+        for folder in (workspace, workspace / "sub"):
+            call_git("-C", str(folder), "status")
+        assert not marker.exists(), act
+
+
+# --- what configures other tools ---------------------------------------------------------------
+
+
+async def test_new_files_that_configure_tools_are_put_aside(run: Runner, workspace: Path) -> None:
+    """A-149"""
+    text = (
+        "mkdir -p src/recipes .github/workflows; for f in Makefile src/conftest.py .envrc "
+        "src/recipes/x.yaml .github/workflows/ci.yml src/main.py x.pth; do echo evil > $f; done; "
+        "ln -s src/main.py setup.py; mkdir -p venv/bin; echo evil > venv/bin/activate"
+    )
+    result = await run.shell(text)
+    assert result.exit_code == 0
+    found = texts_below(workspace)
+    assert {each for each in found if ".refused" not in each} == {"src/main.py"}
+    assert found["Makefile.refused"] == "evil\n"
+    assert {"Makefile", "src/conftest.py", "setup.py", ".github"} <= set(result.restored)
+
+
+async def test_changed_files_that_configure_tools_are_put_back(
+    run: Runner, workspace: Path
+) -> None:
+    """A-149"""
+    (workspace / "pkg").mkdir()
+    (workspace / ".vscode").mkdir()
+    for name in ("Makefile", "pkg/conftest.py", ".vscode/tasks.json", "pkg/package.json"):
+        (workspace / name).write_text("good\n")
+    (workspace / "tox.ini").symlink_to("pkg/conftest.py")
+    result = await run.shell(
+        "echo evil > Makefile; echo evil > pkg/conftest.py; echo evil > .vscode/tasks.json; "
+        "ln -sf /etc/passwd tox.ini; mv .vscode old; mkdir .vscode; echo evil > .vscode/tasks.json"
+    )
+    found = texts_below(workspace)
+    assert {name: text for name, text in found.items() if ".refused" not in name} == {
+        "Makefile": "good\n",
+        "pkg/conftest.py": "good\n",
+        "pkg/package.json": "good\n",
+        ".vscode/tasks.json": "good\n",
+        "tox.ini": "-> pkg/conftest.py",
+    }
+    assert {"Makefile", "pkg/conftest.py", "tox.ini"} <= set(result.restored)
+
+
+async def test_what_is_opened_by_name_is_changed_and_git_is_never_opened(
+    run: Runner, workspace: Path
+) -> None:
+    (workspace / "Makefile").write_text("good\n")
+    text = (
+        "echo new > Makefile; mkdir -p web .vscode .git; echo new > web/package.json; "
+        "echo new > .vscode/tasks.json; echo evil > .git/config; echo evil > setup.py"
+    )
+    names = ("makefile", "web/*.json", ".vscode", ".git", ".git/*")
+    await run("/bin/sh", "-c", text, allow_config=names)
+    found = texts_below(workspace)
+    assert found == {
+        "Makefile": "new\n",
+        "web/package.json": "new\n",
+        ".vscode/tasks.json": "new\n",
+        "setup.py.refused": "evil\n",
+    }
+
+
+async def test_files_that_configure_tools_may_be_moved_and_removed(
+    run: Runner, workspace: Path
+) -> None:
+    (workspace / "old").mkdir()
+    for name in ("old/Makefile", "old/main.py", "Dockerfile"):
+        (workspace / name).write_text("good\n")
+    result = await run.shell("mv old new; cp new/Makefile .; rm Dockerfile")
+    assert (result.exit_code, result.restored) == (0, ())
+    assert {*texts_below(workspace)} == {"new/Makefile", "new/main.py", "Makefile"}
+
+
+async def test_compiled_files_of_a_command_are_removed(run: Runner, workspace: Path) -> None:
+    """They run in place of the source that a person reads (A-149)."""
+    cache = workspace / "__pycache__"
+    cache.mkdir()
+    for name in ("kept.cpython-311.pyc", "changed.cpython-311.pyc"):
+        (cache / name).write_text("compiled\n")
+    await run.shell("echo evil > __pycache__/changed.cpython-311.pyc; echo evil > made.pyc")
+    assert texts_below(workspace) == {"__pycache__/kept.cpython-311.pyc": "compiled\n"}
+
+
+# --- rights of files ---------------------------------------------------------------------------
+
+SPECIAL_BITS = """
+import ctypes, errno, os, stat, sys
+call = ctypes.CDLL(None, use_errno=True).syscall
+numbers = {"x86_64": {"fchmodat2": 452, "openat2": 437}}.get(os.uname().machine, {})
+def tried(act, *given, **more):
+    try:
+        act(*given, **more)
+    except OSError:
+        pass
+open("file", "w").close()
+os.mkdir("folder")
+for bits in (0o4755, 0o2755, 0o1755, 0o7777):
+    name = f"made-{bits:o}"
+    for place in ("file", "folder"):
+        tried(os.chmod, place, bits)
+        descriptor = os.open(place, os.O_RDONLY)
+        tried(os.chmod, descriptor, bits)
+        folder = os.open(".", os.O_RDONLY)
+        tried(os.chmod, place, bits, dir_fd=folder)
+    os.umask(0)
+    tried(os.open, f"{name}-a", os.O_CREAT | os.O_WRONLY, bits)
+    tried(os.open, f"{name}-b", os.O_CREAT | os.O_RDONLY | os.O_EXCL, bits, dir_fd=folder)
+    tried(os.mkdir, f"{name}-c", bits)
+    tried(os.mkdir, f"{name}-d", bits, dir_fd=folder)
+    tried(os.mknod, f"{name}-e", bits | stat.S_IFREG)
+    tried(os.mknod, f"{name}-f", bits | stat.S_IFIFO, dir_fd=folder)
+    if numbers:
+        call(numbers["fchmodat2"], -100, b"file", bits, 0)
+        how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, bits, 0)
+        call(numbers["openat2"], -100, f"{name}-g".encode(), how, 24)
+        call(85, f"{name}-h".encode(), bits)  # creat
+for name in ("security.capability", "system.posix_acl_access", "user.x"):
+    try:
+        os.setxattr("file", name, b"x")
+    except OSError:
+        continue
+    print(name, "was possible")
+print("end")
+"""
+
+
+async def test_no_file_runs_as_its_owner(run: Runner, workspace: Path) -> None:
+    """No set-user-id, set-group-id or sticky bit, by any call, and no attributes (A-149)."""
+    result = await run.python(SPECIAL_BITS)
+    assert (result.stdout, result.exit_code) == ("end\n", 0)
+    special = [
+        (str(each), oct(each.lstat().st_mode))
+        for each in (workspace, *workspace.rglob("*"))
+        if each.lstat().st_mode & 0o7000
+    ]
+    assert special == []
+
+
+# --- space -------------------------------------------------------------------------------------
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for i in 1 2 3 4 5 6; do head -c 8000000 /dev/zero > f$i; done; sleep 60",
+        "python3 -c 'for i in range(12000): open(str(i), \"w\").close()'; sleep 60",
+        (
+            "python3 -c 'import os\nfor i in range(9): "
+            "os.posix_fallocate(os.open(str(i), 66), 0, 5000000)'"
+        ),
+        "mkdir a; cd a; head -c 30000000 /dev/zero > x; cp x y",
+        (
+            "python3 -c 'import os, time\nfor i in range(9):\n"
+            ' f = os.open("x", 66); os.unlink("x"); os.write(f, bytes(6000000)); time.sleep(.2)'
+            "\ntime.sleep(60)'"
+        ),
+    ],
+    ids=["files", "many small files", "reserved", "at its end", "without a name"],
+)
+async def test_the_space_that_a_command_takes_is_limited(run: Runner, text: str) -> None:
+    result = await run.shell(text, evolve(LIMITS, disk_bytes=32 * MIB))
+    assert code_of(result) == SandboxCode.DISK
+    assert result.failure is not None
+    assert "more than 32 MiB of the disk" in result.failure.message
+
+
+async def test_holes_names_and_what_was_there_take_no_space(run: Runner, workspace: Path) -> None:
+    (workspace / "large").write_bytes(bytes(60 * MIB))
+    text = (
+        "truncate -s 100M hole; head -c 9000000 /dev/zero > x; for i in $(seq 50); do ln x x$i; "
+        "done; mv large moved; head -c 20000000 /dev/zero > y; rm y"
+    )
+    result = await run.shell(text, evolve(LIMITS, disk_bytes=32 * MIB))
+    assert (result.failure, result.exit_code) == (None, 0)
+    assert (await run.shell("rm moved")).failure is None
 
 
 @pytest.mark.parametrize("place", ["/", "/usr", "/etc", "/home", str(Path.home())])

@@ -270,7 +270,12 @@ async def test_hidden_files_are_left_alone_unless_the_recipe_says_otherwise(root
     documents = Documents(root)
     assert await documents.places("paid") == ["leave.md:1"]
     assert (await documents.refusal("read", file=".env")).error_code == "excluded-path"
-    assert ".env:1" in await Documents(root, exclude=[]).places("paid")
+    assert ".git/config:1" not in await Documents(root, exclude=[]).places("paid")
+    assert ".env:1" not in await Documents(root, exclude=[]).places("paid")
+    opened = Documents(root, exclude=[], allow_secrets=[".env"])
+    assert ".env:1" in await opened.places("paid")
+    secret = Documents(root, exclude=[])
+    assert (await secret.refusal("read", file=".env")).error_code == "secret-file"
 
 
 async def test_only_included_files_are_documents(root: Path) -> None:

@@ -23,7 +23,7 @@ from minions.adapters.tools.line_matcher import LineMatcher
 from minions.contracts.codec import encode
 from minions.contracts.errors import ToolError, UsageError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.protected_files import PROTECTED_FILES
+from minions.contracts.protected_files import CONFIGURES, SECRETS
 from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
 
@@ -104,7 +104,9 @@ def test_the_options_have_their_defaults_and_refuse_others() -> None:
         "create": False,
         "undo": False,
         "exclude": [".git", "node_modules", "__pycache__", ".venv"],
-        "protect": list(PROTECTED_FILES),
+        "protect": [],
+        "allow_config": [],
+        "allow_secrets": [],
     }
     assert validator.errors(defaults) == ()
     assert len(validator.errors({"max_read_bytes": 0, "rot": "x"})) == 2
@@ -594,9 +596,9 @@ async def test_what_is_excluded_cannot_be_used(files: Files, root: Path, path: s
 
 
 async def test_paths_can_be_excluded(root: Path) -> None:
-    files = Files(root, exclude=["src/deep", "*.md"])
+    files = Files(root, exclude=["src/deep", "*.md", ".git"])
     found = await files("glob", pattern="**/*")
-    assert found == {"files": [".git/config", "src/main.py"], "total": 2, "truncated": False}
+    assert found == {"files": ["src/main.py"], "total": 1, "truncated": False}
     error = await files.refusal("read", path="src/deep/util.py")
     assert error.error_code == "excluded-path"
 
@@ -665,16 +667,18 @@ def test_importing_the_tools_loads_no_heavy_library() -> None:
 
 # --- what configures ------------------------------------------------------------------------------
 
+
+def sample_of(pattern: str) -> str:
+    """A path that the pattern means."""
+    path = re.sub(r"\[(.).*?\]", r"\1", pattern).replace("*", "_")
+    return f"{path}inner.txt" if path.endswith("/") else path
+
+
 CONFIGURING = [
-    "minions.toml",
-    "below/minions.toml",
-    "pyproject.toml",
-    ".env",
-    ".env.local",
-    "PyProject.TOML",
-    ".husky/pre-commit",
-    ".venv/bin/activate",
-    ".git/hooks/pre-commit",
+    *(sample_of(patterns.split()[at]) for patterns in CONFIGURES.values() for at in (0, 7, -1)),
+    *("below/minions.toml", "PyProject.TOML", "a/.GITHUB/workflows/ci.yml", "x/recipes/y.yaml"),
+    *(".husky/pre-commit", ".venv/bin/activate", ".git/hooks/pre-commit", "Makefile.", "setup.py "),
+    *("\uff2dakefile", ".g\u200cit/config", "conftest.py::$DATA", "GIT~1/config", ".env.local"),
 ]
 
 
@@ -685,8 +689,21 @@ async def test_what_configures_us_is_not_written(root: Path, path: str) -> None:
     many = await files.refusal("write_many", files=[{"path": path, "text": "x"}])
     assert many.error_code == "protected-path"
     drafted = await files.refusal("prepare_changes", files=[{"path": path, "text": "x"}])
-    assert "`protect` decides" in drafted.message
+    assert "configures tools that run outside" in drafted.message
     assert not (root / path).exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("src/main.py", "README.md", "build/out.txt", "configure/notes.md", "workspace/x.py"),
+        *("docs/makefile-notes.md", "app/tasks.py", "package/__init__.py", ".env.example"),
+        *("envoy/x.py", "recipes/notes.md", "tests/test_conftest.py", "site/index.html"),
+    ],
+)
+async def test_other_files_are_written(files: Files, root: Path, path: str) -> None:
+    await files("write", path=path, text="x")
+    assert (root / path).read_text() == "x"
 
 
 async def test_what_configures_us_is_read_and_not_edited(root: Path, files: Files) -> None:
@@ -697,16 +714,150 @@ async def test_what_configures_us_is_read_and_not_edited(root: Path, files: File
     assert (root / "pyproject.toml").read_text() == "[tool]\n"
 
 
-async def test_a_link_to_what_configures_us_is_not_written_through(root: Path) -> None:
-    (root / "minions.toml").write_text("")
-    (root / "notes.md").symlink_to("minions.toml")
-    refused = await Files(root).refusal("write", path="notes.md", text="approve = 'all'")
+@pytest.mark.parametrize(
+    ("link", "leads_to", "path"),
+    [
+        ("notes.md", "minions.toml", "notes.md"),
+        ("Makefile", "rules.txt", "Makefile"),
+        ("Makefile", "rules.txt", "rules.txt"),
+        (".vscode", "editor", "editor/tasks.json"),
+        ("editor", ".vscode", "editor/tasks.json"),
+        ("src/conftest.py", "../shared.py", "shared.py"),
+        ("src/conftest.py", "util.txt", "src/util.txt"),
+    ],
+)
+async def test_a_link_to_or_from_what_configures_us_is_not_written_through(
+    root: Path, link: str, leads_to: str, path: str
+) -> None:
+    (root / "editor").mkdir()
+    (root / link).parent.mkdir(exist_ok=True)
+    if link == "editor":
+        (root / "editor").rename(root / ".vscode")
+    (root / link).symlink_to(leads_to)
+    if link == "src/conftest.py" and path == "shared.py":
+        (root / "conftest.py").symlink_to("shared.py")
+    refused = await Files(root).refusal("write", path=path, text="x")
     assert refused.error_code == "protected-path"
-    assert (root / "minions.toml").read_text() == ""
 
 
-async def test_a_recipe_may_protect_other_files_or_none(root: Path) -> None:
-    await Files(root, protect=[])("write", path="pyproject.toml", text="x")
-    assert (root / "pyproject.toml").read_text() == "x"
+@pytest.mark.parametrize("below", [".github", ".vscode", ".git/hooks", "a/.idea", "recipes"])
+async def test_a_root_within_what_configures_us_opens_nothing(root: Path, below: str) -> None:
+    (root / below).mkdir(parents=True, exist_ok=True)
+    refused = await Files(root / below, exclude=[]).refusal("write", path="x.yaml", text="x")
+    assert refused.error_code == "protected-path"
+
+
+async def test_a_recipe_opens_what_configures_us_by_name(root: Path) -> None:
+    files = Files(
+        root, exclude=[], allow_config=["makefile", "web/*.json", ".vscode", ".git", "*.git*"]
+    )
+    for path in ("Makefile", "sub/Makefile", "web/package.json", ".vscode/tasks.json"):
+        await files("write", path=path, text="x")
+        assert (root / path).read_text() == "x"
+    for path in ("package.json", "conftest.py", ".git/config", ".git/hooks/x"):
+        refused = await files.refusal("write", path=path, text="x")
+        assert refused.error_code == "protected-path"
+    assert "`allow_config`" in (await files.refusal("write", path="setup.py", text="x")).message
+    assert "`git` only" in (await files.refusal("write", path=".git/config", text="x")).message
+
+
+async def test_a_recipe_may_protect_further_files_and_cannot_protect_fewer(root: Path) -> None:
     refused = await Files(root, protect=["*.lock"]).refusal("write", path="a.lock", text="x")
+    assert (refused.error_code, "`protect` decides" in refused.message) == ("protected-path", True)
+    refused = await Files(root, protect=[]).refusal("write", path="pyproject.toml", text="x")
     assert refused.error_code == "protected-path"
+
+
+# --- what is secret -------------------------------------------------------------------------------
+
+SECRET = [
+    *(sample_of(patterns.split()[at]) for patterns in SECRETS.values() for at in (0, 2, -1)),
+    *("a/.ENV", "ID_RSA", "deploy/server.PEM", ".aws/sso/cache/x.json", ".env.", ".netrc "),
+]
+
+
+@pytest.mark.parametrize("path", SECRET)
+async def test_a_secret_is_neither_read_nor_found(root: Path, path: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text("sesame\n")
+    files = Files(root, exclude=[])
+    calls: list[tuple[str, dict[str, JsonValue]]] = [
+        ("read", {"path": path}),
+        ("read_many", {"files": [path]}),
+        ("read_many", {"files": [f"{path}:1-2"]}),
+        ("edit", {"path": path, "old": "sesame", "new": "x"}),
+        ("write", {"path": path, "text": "x"}),
+    ]
+    for name, arguments in calls:
+        refused = await files.refusal(name, **arguments)
+        assert refused.error_code in ("secret-file", "protected-path")
+        assert "sesame" not in refused.message
+    calls = [
+        ("search", {"pattern": "ses"}),
+        ("glob", {"pattern": "**/*"}),
+        ("overview", {"about": path}),
+        ("list", {"path": "."}),
+    ]
+    for name, arguments in calls:
+        found = str(await files(name, **arguments))
+        assert "sesame" not in found
+        assert Path(path).name not in found or "/" in path
+    missing = await files.refusal("read", path=f"{path}x")
+    assert f"'{Path(path).name}'" not in missing.message
+    assert (root / path).read_text() == "sesame\n"
+
+
+async def test_changes_of_a_secret_are_not_prepared(root: Path) -> None:
+    """What was in it would stand in the difference."""
+    (root / "server.key").write_text("sesame\n")
+    refused = await Files(root).refusal(
+        "prepare_changes", files=[{"path": "server.key", "text": "x"}]
+    )
+    assert "taken for a secret" in refused.message
+    assert "sesame" not in refused.message
+
+
+async def test_a_link_to_a_secret_is_a_secret_and_so_is_what_a_secret_leads_to(
+    root: Path,
+) -> None:
+    (root / ".env").write_text("sesame")
+    (root / "notes.txt").symlink_to(".env")
+    (root / "folder").mkdir()
+    (root / "folder" / "id_rsa").symlink_to("../README.md")
+    (root / "keys").symlink_to(root / ".ssh")
+    (root / ".ssh").mkdir()
+    (root / ".ssh" / "config").write_text("sesame")
+    files = Files(root)
+    for path in (".env", "notes.txt", "folder/../notes.txt", "folder/id_rsa", "keys/config"):
+        assert (await files.refusal("read", path=path)).error_code == "secret-file"
+    assert (await files.refusal("list", path="keys")).error_code == "secret-file"
+
+
+async def test_a_root_within_a_folder_of_secrets_opens_none(root: Path) -> None:
+    (root / ".aws" / "sso").mkdir(parents=True)
+    (root / ".aws" / "sso" / "token").write_text("sesame")
+    files = Files(root / ".aws" / "sso")
+    assert (await files.refusal("read", path="token")).error_code == "secret-file"
+    assert (await files.refusal("list")).error_code == "secret-file"
+    opened = Files(root / ".aws" / "sso", allow_secrets=[".aws"])
+    assert "sesame" in str(await opened("read", path="token"))
+
+
+async def test_a_recipe_opens_secrets_by_name(root: Path) -> None:
+    for name in (".env", ".env.test", "a.pem"):
+        (root / name).write_text("sesame\n")
+    files = Files(root, allow_secrets=[".env.test"], allow_config=[".env.test"])
+    assert "sesame" in str(await files("read", path=".env.test"))
+    await files("write", path=".env.test", text="x")
+    for name in (".env", "a.pem"):
+        assert (await files.refusal("read", path=name)).error_code == "secret-file"
+    found = str(await files("search", pattern="x")) + str(await files("list"))
+    assert ".env.test" in found
+    assert "a.pem" not in found
+
+
+@pytest.mark.parametrize("path", ["id_rsa.pub", ".env.example", "src/credentials/x.py", "a.py"])
+async def test_what_only_looks_like_a_secret_is_read(files: Files, root: Path, path: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text("hello\n")
+    assert "hello" in str(await files("read", path=path))

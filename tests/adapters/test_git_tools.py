@@ -23,6 +23,18 @@ def configure(root: Path, name: str, value: str) -> None:
     subprocess.run(["git", "-C", str(root), "config", name, value], check=True)
 
 
+def call_git(root: Path, *arguments: str) -> str:
+    """As a person would."""
+    person = ["-c", "user.name=Eva", "-c", "user.email=eva@example.com"]
+    command = ["git", "-C", str(root), *person, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def changed_at(folder: Path) -> dict[str, int]:
+    """When each file and folder below was changed last."""
+    return {str(each): each.stat().st_mtime_ns for each in (folder, *folder.rglob("*"))}
+
+
 def names_in(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
@@ -175,3 +187,111 @@ async def test_a_repository_above_the_root_is_not_used(sandbox: CommandSandbox, 
     below.mkdir()
     with pytest.raises(ToolError, match="not a git repository"):
         await Git(sandbox, below)("status")
+
+
+async def test_a_filter_changes_nothing_that_git_trusts(git: Git, root: Path) -> None:
+    """A filter may be a program of the workspace, which a model has written (A-149)."""
+    (root / "clean.sh").write_text(
+        "mkdir -p .git/hooks .git/worktrees .git/objects/info sub/.git\n"
+        "for f in config config.worktree commondir hooks/pre-commit info/attributes gitdir "
+        "objects/info/alternates; do echo evil >> .git/$f; done 2>/dev/null\n"
+        "ln -s /tmp .git/modules; mv .git other; mv .git/config .git/index.lock; cat\n"
+    )
+    configure(root, "filter.x.clean", "sh clean.sh")
+    (root / ".gitattributes").write_text("*.txt filter=x\n")
+    trusted = {
+        name: (root / ".git" / name).read_text() for name in ("config", "info/exclude", "HEAD")
+    }
+    before = names_in(root / ".git")
+    await git("add", paths=["."])
+    await git("commit", message="Begin")
+    assert {name: (root / ".git" / name).read_text() for name in trusted} == trusted
+    written = {"index", "logs", "COMMIT_EDITMSG"}
+    assert set(names_in(root / ".git")) <= {*before, *written}
+    assert not (root / ".git" / "hooks" / "pre-commit").exists()
+    assert not (root / ".git" / "info" / "attributes").exists()
+    assert not (root / ".git" / "objects" / "info" / "alternates").exists()
+    assert not (root / "sub" / ".git").exists()
+    assert "Begin" in await git("log")
+
+
+async def test_the_tools_that_read_change_nothing_in_the_repository(git: Git, root: Path) -> None:
+    await git("add", paths=["."])
+    await git("commit", message="Begin")
+    configure(root, "filter.x.clean", "touch .git/made .git/hooks/made; cat")
+    (root / ".git" / "info" / "attributes").write_text("* filter=x\n")
+    (root / "a.txt").write_text("two\n")
+    before = changed_at(root / ".git")
+    for name in ("status", "diff", "log", "show"):
+        await git(name)
+    assert changed_at(root / ".git") == before
+
+
+SECRET_NAMES = (".env", "deploy.PEM", "a/.aws/credentials", "id_rsa")
+
+
+@pytest.fixture
+def secrets(root: Path) -> None:
+    """Secrets that somebody committed, and changed since."""
+    for text in ("sesame", "sesame two"):
+        for name in SECRET_NAMES:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(f"{text}\n")
+        (root / "a.txt").write_text(f"{text.replace('sesame', 'plain')}\n")
+        (root / ".env.example").write_text("KEY=\n")
+        if text == "sesame":
+            call_git(root, "add", ".")
+            call_git(root, "commit", "-qm", "Begin")
+
+
+@pytest.mark.usefixtures("secrets")
+async def test_secrets_are_neither_shown_nor_staged(git: Git, root: Path) -> None:
+    shown = [
+        await git("diff"),
+        await git("diff", revision="HEAD"),
+        await git("show"),
+        await git("show", paths=["."]),
+        await git("log"),
+    ]
+    assert "sesame" not in "".join(shown)
+    assert "+plain two" in shown[0]
+    assert ".env.example" in shown[2]
+    await git("add", paths=["."])
+    assert "sesame" not in await git("diff", staged=True)
+    assert call_git(root, "diff", "--cached", "--name-only").split() == ["a.txt"]
+    for name in SECRET_NAMES:
+        assert "sesame" not in await git("diff", revision="HEAD", paths=[name])
+
+
+@pytest.mark.usefixtures("secrets")
+async def test_a_secret_is_not_shown_by_the_name_of_its_content(git: Git, root: Path) -> None:
+    blob = call_git(root, "rev-parse", "HEAD:.env").strip()
+    for revision in ("HEAD:.env", blob, f"{blob}..{blob}", ":.env", ":0:.env", "HEAD:./.env"):
+        for name in ("show", "diff"):
+            with pytest.raises(ToolError) as caught:
+                await git(name, revision=revision)
+            assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("secrets")
+async def test_a_secret_is_opened_by_its_name(sandbox: CommandSandbox, root: Path) -> None:
+    opened = git_toolset(lambda: sandbox).open(
+        {"root": str(root), "allow_secrets": ["id_rsa"]}, "git"
+    )
+    diff = next(each for each in opened if each.spec.name == "git__diff")
+    done = encode(await diff.invoke({}, SCOPE))
+    assert isinstance(done, dict)
+    assert "id_rsa" in str(done["output"])
+    assert ".env" not in str(done["output"])
+    assert done["sandbox"] == sandbox.name
+
+
+async def test_ranges_and_tags_are_revisions(git: Git, root: Path) -> None:
+    for text in ("one", "two"):
+        (root / "a.txt").write_text(f"{text}\n")
+        await git("add", paths=["."])
+        await git("commit", message=text)
+    call_git(root, "tag", "first", "HEAD~1")
+    assert "-one\n+two\n" in await git("diff", revision="first..HEAD")
+    assert "-one\n+two\n" in await git("diff", revision="first...")
+    assert "+one" in await git("show", revision="first")

@@ -94,6 +94,26 @@ def test_a_signal_to_the_whole_group_leaves_no_command_behind(
     assert gone(with_argument(seconds))
 
 
+@pytest.mark.parametrize("sandbox", [BubblewrapSandbox(), LandlockSandbox()], ids=lambda s: s.name)
+def test_what_tools_would_trust_is_removed_although_the_process_is_killed(
+    sandbox: Sandbox, workspace: str
+) -> None:
+    """A-149"""
+    needs(sandbox)
+    seconds = f"{uuid.uuid4().int % 10**9 + 10**9}"
+    made = "echo evil > Makefile; mkdir -p sub/.git; echo evil > done"
+    program = COMMAND.format(name=type(sandbox).__name__).replace("trap", f"{made}; trap")
+    parent = subprocess.Popen([sys.executable, "-c", program, workspace, seconds])
+    while not Path(workspace, "done").exists():
+        assert parent.poll() is None
+    (supervisor,) = (pid for pid in _below(parent.pid) if _is_child(pid, parent.pid))
+    parent.kill()
+    parent.wait()
+    assert gone(frozenset({supervisor}))
+    assert not Path(workspace, "Makefile").exists()
+    assert not Path(workspace, "sub", ".git").exists()
+
+
 @pytest.mark.parametrize("sandbox", [MontySandbox(), ProcessSandbox()], ids=lambda s: s.name)
 def test_a_killed_process_leaves_no_code_behind(sandbox: Sandbox) -> None:
     """A-50"""

@@ -59,6 +59,10 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
 async def call(
     sandbox: CommandSandbox,
     root: Path,
@@ -108,6 +112,7 @@ async def test_the_result_tells_how_the_command_ended(sandbox: CommandSandbox, r
         "timed_out": False,
         "stopped": None,
         "restored": [],
+        "sandbox": sandbox.name,
     }
 
 
@@ -128,6 +133,7 @@ async def test_a_timeout_is_told_with_what_was_printed(sandbox: CommandSandbox, 
         "timed_out": True,
         "stopped": "What ran in the sandbox did not end within 0.8 s; it was stopped.",
         "restored": [],
+        "sandbox": sandbox.name,
     }
 
 
@@ -149,19 +155,39 @@ async def test_a_long_output_is_cut_in_the_middle(sandbox: CommandSandbox, root:
     assert len(output) < 400
 
 
-async def test_hooks_and_configuration_of_git_are_put_back(
+async def test_what_git_and_other_tools_trust_is_as_it_was(
     sandbox: CommandSandbox, root: Path
 ) -> None:
+    """A-149"""
     (root / ".git" / "hooks").mkdir(parents=True)
     (root / ".git" / "config").write_text("[core]\n")
     command = (
-        "echo id > .git/hooks/post-checkout; printf '[core]\\nfsmonitor = id\\n' > .git/config"
+        "echo id > .git/hooks/post-checkout; printf '[core]\\nfsmonitor = id\\n' > .git/config; "
+        "echo id > Makefile; echo id > conftest.py"
     )
-    done = await call(sandbox, root, "run", {}, command=command)
+    done = await call(sandbox, root, "run", {"allow_config": ["conftest.py"]}, command=command)
     assert isinstance(done, dict)
-    assert done["restored"] == [".git/hooks", ".git/config"]
-    assert list((root / ".git" / "hooks").iterdir()) == []
+    assert done["restored"] == ["Makefile"]
     assert (root / ".git" / "config").read_text() == "[core]\n"
+    assert names_in(root / ".git" / "hooks") == []
+    assert names_in(root) == [".git", "Makefile.refused", "conftest.py"]
+
+
+async def test_space_is_limited_for_all_commands_of_a_run_together(
+    sandbox: CommandSandbox, root: Path
+) -> None:
+    opened = shell_toolset(lambda: sandbox).open({"root": str(root), "disk_mb": 20}, "sh")
+    run = next(each for each in opened if each.spec.name == "sh__run")
+
+    async def stopped(command: str) -> str | None:
+        done = encode(await run.invoke({"command": command}, SCOPE))
+        assert isinstance(done, dict)
+        return str(done["stopped"]) if done["stopped"] is not None else None
+
+    assert await stopped("head -c 12000000 /dev/zero > a") is None
+    assert "of the disk" in str(await stopped("head -c 12000000 /dev/zero > b"))
+    assert await stopped("rm a b") is None
+    assert await stopped("head -c 12000000 /dev/zero > a") is None
 
 
 async def test_a_root_that_does_not_exist_is_told(sandbox: CommandSandbox, root: Path) -> None:

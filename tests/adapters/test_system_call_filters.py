@@ -12,7 +12,14 @@ from minions.adapters.sandboxes.supervisor.syscall_numbers import NEWEST, NUMBER
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 COLUMN = {"x86_64": 0, "aarch64": 1}
-VERDICTS = {0x7FFF0000: "allow", 0x00050001: "refuse", 0x00050026: "unknown", 0x80000000: "kill"}
+VERDICTS = {
+    0x7FFF0000: "allow",
+    0x00050001: "refuse",
+    0x00050026: "unknown",
+    0x0005005F: "unsupported",
+    0x80000000: "kill",
+}
+COMMANDS = ("commands", "commands-with-network", "mounts", "mounts-with-network")
 KINDS = ("code", "commands", "commands-with-network", "mounts", "mounts-with-network")
 
 
@@ -131,6 +138,46 @@ def test_a_pair_of_sockets_is_a_stream(machine: str) -> None:
 def test_commands_make_processes_and_threads(machine: str, kind: str) -> None:
     found = Filter(machine, kind)
     assert (found("clone", 17), found("clone3")) == ("allow", "unknown")
+
+
+CREATE, TEMPORARY, WRITE = 0o100, 0o20200000, 0o1
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+@pytest.mark.parametrize("bits", [0o4000, 0o2000, 0o1000, 0o7777])
+def test_no_call_sets_a_bit_that_makes_a_file_run_as_its_owner(
+    machine: str, kind: str, bits: int
+) -> None:
+    """A-149"""
+    found = Filter(machine, kind)
+    assert found("fchmod", 3, bits) == found("fchmodat", 3, 0, bits) == "refuse"
+    assert found("mkdirat", 3, 0, bits) == found("mknodat", 3, 0, 0o100000 | bits) == "refuse"
+    for flags in (CREATE, CREATE | WRITE, TEMPORARY | WRITE):
+        assert found("openat", 3, 0, flags, bits) == "refuse"
+    assert found("openat", 3, 0, WRITE, bits) == "allow"  # what is there keeps its bits
+    assert found("openat2", 3, 0, 0, 24) == "unknown"
+    if machine == "x86_64":
+        assert found("chmod", 0, bits) == found("mkdir", 0, bits) == "refuse"
+        assert found("creat", 0, bits) == found("mknod", 0, bits) == "refuse"
+        assert found("open", 0, CREATE, bits) == "refuse"
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_usual_rights_can_be_given(machine: str, kind: str) -> None:
+    found = Filter(machine, kind)
+    changed = "allow" if kind.startswith("mounts") else "refuse"
+    assert found("fchmod", 3, 0o755) == found("fchmodat", 3, 0, 0o777) == changed
+    assert found("openat", 3, 0, CREATE | WRITE, 0o666) == "allow"
+    assert found("mkdirat", 3, 0, 0o777) == found("mknodat", 3, 0, 0o100644) == "allow"
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_attributes_of_files_give_no_rights(machine: str, kind: str) -> None:
+    found = Filter(machine, kind)
+    for name in ("setxattr", "lsetxattr", "fsetxattr", "removexattr"):
+        assert found(name) == "unsupported"
+    for request in (0x40086602, 0x401C5820, 0x40086685):  # flags of files, fs-verity
+        assert found("ioctl", 3, request) == "refuse"
 
 
 def test_there_is_no_filter_for_an_unknown_machine(monkeypatch: pytest.MonkeyPatch) -> None:

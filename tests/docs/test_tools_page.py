@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.protected_files import CONFIGURES, HARMLESS, SECRETS
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
@@ -43,5 +44,13 @@ def test_every_option_stands_there_with_its_default() -> None:
         ).items()
         if "default" in schema
     ]
-    assert len(rows) == 7 + 5 + 7 + 7
+    assert len(rows) == 8 + 5 + 9 + 9
     assert [line for line in rows if line not in text] == []
+
+
+def test_what_configures_and_what_is_secret_stands_there_as_the_tools_know_it() -> None:
+    text = PAGE.read_text("utf-8")
+    for name, patterns in (*CONFIGURES.items(), *SECRETS.items()):
+        shown = " ".join(f"`{each}`" for each in patterns.split())
+        assert f"| {name} | {shown} |" in text
+    assert all(f"`{each}`" in text for each in HARMLESS.split())

@@ -12,6 +12,7 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.sandboxes.python_sandboxes import MontySandbox, ProcessSandbox
 from minions.contracts.errors import EnvironmentRefusedError, FailureInfo, RecipeError
 from minions.contracts.executions import AgentResult
+from minions.contracts.facts import StepFinished
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import (
     CODE_LIMITS,
@@ -94,6 +95,24 @@ async def test_a_failure_in_the_sandbox_fails_the_step_with_its_code() -> None:
     )
     assert result.error is not None
     assert (result.error.code, result.error.where) == ("sandbox-timeout", "c")
+
+
+async def test_the_result_and_the_journal_name_the_sandbox_that_held_the_code() -> None:
+    services = deterministic_services()
+    executor = AgentExecutor(
+        ScriptedModel([]),
+        extensions=Extensions(sandboxes={"process": Recording(name="process")}),
+        services=services,
+    )
+    steps: tuple[dict[str, JsonValue], ...] = (
+        {"id": "a", "set": {"n": 1}},
+        {"id": "c", "code": "1", "sandbox": "process"},
+    )
+    result = await executor.execute(loaded(*steps))
+    assert [each.sandbox for each in result.executions] == [None, "process"]
+    rows = await services.journal.entries(result.session_id, run_id=result.run_id)
+    ends = [each.fact for each in rows if isinstance(each.fact, StepFinished)]
+    assert [each.sandbox for each in ends] == [None, "process"]
 
 
 @pytest.mark.parametrize("name", ["monty", "process"])

@@ -600,6 +600,52 @@ async def test_a_person_may_edit_the_plan(work: Work) -> None:
     assert "Only this" in text_of(work.prompts[1])
 
 
+PACKAGE: Final[dict[str, JsonValue]] = {
+    "name": "Package",
+    "steps": [
+        {"id": "make", "type": "generate", "goal": "Write it", "artifacts": ["setup.py", "a.py"]},
+        {"id": "test", "type": "validate", "goal": "It is there", "command": "cat setup.py"},
+    ],
+}
+PACKAGE_FILES: Final = {"setup.py": "import setuptools\n", "a.py": "print(1)\n"}
+
+
+async def test_a_person_sees_which_files_of_a_plan_configure_tools_and_a_yes_opens_them(
+    work: Work,
+) -> None:
+    decider = Decides("yes")
+    work.services = evolve(work.services, decider=decider)
+    result = await work.run(worker(PACKAGE, PACKAGE_FILES), approval="required")
+    assert result.error is None
+    assert work.files() == PACKAGE_FILES
+    [question] = decider.questions
+    assert (
+        "Note: These files configure tools that run outside of the plan, and a yes lets it change "
+        "them: setup.py."
+    ) in question
+
+
+@pytest.mark.parametrize(
+    "keys", [{"approval": "none"}, {"approval": "required", "opens_named": False}]
+)
+async def test_nobody_opens_files_that_configure_tools_by_a_plan_alone(
+    work: Work, keys: dict[str, JsonValue]
+) -> None:
+    work.services = evolve(work.services, decider=Decides("no"))
+    result = await work.run(worker(PACKAGE, PACKAGE_FILES), **keys)
+    assert result.error is not None
+    assert result.error.code in ("bad-plan", "plan-rejected")
+    assert work.files() == {}
+
+
+async def test_the_author_of_a_recipe_opens_files_that_configure_tools_for_plans(
+    work: Work,
+) -> None:
+    result = await work.run(worker(PACKAGE, PACKAGE_FILES), allow_config=["setup.py"])
+    assert result.error is None
+    assert work.files() == PACKAGE_FILES
+
+
 REST: Final[dict[str, JsonValue]] = {
     "name": "Rest",
     "steps": [

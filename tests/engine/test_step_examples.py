@@ -232,6 +232,16 @@ def test_a_file_that_is_not_there_or_outside_is_refused(tmp_path: Path) -> None:
         _from(tmp_path / "inner", **{"from": "../labels.jsonl"})
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_secret_is_no_file_of_examples(tmp_path: Path, is_link: bool) -> None:
+    (tmp_path / ".env").write_text("TOKEN=sesame\n")
+    if is_link:
+        (tmp_path / "labels.jsonl").symlink_to(".env")
+    with pytest.raises(RecipeError, match="taken for a secret") as refused:
+        _from(tmp_path, **({} if is_link else {"from": ".env"}))
+    assert "sesame" not in str(refused.value)
+
+
 def test_a_template_of_steps_may_name_a_file(tmp_path: Path) -> None:
     _write(tmp_path, _line("a"))
     document: dict[str, JsonValue] = {

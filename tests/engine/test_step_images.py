@@ -97,6 +97,8 @@ async def test_the_model_sees_the_image_and_the_row_its_digest(tmp_path: Path) -
         ("see.yaml", "no PNG, JPEG, GIF or WebP"),
         ("folder", "regular file"),
         ("pipe.png", "regular file"),
+        ("id_rsa", "taken for a secret"),
+        ("to_a_secret.png", "taken for a secret"),
         ("huge.png", "larger than 5 MiB"),
         ("a\0b.png", "no path"),
     ],
@@ -112,6 +114,8 @@ async def test_a_file_that_cannot_be_shown_fails_the_step_and_asks_no_model(
     (folder / "link.png").symlink_to(tmp_path / "outside.png")
     (folder / "folder").mkdir()
     os.mkfifo(folder / "pipe.png")
+    (folder / "id_rsa").write_bytes(PNG)
+    (folder / "to_a_secret.png").symlink_to("id_rsa")
     (folder / "huge.png").write_bytes(PNG + bytes(5 * 1_048_576))
     seen = Seen()
     result = await run(folder, file, seen)

@@ -557,3 +557,51 @@ def test_the_tokens_of_each_prompt_are_told_by_section_with_the_reason(
     for prompt in cast("list[dict[str, Any]]", as_json):  # Any: JSON that was read
         assert sum(each["tokens"] for each in prompt["sections"]) == prompt["tokens"]
         assert all(each["reason"] for each in prompt["sections"])
+
+
+OPENING = """
+id: build
+permissions: {allow_write: true}
+tools:
+  - files: {allow_config: [Makefile, .vscode], allow_secrets: [.env.test], as: work}
+  - shell: {allow_config: [Makefile]}
+steps:
+  - {id: write, tool: work__write, params: {path: Makefile, text: x}}
+  - {id: more, plan: Do it, allow_config: [setup.py]}
+"""
+
+
+def test_what_a_recipe_opens_by_name_is_one_of_its_rights(cli: Cli, write: Write) -> None:
+    write("build.yaml", OPENING)
+    said = " ".join(cli("explain", "build.yaml").out.split())
+    assert (
+        "permissions: may write; may write what configures tools: work: Makefile, work: .vscode, "
+        "shell: Makefile, more: setup.py; may use secrets: work: .env.test"
+    ) in said
+    rights = cast("Any", cli("explain", "build.yaml", "--json").json)["permissions"]
+    assert rights["opens_config"] == [
+        "work: Makefile",
+        "work: .vscode",
+        "shell: Makefile",
+        "more: setup.py",
+    ]
+    assert rights["opens_secrets"] == ["work: .env.test"]
+
+
+def test_no_value_of_a_run_decides_what_is_opened(cli: Cli, write: Write) -> None:
+    for toolset, option in (
+        ("files", "allow_config"),
+        ("files", "allow_secrets"),
+        ("shell", "allow_config"),
+        ("git", "allow_secrets"),
+        ("documents", "allow_secrets"),
+    ):
+        for value in ("[Makefile, '{{ inputs.x }}']", "'{{ inputs.x }}'"):
+            recipe = OPENING.partition("tools:")[0] + (
+                f"inputs: {{x: {{type: string, default: a}}}}\n"
+                f"tools: [{{{toolset}: {{{option}: {value}}}}}]\n"
+                "steps: [{id: a, set: {n: 1}}]\n"
+            )
+            write("open.yaml", recipe)
+            done = cli("validate", "open.yaml")
+            assert (done.code, f"'{option}' says what is opened" in done.err) == (2, True), recipe

@@ -105,7 +105,7 @@ LARGEST_PROMPTS: Final = {
     "read_reviews": ("reviews_model.py", 510),
     "repository_triage": ("triage_model.py", 2051),
     "sales_report": ("sales_model.py", 1045),
-    "write_function": ("function_model.py", 1492),
+    "write_function": ("function_model.py", 1538),
 }
 """The extension, and the characters of the largest prompt on the data that comes along."""
 INPUTS: Final = {

@@ -99,7 +99,27 @@ _SQLITE: Final = (
     "adapters/test_bad_databases.py",
 )
 
+_SUPERVISOR: Final = "adapters/sandboxes/supervisor"
+
 GUARDS: Final[Mapping[str, Guard]] = {
+    f"{_SUPERVISOR}/workspace_guard.py": Guard(tests=("adapters/test_workspace_guard.py",)),
+    f"{_SUPERVISOR}/workspace_walk.py": Guard(tests=("adapters/test_workspace_guard.py",)),
+    f"{_SUPERVISOR}/git_trust.py": Guard(tests=("adapters/test_workspace_guard.py",)),
+    f"{_SUPERVISOR}/file_requests.py": Guard(tests=("adapters/test_file_requests.py",)),
+    f"{_SUPERVISOR}/seccomp.py": Guard(tests=("adapters/test_system_call_filters.py",)),
+    "contracts/protected_files.py": Guard(tests=("contracts/test_protected_files.py",)),
+    "adapters/tools/confined_folder.py": Guard(
+        tests=("adapters/test_file_tools.py",),
+        places=frozenset(
+            {
+                "ConfinedFolder.place",
+                "ConfinedFolder._is_secret",
+                "ConfinedFolder.check_writable",
+                "ConfinedFolder._is_led_to",
+                "ConfinedFolder._hides",
+            }
+        ),
+    ),
     "engine/calls/pending_decisions.py": Guard(tests=_DECISIONS),
     "engine/calls/decisions.py": Guard(tests=_DECISIONS),
     "engine/services/budget.py": Guard(tests=_LIMITS),

@@ -15,7 +15,7 @@ from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.contracts.tools import ToolSpec
 from minions.interfaces.wiring.extensions import built_in_toolsets
 from minions.planning.plan_checks import check_plan
-from minions.planning.plan_form import PROTECTED_IN_PLANS, PlanForm, Sharing
+from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.plan_recipe import INSTRUCTIONS, SYSTEM, recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.template import compile_template
@@ -151,21 +151,71 @@ def test_a_path_with_brackets_is_the_only_file_that_may_be_changed() -> None:
     assert not glob.matches(("app", "i", "page.tsx"))
 
 
-def _files_option(plan: Plan) -> object:
-    tools = cast(
-        "list[dict[str, dict[str, JsonValue]]]", recipe_document(plan, PlanForm())["tools"]
+def _options(plan: Plan, form: PlanForm, toolset: str = "files") -> dict[str, JsonValue]:
+    tools = cast("list[dict[str, dict[str, JsonValue]]]", recipe_document(plan, form)["tools"])
+    return next(each[toolset] for each in tools if toolset in each)
+
+
+PACKAGE = Plan(
+    id="p",
+    steps=(
+        step("a", artifacts=("shop/pyproject.toml", "Makefile", "app/[id]/package.json", "a.py")),
+        step(
+            "b",
+            PlanStepType.MODIFY,
+            files=(FileUse(path="tox.ini"), FileUse(path="b.py")),
+            artifacts=("b.py",),
+        ),
+        step("c", kind=PlanStepType.VALIDATE, command="make", dependencies=("a",)),
+    ),
+)
+
+
+def test_what_configures_tools_is_open_where_a_person_sees_that_a_plan_names_it() -> None:
+    asked = PlanForm(is_asked=True)
+    assert "allow_config" not in _options(WHOLE, asked)
+    opened = ["shop/pyproject.toml", "Makefile", "app/[[]id]/package.json", "tox.ini"]
+    assert _options(PACKAGE, asked)["allow_config"] == opened
+    assert _options(PACKAGE, asked, "shell")["allow_config"] == opened
+    checked = check_plan(PACKAGE, form=asked)
+    assert checked.faults == ()
+    assert checked.notes[0] == (
+        "These files configure tools that run outside of the plan, and a yes lets it change them: "
+        "shop/pyproject.toml, Makefile, app/[id]/package.json, tox.ini."
     )
-    return tools[0]["files"].get("protect")
+    assert loaded(PACKAGE, asked).errors == ()
 
 
-def test_a_plan_writes_the_configuration_of_a_package_only_where_it_names_it() -> None:
-    assert _files_option(WHOLE) is None
-    package = Plan(id="p", steps=(step("a", artifacts=("shop/pyproject.toml",)),))
-    assert _files_option(package) == list(PROTECTED_IN_PLANS)
-    assert "pyproject.toml" not in PROTECTED_IN_PLANS
+def test_what_configures_tools_is_refused_where_nobody_is_asked_or_opened_it() -> None:
+    faults = check_plan(PACKAGE).faults
+    assert [each.partition(" configures")[0] for each in faults] == [
+        "Step 'a': 'shop/pyproject.toml'",
+        "Step 'a': 'Makefile'",
+        "Step 'a': 'app/[id]/package.json'",
+    ]
+    assert all("(`allow_config`)" in each for each in faults)
+    form = PlanForm(allow_config=("pyproject.toml", "makefile", "package.json"))
+    assert check_plan(PACKAGE, form=form).faults == ()
+    assert _options(PACKAGE, form)["allow_config"] == list(form.allow_config)
+
+
+@pytest.mark.parametrize("form", [PlanForm(), PlanForm(is_asked=True)])
+@pytest.mark.parametrize("path", ["a/.git/config", "a/.GIT/hooks/x", ".git", "sub/git~1/config"])
+def test_no_plan_writes_what_git_trusts(path: str, form: PlanForm) -> None:
+    assert check_plan(Plan(id="p", steps=(step("a", artifacts=(path,)),)), form=form).faults
 
 
 @pytest.mark.parametrize("path", ["minions.toml", ".env", "a/.venv/x.py", ".husky/pre-push"])
-def test_no_plan_writes_what_configures_us(path: str) -> None:
+def test_no_plan_writes_what_configures_us_unasked(path: str) -> None:
     (fault,) = check_plan(Plan(id="p", steps=(step("a", artifacts=(path,)),))).faults
     assert path in fault
+
+
+def test_a_plan_uses_secrets_only_where_they_are_opened_by_name() -> None:
+    plan = Plan(id="p", steps=(step("a", files=(FileUse(path=".env"),), artifacts=("a.pem",)),))
+    faults = check_plan(plan, form=PlanForm(is_asked=True)).faults
+    assert len(faults) == 2
+    assert all("`allow_secrets`" in each for each in faults)
+    form = PlanForm(allow_secrets=(".env", "*.pem"))
+    assert check_plan(plan, form=form).faults == ()
+    assert _options(plan, form)["allow_secrets"] == [".env", "*.pem"]

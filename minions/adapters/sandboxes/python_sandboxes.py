@@ -63,7 +63,7 @@ class ProcessSandbox(CodeSandbox):
     ) -> SandboxResult:
         self.require()
         report = await supervise(_process_job(code, inputs, limits))
-        return result_of(report, limits, is_code=True)
+        return result_of(report, limits, self.name, is_code=True)
 
 
 def _process_job(code: str, inputs: Mapping[str, JsonValue] | None, limits: SandboxLimits) -> Job:
@@ -99,6 +99,7 @@ def _job(
         filter=kind,
         filter_argument=None,
         merged=False,
+        workspace=None,
         protected=[],
         lock=None,
     )
@@ -180,7 +181,7 @@ class MontySandbox(CodeSandbox):
     ) -> SandboxResult:
         self.require()
         report = await supervise(_monty_job(code, inputs, limits))
-        return result_of(report, limits, is_code=True)
+        return result_of(report, limits, self.name, is_code=True)
 
 
 def _monty_package() -> Path | None:

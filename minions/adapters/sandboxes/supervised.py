@@ -24,6 +24,8 @@ _PROGRAM: Final = (
 _GRACE_S: Final = 30.0
 """How much later than the job's own end the supervisor is given up; before it begins, it may wait
 as long for other jobs in its workspace."""
+_CHECK_S: Final = 600.0
+"""How long it may look through what a job left: without that, a tool might trust it."""
 
 
 def _command() -> list[str]:
@@ -40,6 +42,7 @@ def job_limits(limits: SandboxLimits) -> JobLimits:
         shown_bytes=limits.shown_bytes,
         tasks=limits.processes,
         file_bytes=limits.file_bytes,
+        disk_bytes=limits.disk_bytes,
     )
 
 
@@ -77,7 +80,7 @@ async def _report_of(process: asyncio.subprocess.Process, job: Job) -> Report:
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
     assert stdin is not None and stdout is not None and stderr is not None  # noqa: PT018, S101
     try:
-        async with asyncio.timeout(2 * job["limits"]["wall_s"] + _GRACE_S):
+        async with asyncio.timeout(2 * job["limits"]["wall_s"] + _GRACE_S + _CHECK_S):
             stdin.write(_encoded(job))
             answer, said = await asyncio.gather(stdout.readline(), stderr.read())
     except (TimeoutError, ConnectionError, ValueError) as error:
@@ -147,15 +150,25 @@ def _decoded(answer: bytes, said: bytes) -> Report:
     return cast("Report", json.loads(answer))  # our own program wrote it
 
 
-def result_of(report: Report, limits: SandboxLimits, *, is_code: bool) -> SandboxResult:
+def result_of(
+    report: Report, limits: SandboxLimits, sandbox: str, *, is_code: bool
+) -> SandboxResult:
     """The report as callers see it.
 
+    Args:
+        sandbox: The name of the sandbox that held it.
     Raises:
-        EnvironmentRefusedError: Nothing ran.
+        EnvironmentRefusedError: Nothing ran, or what it left could not be checked.
     """
     if report["refused"] is not None:
         raise EnvironmentRefusedError(
             f"The sandbox could not be made: {report['refused']}", code=NO_SANDBOX
+        )
+    if report["unchecked"] is not None:
+        raise EnvironmentRefusedError(
+            "The command ended, but what it left in its workspace could not be checked: "
+            f"{report['unchecked']}. Run nothing there, not even `git status`, before you looked.",
+            code="sandbox-unchecked",
         )
     return SandboxResult(
         value=cast("JsonValue", report["value"]) if report["has_value"] else None,
@@ -169,6 +182,8 @@ def result_of(report: Report, limits: SandboxLimits, *, is_code: bool) -> Sandbo
         wall_s=report["wall_s"],
         peak_memory_bytes=report["peak_memory_bytes"],
         restored=tuple(report["restored"]),
+        disk_bytes=report["disk_bytes"],
+        sandbox=sandbox,
     )
 
 
@@ -186,6 +201,9 @@ def _stopped(report: Report, limits: SandboxLimits) -> FailureInfo | None:
             code, what = SandboxCode.OUTPUT, f"printed more than {limits.output_bytes:,} bytes"
         case "processes":
             code, what = SandboxCode.PROCESSES, f"had more than {limits.processes} processes"
+        case "disk":
+            most = limits.disk_bytes / 2**20
+            code, what = SandboxCode.DISK, f"took more than {most:,.0f} MiB of the disk"
         case "cancelled":
             code, what = SandboxCode.CANCELLED, "was cancelled"
     return FailureInfo(code=code, message=f"What ran in the sandbox {what}; it was stopped.")

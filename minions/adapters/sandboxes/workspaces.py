@@ -16,7 +16,7 @@ from typing import Final
 from attrs import evolve
 
 from minions.adapters.sandboxes.supervised import job_limits, result_of, supervise, supervise_now
-from minions.adapters.sandboxes.supervisor.jobs import Confinement, Job
+from minions.adapters.sandboxes.supervisor.jobs import Confinement, Job, WorkspaceRules
 from minions.adapters.sandboxes.supervisor.landlock import landlock_version
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.sandbox import (
@@ -130,7 +130,7 @@ class BubblewrapSandbox(CommandSandbox):
     async def run(self, command: Command, limits: SandboxLimits = COMMAND_LIMITS) -> SandboxResult:
         self.require()
         report = await supervise(_bubblewrap_job(command, limits))
-        return result_of(report, limits, is_code=False)
+        return result_of(report, limits, self.name, is_code=False)
 
 
 def _bubblewrap_job(command: Command, limits: SandboxLimits) -> Job:
@@ -148,27 +148,14 @@ def _bubblewrap_job(command: Command, limits: SandboxLimits) -> Job:
         if not _lies_in(path, "/usr"):
             argv += ["--ro-bind", path, path]
     argv += ["--bind", workspace, workspace]
-    for path in _interpreter():
-        # What Minions itself runs with stays as it is.
-        if _lies_in(path, workspace) and not Path(path).is_symlink():
-            argv += _kept(path, workspace)
+    place_of_mounts = len(argv)
     argv += ["--remount-ro", "/", "--chdir", workspace, "--seccomp"]
     place_of_filter = len(argv)
     argv += ["", *_variables(_environ(command, "/tmp")), "--", *_found(command.argv)]  # noqa: S108
     kind = "mounts-with-network" if command.network else "mounts"
-    job = _job(
-        command, workspace, argv, evolve(limits, memory_bytes=limits.memory_bytes - temporary)
-    )
+    limits = evolve(limits, memory_bytes=limits.memory_bytes - temporary)
+    job = _job(command, workspace, argv, limits, mounts_at=place_of_mounts)
     return {**job, "filter": kind, "filter_argument": place_of_filter}
-
-
-def _kept(path: str, workspace: str) -> list[str]:
-    """A folder in the workspace, for reading. The folders above it are mounted, too: what is
-    mounted cannot be renamed.
-    """
-    above = [str(each) for each in reversed(Path(path).parents) if _lies_in(str(each), workspace)]
-    renamed = [part for each in above if each != workspace for part in ("--bind", each, each)]
-    return [*renamed, "--ro-bind", path, path]
 
 
 def _bubblewrap() -> str | None:
@@ -199,8 +186,21 @@ def _variables(environ: Mapping[str, str]) -> Iterator[str]:
         yield from ("--setenv", name, value)
 
 
-def _job(command: Command, workspace: str, argv: list[str], limits: SandboxLimits) -> Job:
-    protected = [*command.protected, *_links_in(workspace)]
+def _job(  # as the two kinds of jobs differ
+    command: Command,
+    workspace: str,
+    argv: list[str],
+    limits: SandboxLimits,
+    *,
+    mounts_at: int | None,
+    temporary: Sequence[str] = (),
+) -> Job:
+    # What Minions itself runs with stays as it is.
+    kept = [
+        os.path.relpath(path, workspace)
+        for path in _interpreter()
+        if _lies_in(path, workspace) and not Path(path).is_symlink()
+    ]
     return Job(
         code=None,
         argv=argv,
@@ -211,8 +211,16 @@ def _job(command: Command, workspace: str, argv: list[str], limits: SandboxLimit
         filter=None,
         filter_argument=None,
         merged=command.is_merged,
-        protected=protected,
-        lock=_lock_of(workspace) if protected else None,
+        workspace=WorkspaceRules(
+            folder=workspace,
+            open_names=list(command.allow_config),
+            kept=kept,
+            is_git=command.writes_repository,
+            temporary=list(temporary),
+            mounts_at=mounts_at,
+        ),
+        protected=[*command.protected, *_links_in(workspace)],
+        lock=_lock_of(workspace),
     )
 
 
@@ -255,7 +263,7 @@ class LandlockSandbox(CommandSandbox):
         self.require()
         with tempfile.TemporaryDirectory(prefix="minions-") as home:
             report = await supervise(_landlock_job(command, limits, home))
-        return result_of(report, limits, is_code=False)
+        return result_of(report, limits, self.name, is_code=False)
 
 
 def _landlock_job(command: Command, limits: SandboxLimits, home: str) -> Job:
@@ -268,12 +276,12 @@ def _landlock_job(command: Command, limits: SandboxLimits, home: str) -> Job:
             code=NO_SANDBOX,
         )
     network = _OF_NETWORK if command.network else ()
-    job = _job(command, workspace, _found(command.argv), limits)
+    job = _job(command, workspace, _found(command.argv), limits, mounts_at=None, temporary=[home])
     job["env"] = _environ(command, home)
     job["filter"] = "commands-with-network" if command.network else "commands"
     job["confinement"] = Confinement(
-        read=[*_SYSTEM, *_interpreter(), *_OF_ETC, *network],
-        write=[workspace, home],
+        read=[*_SYSTEM, *_interpreter(), *_OF_ETC, *network, workspace],
+        write=[home],  # what is changed in the workspace, the supervisor changes
         devices=list(_DEVICES),
         network=command.network,
     )

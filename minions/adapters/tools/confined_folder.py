@@ -28,7 +28,16 @@ from minions.adapters.tools.folder_descriptors import (
 from minions.adapters.tools.recorded_changes import RecordChange, change_of, recordable
 from minions.contracts.errors import ToolError, UsageError, near_hint, near_names
 from minions.contracts.file_changes import digest_of
-from minions.contracts.protected_files import matches_any
+from minions.contracts.protected_files import (
+    configures,
+    entry_configures,
+    entry_is_secret,
+    folded_name,
+    is_git_name,
+    is_opened,
+    is_secret,
+    matches_any,
+)
 
 __all__ = ["ConfinedFolder", "FolderEntry"]
 
@@ -62,13 +71,21 @@ class ConfinedFolder:
     an excluded folder is excluded too.
     """
     protect: tuple[str, ...] = ()
-    """Glob patterns as in `exclude`, of what can be read and not written."""
+    """Glob patterns as in `exclude`, of what can be read and not written, besides what configures
+    tools outside.
+    """
+    allow_config: tuple[str, ...] = ()
+    """Patterns of what may be written although it configures tools outside."""
+    allow_secrets: tuple[str, ...] = ()
+    """Patterns of what may be used although it is taken for a secret."""
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str, *, is_changed: bool = False) -> Place:
         """Resolve `path`: relative to the root, or absolute inside it.
 
+        Args:
+            is_changed: Whether it is to be written: then it is checked as by `check_writable`.
         Raises:
-            ToolError: It leads out of the root, or is excluded.
+            ToolError: It leads out of the root, is excluded, or is taken for a secret.
             UsageError: The root does not exist.
         """
         refuse_long(path)
@@ -95,7 +112,23 @@ class ConfinedFolder:
                 f"{', '.join(self.exclude)}.",
                 code="excluded-path",
             )
-        return Place(root, parts)
+        place = Place(root, parts, lexical)
+        if is_changed:
+            self.check_writable(place)
+        is_folder = os.path.isdir(resolved)  # noqa: PTH112  # a path may be too long for `is_dir`
+        if any(self._is_secret(root, each, is_folder=is_folder) for each in (parts, lexical)):
+            raise ToolError(
+                f"'{path}' is taken for a secret, so it is neither read nor written. Whoever wrote "
+                "the recipe can open it by name: the toolset's option `allow_secrets`.",
+                code="secret-file",
+            )
+        return place
+
+    def _is_secret(self, root: str, parts: Sequence[str], *, is_folder: bool) -> bool:
+        above = _names_of(root)
+        return is_secret(
+            (*above, *parts), self.allow_secrets, above=len(above), is_folder=is_folder
+        )
 
     def _resolved_root(self) -> str:
         root = os.path.realpath(self.root)
@@ -119,18 +152,53 @@ class ConfinedFolder:
         return matches_any(parts, self.exclude)
 
     def check_writable(self, place: Place) -> None:
-        """Refuse what is protected, also below a protected folder.
+        """Refuse what configures tools outside or is protected, also below such a folder, and what
+        a link of such a name leads to.
 
         Raises:
             ToolError: `protected-path`.
         """
-        if matches_any(place.parts, self.protect):
-            raise ToolError(
-                f"'{place.relative}' configures tools that run outside of this work, so it is not "
-                f"written; the toolset's option `protect` decides. Protected below '{self.root}' "
-                f"are: {', '.join(self.protect)}.",
-                code="protected-path",
-            )
+        own = _names_of(place.root)
+        above = own[-2:]  # farther above, a folder of that name holds whole projects
+        for parts in (place.parts, place.asked):
+            if configures((*above, *parts), self.allow_config, above=len(above)) or any(
+                map(is_git_name, own)
+            ):
+                raise self._configuring(place)
+            if matches_any(parts, self.protect):
+                raise ToolError(
+                    f"'{place.relative}' is protected, so it is not written; the toolset's option "
+                    f"`protect` decides. Protected below '{self.root}' are: "
+                    f"{', '.join(self.protect)}.",
+                    code="protected-path",
+                )
+        if self._is_led_to(place):
+            raise self._configuring(place)
+
+    def _configuring(self, place: Place) -> ToolError:
+        ways = "Whoever wrote the recipe can open it by name: the toolset's option `allow_config`."
+        if any(map(is_git_name, place.parts)):
+            ways = "What Git trusts is changed by the tools of `git` only."
+        return ToolError(
+            f"'{place.relative}' configures tools that run outside of this work, so it is not "
+            f"written. {ways}",
+            code="protected-path",
+        )
+
+    def _is_led_to(self, place: Place) -> bool:
+        """Whether a link that configures tools, in the root or beside, leads to the file."""
+        for parts in {(), place.parts[:-1]}:
+            names = self._names_above(place.root, parts)
+            with contextlib.suppress(OSError), os.scandir(Path(place.root, *parts)) as found:
+                for entry in found:
+                    if (
+                        entry.is_symlink()
+                        and entry_configures(names, folded_name(entry.name), is_folder=False)
+                        and not is_opened((*parts, entry.name), self.allow_config)
+                        and place.path.is_relative_to(os.path.realpath(entry.path))
+                    ):
+                        return True
+        return False
 
     @contextlib.contextmanager
     def opened(self, place: Place) -> Iterator[BinaryIO]:
@@ -155,13 +223,17 @@ class ConfinedFolder:
         Raises:
             ToolError: It does not exist.
         """
+        names = self._names_above(place.root, place.parts)
         with (
             self._failures_told(place),
             opened_folder(place.root, place.parts) as folder,
             os.scandir(folder) as found,
         ):
             entries = [
-                _entry(entry) for entry in found if not self.is_excluded((*place.parts, entry.name))
+                _entry(entry)
+                for entry in found
+                if not self.is_excluded(parts := (*place.parts, entry.name))
+                and not self._hides(names, parts, is_folder=entry.is_dir(follow_symlinks=False))
             ]
         return sorted(entries, key=lambda entry: entry.name)
 
@@ -292,11 +364,32 @@ class ConfinedFolder:
         """Every regular file below a folder, in no particular order; links are not followed."""
         for folder, folders, names in os.walk(place.path):
             above = Path(folder).relative_to(place.root).parts
-            folders[:] = [name for name in folders if not self.is_excluded((*above, name))]
+            last = self._names_above(place.root, above)
+            folders[:] = [
+                name
+                for name in folders
+                if not self.is_excluded(parts := (*above, name))
+                and not self._hides(last, parts, is_folder=True)
+            ]
             for name in names:
                 found = Place(place.root, (*above, name))
-                if not self.is_excluded(found.parts) and _is_regular(found.path):
+                if (
+                    not self.is_excluded(found.parts)
+                    and not self._hides(last, found.parts, is_folder=False)
+                    and _is_regular(found.path)
+                ):
                     yield found
+
+    def _names_above(self, root: str, parts: Sequence[str]) -> list[str]:
+        """The last two of the folded names that lead to a folder."""
+        return [folded_name(each) for each in (*_names_of(root)[-2:], *parts)[-2:]]
+
+    def _hides(self, above: Sequence[str], parts: Sequence[str], *, is_folder: bool) -> bool:
+        """Whether an entry is taken for a secret; the folders above it are not."""
+        name = folded_name(parts[-1])
+        return entry_is_secret(above, name, is_folder=is_folder) and not is_opened(
+            parts, self.allow_secrets
+        )
 
     def _not_regular(self, place: Place, mode: int) -> ToolError:
         kind = "a folder" if stat.S_ISDIR(mode) else "a device, pipe, socket or link"
@@ -370,6 +463,11 @@ def _holds(file: BinaryIO, data: bytes) -> bool:
             return False
         at += len(piece)
     return at == len(data)
+
+
+def _names_of(root: str) -> tuple[str, ...]:
+    """The names of the root's own path: who works within `.ssh` works with secrets."""
+    return tuple(each for each in root.split("/") if each)
 
 
 def _exists(folder: int, name: str) -> bool:

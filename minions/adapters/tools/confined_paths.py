@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.errors import ToolError
 
@@ -21,6 +21,8 @@ class Place:
     """The root, absolute and resolved."""
     parts: tuple[str, ...]
     """Names below the root; empty: the root itself."""
+    asked: tuple[str, ...] = field(default=(), eq=False)
+    """The names as they were asked for, which may be those of links."""
 
     @property
     def relative(self) -> str:

@@ -23,6 +23,7 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
 from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
+from minions.contracts.protected_files import ALLOW_SECRETS, OPENING_OPTIONS
 from minions.contracts.tools import Effect, Reads, Tool, Toolset
 
 __all__ = ["DocumentOptions", "documents_toolset"]
@@ -53,6 +54,7 @@ def documents_toolset(now: Callable[[], datetime], cache_folder: Path | None = N
         options=_options_schema(),
         specs=tuple(made.spec for made in unopened),
         open=open_tools,
+        fixed_options=OPENING_OPTIONS,
     )
 
 
@@ -101,6 +103,7 @@ class DocumentOptions:
             "runs; else it is made in memory."
         },
     )
+    allow_secrets: list[str] = field(factory=list, metadata=ALLOW_SECRETS)
 
 
 def _options_schema() -> dict[str, JsonValue]:
@@ -218,7 +221,10 @@ class _Documents:
     @property
     def files(self) -> TextFiles:
         options = self.options
-        return TextFiles(FileOptions(root=options.root, exclude=options.exclude), can_create=False)
+        chosen = FileOptions(
+            root=options.root, exclude=options.exclude, allow_secrets=options.allow_secrets
+        )
+        return TextFiles(chosen, can_create=False)
 
     def search(
         self,

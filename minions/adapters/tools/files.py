@@ -28,6 +28,7 @@ from minions.contracts.codec import decode
 from minions.contracts.errors import ToolError
 from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
+from minions.contracts.protected_files import OPENING_OPTIONS
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 
 __all__ = ["built_in", "files_toolset"]
@@ -50,6 +51,7 @@ def files_toolset() -> Toolset:
         options=_options_schema(),
         specs=tuple(made.spec for made in _tools(TextFiles(FileOptions()), prefix="")),
         open=_open,
+        fixed_options=OPENING_OPTIONS,
     )
 
 
@@ -268,7 +270,7 @@ class _FileTools:
     ) -> FileWritten:
         """Write a text file; missing folders are made."""
         record = self.files.recorder(scope)
-        place = self.folder.place(path)
+        place = self.folder.place(path, is_changed=True)
         data = self.files.encoded(place, text)
         self.folder.replace(place, data, overwrite=overwrite, record=record)
         return FileWritten(place.relative, len(data))
@@ -286,7 +288,7 @@ class _FileTools:
     ) -> FileEdited:
         """Replace a piece of a text file."""
         record = self.files.recorder(scope)
-        place = self.folder.place(path)
+        place = self.folder.place(path, is_changed=True)
         with self.folder.changing(place, record) as (file, replace):
             most = self.files.options.max_write_bytes
             text = as_text(place, self.files.whole(place, file, most, "edited"))

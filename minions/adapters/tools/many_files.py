@@ -155,10 +155,8 @@ class ManyFileTools:
         made = [
             (place, self.files.encoded(place, each.text))
             for each in files
-            for place in [self.files.folder.place(each.path)]
+            for place in [self.files.folder.place(each.path, is_changed=True)]
         ]
-        for place, _ in made:
-            self.files.folder.check_writable(place)
         for place, data in made:
             self.files.folder.replace(place, data, overwrite=True, record=record)
         return FilesWritten(
@@ -259,8 +257,7 @@ class _Drafts:
 
     def _place(self, path: str) -> Place | None:
         try:
-            place = self.files.folder.place(path)
-            self.files.folder.check_writable(place)
+            place = self.files.folder.place(path, is_changed=True)
         except ToolError as error:
             self.faults.append(f"{path}: {error}")
             return None

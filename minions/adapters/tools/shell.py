@@ -17,6 +17,7 @@ from minions.adapters.tools.workspace_options import (
     default_sandbox,
     workspace_toolset,
 )
+from minions.contracts.protected_files import ALLOW_CONFIG
 from minions.contracts.sandbox import SandboxCode, SandboxResult
 from minions.contracts.tools import Effect, Tool, Toolset
 
@@ -34,6 +35,7 @@ class _Options(WorkspaceOptions):
     network: bool = field(
         default=False, metadata={"description": "Whether commands may reach other machines."}
     )
+    allow_config: list[str] = field(factory=list, metadata=ALLOW_CONFIG)
 
 
 def built_in(_now: Callable[[], datetime]) -> Toolset:
@@ -78,7 +80,10 @@ class CommandDone:
     stopped: str | None
     """Why the sandbox stopped it; None: it ended by itself."""
     restored: list[str]
-    """Protected files that the command had changed, and that were put back."""
+    """What was put back or removed, because tools outside trust it: it is not as the command left
+    it."""
+    sandbox: str
+    """The name of the sandbox that held the command."""
 
 
 _Seconds = Annotated[
@@ -120,8 +125,15 @@ class _ShellTools:
         return await self._run(tuple(argv), timeout_s)
 
     async def _run(self, argv: tuple[str, ...], timeout_s: float | None) -> CommandDone:
-        network = self.options.network
-        return _done(await self.workspace.run(argv, timeout_s=timeout_s, network=network))
+        options = self.options
+        return _done(
+            await self.workspace.run(
+                argv,
+                timeout_s=timeout_s,
+                network=options.network,
+                allow_config=options.allow_config,
+            )
+        )
 
 
 def _done(result: SandboxResult) -> CommandDone:
@@ -133,4 +145,5 @@ def _done(result: SandboxResult) -> CommandDone:
         timed_out=failure is not None and failure.code == SandboxCode.TIMEOUT,
         stopped=failure.message if failure is not None else None,
         restored=list(result.restored),
+        sandbox=result.sandbox,
     )

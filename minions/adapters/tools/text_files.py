@@ -10,7 +10,7 @@ from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.confined_paths import Place
 from minions.adapters.tools.recorded_changes import RecordChange
 from minions.contracts.errors import EnvironmentRefusedError, ToolError
-from minions.contracts.protected_files import PROTECTED_FILES
+from minions.contracts.protected_files import ALLOW_CONFIG, ALLOW_SECRETS
 from minions.contracts.tools import ToolScope
 
 __all__ = ["FileOptions", "TextFiles", "as_text", "line_count", "no_unique_match"]
@@ -55,12 +55,15 @@ class FileOptions:
         },
     )
     protect: list[str] = field(
-        default=Factory(lambda: list(PROTECTED_FILES)),
+        factory=list,
         metadata={
             "schema": {"type": "array", "items": {"type": "string", "maxLength": 1_000}},
-            "description": "Glob patterns of names or paths that can be read and not written.",
+            "description": "Glob patterns of further names or paths that can be read and not "
+            "written.",
         },
     )
+    allow_config: list[str] = field(factory=list, metadata=ALLOW_CONFIG)
+    allow_secrets: list[str] = field(factory=list, metadata=ALLOW_SECRETS)
 
 
 _OF_TOO_LARGE: Final = {
@@ -90,6 +93,8 @@ class TextFiles:
             can_create=self.can_create,
             exclude=tuple(options.exclude),
             protect=tuple(options.protect),
+            allow_config=tuple(options.allow_config),
+            allow_secrets=tuple(options.allow_secrets),
         )
 
     def recorder(self, scope: ToolScope) -> RecordChange | None:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar, cast
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen, mutable
 
 from minions.contracts.codec import decode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.hint_schemas import schema_of
 from minions.contracts.json_values import JsonValue
+from minions.contracts.protected_files import OPENING_OPTIONS
 from minions.contracts.sandbox import Command, CommandSandbox, SandboxLimits, SandboxResult
 from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Tool, Toolset
 
 __all__ = [
-    "PROTECTED",
     "ChooseSandbox",
     "Workspace",
     "WorkspaceOptions",
@@ -33,10 +33,8 @@ Raises:
     EnvironmentRefusedError: There is none here that holds.
 """
 
-PROTECTED: Final = (".git/hooks", ".git/config", ".git/config.worktree")
-"""What Git outside would execute: it is put back after each command."""
-
 _MIB: Final = 1024 * 1024
+_LEAST_DISK: Final = _MIB
 _COUNT: Final = {"type": "integer", "minimum": 1}
 _SECONDS: Final = {"type": "number", "exclusiveMinimum": 0}
 
@@ -70,6 +68,14 @@ class WorkspaceOptions:
         default=256,
         metadata={"schema": _COUNT, "description": "Processes and threads of a command."},
     )
+    disk_mb: int = field(
+        default=1024,
+        metadata={
+            "schema": _COUNT,
+            "description": "How much larger the workspace may become by all commands of a run, in "
+            "MiB.",
+        },
+    )
     max_output_bytes: int = field(
         default=32 * 1024,
         metadata={
@@ -91,6 +97,7 @@ class WorkspaceOptions:
             output_bytes=max(64 * _MIB, self.max_output_bytes),
             shown_bytes=self.max_output_bytes,
             processes=self.processes,
+            disk_bytes=self.disk_mb * _MIB,
         )
 
 
@@ -125,6 +132,7 @@ def workspace_toolset(
         specs=tuple(each.spec for each in unopened),
         open=open_tools,
         operator_options=frozenset({"network"}),
+        fixed_options=OPENING_OPTIONS,
     )
 
 
@@ -151,6 +159,13 @@ def _options_schema(options: WorkspaceOptions) -> JsonSchema:
     }
 
 
+@mutable
+class _Taken:
+    """The space that the commands of one workspace took so far."""
+
+    bytes: int = 0
+
+
 @frozen
 class Workspace:
     """A folder in which commands run, each in a sandbox."""
@@ -158,6 +173,7 @@ class Workspace:
     options: WorkspaceOptions
     sandbox: CommandSandbox | None
     """None: nothing is run, only the tools' specs are wanted."""
+    taken: _Taken = field(factory=_Taken)
 
     async def run(
         self,
@@ -167,9 +183,16 @@ class Workspace:
         network: bool = False,
         environ: Mapping[str, str] | None = None,
         is_merged: bool = True,
+        allow_config: Sequence[str] = (),
+        writes_repository: bool = False,
+        shown_bytes: int | None = None,
     ) -> SandboxResult:
         """Run a command in the workspace.
 
+        Args:
+            allow_config: Patterns of what it may change although it configures tools outside.
+            writes_repository: Whether it is a fixed command of Git that stages or commits.
+            shown_bytes: Of each stream, how much is kept; None: as the option says.
         Raises:
             UsageError: The root does not exist.
             EnvironmentRefusedError: As for `CommandSandbox.run`.
@@ -181,9 +204,16 @@ class Workspace:
             network=network,
             environ=environ or {},
             is_merged=is_merged,
-            protected=PROTECTED,
+            allow_config=tuple(allow_config),
+            writes_repository=writes_repository,
         )
-        return await self.sandbox.run(command, self.options.limits(timeout_s))
+        limits = self.options.limits(timeout_s)
+        # What earlier commands took is not there any more; a little is, to tidy up.
+        left = max(limits.disk_bytes - self.taken.bytes, _LEAST_DISK)
+        limits = evolve(limits, disk_bytes=left, shown_bytes=shown_bytes or limits.shown_bytes)
+        result = await self.sandbox.run(command, limits)
+        self.taken.bytes = max(self.taken.bytes + result.disk_bytes, 0)
+        return result
 
     def _root(self) -> str:
         root = os.path.realpath(self.options.root)

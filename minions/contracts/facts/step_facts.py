@@ -81,6 +81,8 @@ class StepOutcome(StepEnd, frozen=True, kw_only=True):
     """Name of the completion link that decided."""
     next_step_id: str | None = None
     """The step that the model asked to run next."""
+    sandbox: str | None = None
+    """The sandbox that held its code; None: it is none, or was not executed."""
 
 
 class StepFinished(StepOutcome, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from minions.contracts.attachments import (
 from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Attachment
+from minions.contracts.protected_files import is_secret
 from minions.recipe.expressions.template import Template
 
 __all__ = ["read_images"]
@@ -85,6 +86,8 @@ def _read(path: str, directory: str | None) -> Attachment:
             f"'{path:.200}' is not beneath the recipe's folder {home}, or hidden. Images of a "
             "step lie there, links included."
         )
+    if is_secret(parts):
+        raise _bad(f"'{path:.200}' is taken for a secret, so it is not shown to a model.")
     try:
         return attachment_of(_content(place), place.name)
     except OSError as error:

@@ -274,6 +274,7 @@ def recorded_execution(
         is_partial=taken.partial if taken is not None else False,
         cached_from=taken.cached_from if taken is not None else None,
         pinned_from=taken.pinned_from if taken is not None else None,
+        sandbox=fact.sandbox,
     )
 
 

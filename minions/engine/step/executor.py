@@ -369,8 +369,7 @@ class StepExecutor(Generic[T]):
             error=ending.error,
             completion=ending.completion,
         )
-        if self._cached_from is not None:
-            execution = evolve(execution, cached_from=self._cached_from)
+        execution = evolve(execution, cached_from=self._cached_from, sandbox=self._sandbox())
         self._work.keep_conversation(execution)
         if self._item is None:
             context.step_manager.record(execution)
@@ -392,6 +391,7 @@ class StepExecutor(Generic[T]):
             "duration_ms": duration_ms,
             "index": self._item.index if self._item is not None else None,
             "output": self.output_json if ending.error is None else UNSET,
+            "sandbox": self._sandbox(),
         }
         if trace.has_calls:
             usage = sum((call.usage for call in trace.model_calls), TokenUsage())
@@ -408,6 +408,11 @@ class StepExecutor(Generic[T]):
         if self._cached_from is None or not isinstance(ended, StepFinished):
             return ended
         return replace(ended, cached_from=self._cached_from, cache_key=self._cache_key)
+
+    def _sandbox(self) -> str | None:
+        """The sandbox that held the step's code; None: nothing was executed in one."""
+        is_code = isinstance(self.step, PythonStep) and self._cached_from is None
+        return cast("PythonStep[T]", self.step).sandbox_name if is_code else None
 
     async def _keep(self, completion: Completion | None) -> None:
         """Store the output in the cache, unless the model also named a next step."""

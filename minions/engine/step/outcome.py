@@ -37,6 +37,7 @@ class StepCourse(TypedDict, total=False):
     output: JsonValue | UnsetType
     decided_by: str | None | UnsetType
     next_step_id: str | None
+    sandbox: str | None
 
 
 def step_over(

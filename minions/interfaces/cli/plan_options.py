@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
@@ -51,6 +51,18 @@ _OPTIONS: Final = (
         is_flag=True,
         help="Nobody but you writes there: its text is no stranger's.",
     ),
+    click.option(
+        "--allow-config",
+        multiple=True,
+        metavar="PATTERN",
+        help="Files that may be written, unasked, although they configure tools: Makefile.",
+    ),
+    click.option(
+        "--allow-secrets",
+        multiple=True,
+        metavar="PATTERN",
+        help="Files that may be used although they are taken for secrets: .env.test.",
+    ),
     click.option("--timeout", metavar="TIME", help="Most time for the run: 90, 90s, 10m."),
     click.option(
         "--max-cost", "max_cost_usd", type=float, metavar="USD", help="Most it may cost: 0.50."
@@ -58,7 +70,10 @@ _OPTIONS: Final = (
 )
 
 
-_OWN: Final = ("workspace", "command", "context", "share", "form", "trust_workspace")
+_OWN: Final = (
+    *("workspace", "command", "context", "share", "form", "trust_workspace"),
+    *("allow_config", "allow_secrets"),
+)
 
 
 def settings_among(flags: Mapping[str, object]) -> dict[str, object]:
@@ -119,6 +134,8 @@ class PlanTask:
             form=str(flags["form"]),
             command=cast("str | None", flags["command"]),
             is_trusted=flags["trust_workspace"] is True,
+            allow_config=tuple(cast("Sequence[str]", flags["allow_config"])),
+            allow_secrets=tuple(cast("Sequence[str]", flags["allow_secrets"])),
             **more,  # type: ignore[arg-type]  # fields of PlanChoices
         )
         return cls(

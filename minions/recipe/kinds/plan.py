@@ -22,6 +22,7 @@ from minions.recipe.text.key_types import (
     flag_key,
     text_key,
 )
+from minions.recipe.text.sections import Section
 
 __all__ = ["PLAN", "QUESTION", "PlanSpec"]
 
@@ -59,12 +60,18 @@ class PlanSpec(StepSpec):
     """How often what is left is planned again after a failure."""
     max_repairs: int = 2
     """How often a failed validation is repaired."""
+    opens_named: bool = True
+    """Whether consent to a plan lets it write what it names although it configures tools."""
     rolls_back: bool = False
     """Whether files are taken back to what they were when the plan fails."""
     is_trusted: bool = False
     """Whether the text of the workspace is trusted."""
     tools: tuple[str, ...] = ()
     """Registered tools that steps of the plan may be offered."""
+    allow_config: tuple[str, ...] = ()
+    """Patterns of files that steps may write although they configure tools outside."""
+    allow_secrets: tuple[str, ...] = ()
+    """Patterns of files that steps may use although they are taken for secrets."""
     is_run: bool = True
     """Whether the plan is carried out; else the step's output is the plan with its recipe."""
     model: ModelConfig | None = None
@@ -140,6 +147,25 @@ class _Plan(StepKind):
                 types=("array",),
                 shape=TEXTS,
             ),
+            Key(
+                name="allow_config",
+                description="Glob patterns of files that the plan may write without being asked "
+                "about although they configure tools outside.",
+                types=("array",),
+                shape=TEXTS,
+            ),
+            flag_key(
+                "opens_named",
+                "Whether consent to a plan lets it write files that it names and that configure "
+                "tools outside (default). Of no use without approval.",
+            ),
+            Key(
+                name="allow_secrets",
+                description="Glob patterns of files that the plan may use although they are taken "
+                "for secrets.",
+                types=("array",),
+                shape=TEXTS,
+            ),
             flag_key("trusted", "Whether the text of the workspace is trusted."),
             flag_key("execute", "Whether the plan is carried out (default), or only written."),
             MODEL_KEY,
@@ -172,12 +198,20 @@ class _Plan(StepKind):
             needs_approval=section.text("approval") != "none",
             max_replans=_count(section.plain("max_replans"), 1),
             max_repairs=_count(section.plain("max_repairs"), 2),
+            opens_named=section.plain("opens_named") is not False,
             rolls_back=section.plain("rollback_on_failure") is True,
             is_trusted=section.plain("trusted") is True,
             tools=step.tools,
+            allow_config=_texts(section, "allow_config"),
+            allow_secrets=_texts(section, "allow_secrets"),
             is_run=section.plain("execute") is not False,
             model=step.goal.model,
         )
+
+
+def _texts(section: Section, key: str) -> tuple[str, ...]:
+    value = section.plain(key)
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
 
 
 def _count(value: JsonValue, default: int) -> int:

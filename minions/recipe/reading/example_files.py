@@ -6,6 +6,7 @@ read again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from msgspec import structs
 
 from minions.contracts.errors import MinionsError, NotFoundError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.protected_files import is_secret
 from minions.recipe.examples import (
     CHARACTERS_PER_TOKEN,
     EXAMPLES_FROM,
@@ -110,6 +112,8 @@ class _Reader:
     def _lines(self, name: str) -> Sequence[str]:
         path = self.home / name
         self.files.check(path, name)
+        if any(is_secret(each.parts[-2:]) for each in (path, Path(os.path.realpath(path)))):
+            raise UsageError(f"'{name:.200}' is taken for a secret, so it is not read")
         try:
             return read_source(path).decode("utf-8-sig").splitlines()
         except NotFoundError as error:

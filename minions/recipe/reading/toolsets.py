@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from minions.contracts.errors import Fault
+from minions.contracts.json_values import texts_in
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.tools import Reads, Toolset, ToolSpec
 from minions.recipe.catalog import Catalog
@@ -98,9 +99,22 @@ class _ToolsReader:
                 return
             prefix = str(to_plain(prefix_entry.value))
         self._check_options(node, toolset, given)
+        for name in toolset.fixed_options & given.keys():
+            self._check_fixed(name, given[name].value)
         values = {key: to_plain(entry.value) for key, entry in given.items()}
         self.uses.append(ToolsetUse(name=toolset.name, options=values, prefix=prefix, reads=reads))
         self._add_tools(prefix_entry.value if prefix_entry else node, toolset, prefix)
+
+    def _check_fixed(self, name: str, node: Node) -> None:
+        """Report a template in an option that opens something."""
+        if any("{{" in each or "{%" in each for each in texts_in(to_plain(node))):
+            self._fail(
+                node.place.fault(
+                    "bad-value",
+                    f"'{name}' says what is opened, so it has no templates",
+                    help="write the names as they are",
+                )
+            )
 
     def _server(self, node: ScalarNode, options: Node | None) -> None:
         """A server that the operator configured, or the recipe's own."""

@@ -29,7 +29,7 @@ from minions.adapters.sandboxes.supervisor.python_code import (
 from minions.adapters.sandboxes.supervisor.seccomp import (
     filter_file,
     install_filter,
-    request_new_processes,
+    request_changes,
 )
 
 __all__ = ["Pipes", "begin"]
@@ -143,7 +143,8 @@ def _confine(job: Job) -> None:
 def _become(job: Job, channel: socket.socket) -> NoReturn:
     """Become the program; bubblewrap confines itself and installs the filter."""
     forbid_more_rights()
-    listener = request_new_processes()
+    workspace = job["workspace"]
+    listener = request_changes(of_files=workspace is not None and workspace["mounts_at"] is None)
     socket.send_fds(channel, [b"r"], [listener])
     channel.close()
     os.close(listener)

@@ -13,9 +13,10 @@ __all__ = [
     "Report",
     "Stop",
     "Trouble",
+    "WorkspaceRules",
 ]
 
-Stop: TypeAlias = Literal["timeout", "cpu", "memory", "output", "processes", "cancelled"]
+Stop: TypeAlias = Literal["timeout", "cpu", "memory", "output", "processes", "disk", "cancelled"]
 """Why the supervisor ended a job."""
 
 
@@ -31,6 +32,26 @@ class JobLimits(TypedDict):
     tasks: int
     """Processes and threads together."""
     file_bytes: int
+    disk_bytes: int
+    """How much space the job may take in the folders that it may change."""
+
+
+class WorkspaceRules(TypedDict):
+    """What holds for a job that changes a workspace."""
+
+    folder: str
+    """The workspace, without links."""
+    open_names: list[str]
+    """Patterns of what may be changed although it configures tools outside."""
+    kept: list[str]
+    """Further paths that it must not change, relative to the workspace."""
+    is_git: bool
+    """Whether the job is a fixed command of Git that stages or commits."""
+    temporary: list[str]
+    """Other folders that it may change, whose space counts, too."""
+    mounts_at: int | None
+    """Where in `argv` the mounts of protected paths go; None: the job itself may change nothing in
+    the workspace, and the supervisor makes its changes for it."""
 
 
 class Confinement(TypedDict):
@@ -77,6 +98,8 @@ class Job(TypedDict):
     installs it."""
     merged: bool
     """Whether stderr is part of stdout."""
+    workspace: WorkspaceRules | None
+    """None: the job changes no files."""
     protected: list[str]
     """Files and folders that are put back as they were when the job has ended."""
     lock: str | None
@@ -111,7 +134,11 @@ class Report(TypedDict):
     wall_s: float
     peak_memory_bytes: int
     restored: list[str]
-    """Protected files that the job had changed."""
+    """Protected files that the job had changed, and what was removed because tools trust it."""
+    disk_bytes: int
+    """How much more space its folders take than before."""
+    unchecked: str | None
+    """Why what the job left could not be looked through; then it must not be trusted."""
 
 
 RESULT_BYTES: Final = 1_048_576

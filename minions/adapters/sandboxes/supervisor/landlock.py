@@ -37,7 +37,12 @@ def landlock_version() -> int:
 
 
 def restrict_files(
-    read: Iterable[str], write: Iterable[str], devices: Iterable[str], *, network: bool
+    read: Iterable[str],
+    write: Iterable[str],
+    devices: Iterable[str],
+    *,
+    network: bool,
+    is_alone: bool = True,
 ) -> None:
     """Restrict this process and its descendants, for good; `no_new_privs` has to be set.
 
@@ -48,13 +53,14 @@ def restrict_files(
         write: Folders that may be changed.
         devices: Device files that may be read and written.
         network: Whether TCP stays open.
+        is_alone: Whether it may signal no process but its own descendants.
     Raises:
         OSError: The kernel has no Landlock, or refuses.
     """
     version = landlock_version()
     every = _ALL_BY_VERSION[max(known for known in _ALL_BY_VERSION if known <= max(version, 1))]
     net = 0 if network or version < 4 else _BIND_AND_CONNECT
-    scoped = _ABSTRACT_SOCKETS | _SIGNALS if version >= 6 else 0
+    scoped = _ABSTRACT_SOCKETS | _SIGNALS if version >= 6 and is_alone else 0
     attributes = struct.pack("QQQ", every, net, scoped)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     rules = syscall(_CREATE, ctypes.create_string_buffer(attributes, size), size, 0)

@@ -17,12 +17,20 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from minions.adapters.sandboxes.supervisor.child import Pipes, begin
+from minions.adapters.sandboxes.supervisor.disk_space import DiskSpace
+from minions.adapters.sandboxes.supervisor.file_requests import FileRequests
 from minions.adapters.sandboxes.supervisor.jobs import RESULT_BYTES, Job, Report, Stop, Trouble
 from minions.adapters.sandboxes.supervisor.kept_output import KeptOutput
-from minions.adapters.sandboxes.supervisor.kernel import become_subreaper
+from minions.adapters.sandboxes.supervisor.kernel import (
+    become_subreaper,
+    drop_privileges,
+    forbid_more_rights,
+)
+from minions.adapters.sandboxes.supervisor.landlock import restrict_files
 from minions.adapters.sandboxes.supervisor.process_requests import (
     answer_at_once,
     consent,
@@ -30,6 +38,11 @@ from minions.adapters.sandboxes.supervisor.process_requests import (
 )
 from minions.adapters.sandboxes.supervisor.process_tree import Usage, kill_tree, tree_usage
 from minions.adapters.sandboxes.supervisor.protected_files import ProtectedFiles
+from minions.adapters.sandboxes.supervisor.workspace_guard import (
+    WorkspaceGuard,
+    mounts_of,
+    outermost,
+)
 
 __all__ = ["main"]
 
@@ -48,14 +61,70 @@ def main() -> None:
     job: Job = json.loads(_first_line())
     try:
         _wait_for(job["lock"], job["limits"]["wall_s"], starter)
-        protected = ProtectedFiles(job["folder"], job["protected"])
-        report = _Supervision(job, starter).run()
-        report["restored"] = protected.restore()
+        report = _run(job, starter)
     except OSError as error:
         kill_tree(None)
         report = _refusal(f"{type(error).__name__}: {error}")
     with contextlib.suppress(BrokenPipeError):
         _write_all(1, json.dumps(report).encode() + b"\n")
+
+
+def _run(job: Job, starter: int) -> Report:
+    """Run the job, and leave nothing that tools outside trust."""
+    protected = ProtectedFiles(job["folder"], job["protected"])
+    rules = job["workspace"]
+    if rules is None:
+        report = _Supervision(job, starter).run()
+        report["restored"] = protected.restore()
+        return report
+    workspace, temporary = rules["folder"], rules["temporary"]
+    guard = WorkspaceGuard(workspace, rules["open_names"], rules["kept"], is_git=rules["is_git"])
+    files: FileRequests | None = None
+    if rules["mounts_at"] is not None:
+        job = _with_mounts(job, rules["mounts_at"], mounts_of(workspace, guard.protected))
+    else:
+        _confine_supervisor([workspace, *temporary])
+        files = FileRequests(
+            workspace, guard.protected, guard.writable, job["limits"]["file_bytes"]
+        )
+    disk = DiskSpace([workspace, *temporary], job["limits"]["disk_bytes"], is_git=rules["is_git"])
+    supervision = _Supervision(job, starter, files, disk)
+    try:
+        report = supervision.run()
+    finally:
+        taken = disk.end()
+        restored, unchecked = _restored(guard, protected)
+    report["restored"], report["unchecked"], report["disk_bytes"] = restored, unchecked, taken
+    if report["refused"] is None and taken > job["limits"]["disk_bytes"]:
+        report["stop"] = report["stop"] or "disk"
+    return report
+
+
+def _restored(guard: WorkspaceGuard, protected: ProtectedFiles) -> tuple[list[str], str | None]:
+    """What was put back or removed, and why it could not be."""
+    try:
+        return outermost([*guard.restore(), *protected.restore()]), None
+    except OSError as error:
+        return [], str(error)
+
+
+def _with_mounts(job: Job, place: int, mounts: Sequence[str]) -> Job:
+    """The job with further arguments at that place of its command."""
+    argv, of_filter = job["argv"], job["filter_argument"]
+    if of_filter is not None and of_filter >= place:
+        of_filter += len(mounts)
+    return {
+        **job,
+        "argv": [*argv[:place], *mounts, *argv[place:]],
+        "filter_argument": of_filter,
+    }
+
+
+def _confine_supervisor(folders: Sequence[str]) -> None:
+    """What the supervisor does for a job that asks cannot be more than changes in its folders."""
+    os.umask(0)  # who asks has one of its own
+    forbid_more_rights()
+    restrict_files(["/"], folders, ["/dev", "/proc"], network=True, is_alone=False)
 
 
 def _wait_for(lock: str | None, most_s: float, starter: int) -> None:
@@ -112,14 +181,30 @@ def _refusal(reason: str) -> Report:
         wall_s=0,
         peak_memory_bytes=0,
         restored=[],
+        disk_bytes=0,
+        unchecked=None,
     )
 
 
 class _Supervision:
     """One job from its start to its end."""
 
-    def __init__(self, job: Job, starter: int) -> None:
+    def __init__(
+        self,
+        job: Job,
+        starter: int,
+        files: FileRequests | None = None,
+        disk: DiskSpace | None = None,
+    ) -> None:
+        """Take a job.
+
+        Args:
+            files: Makes the job's changes of files; None: it makes them itself.
+            disk: Watches what space it takes.
+        """
         self._job = job
+        self._files = files
+        self._disk = disk
         self._limits = job["limits"]
         self._starter = starter
         shown = self._limits["shown_bytes"]
@@ -147,6 +232,8 @@ class _Supervision:
             finally:
                 os._exit(1)  # the job's process never comes back here
         self._pipes.close_ends_of_job()
+        if self._disk is not None:
+            self._disk.watch()
         try:
             self._watch()
         finally:
@@ -186,9 +273,14 @@ class _Supervision:
             selector.unregister(end)
 
     def _answer_requests(self) -> None:
-        """Consent to new processes, as long as there is room."""
+        """Consent to new processes, as long as there is room, and change files."""
         answer_at_once(self._listener)
+        if self._files is not None:
+            drop_privileges()  # of this thread: who asks has none either
         while (request := next_request(self._listener)) is not None:
+            if self._files is not None and self._files.is_about_files(request):
+                self._files.answer(self._listener, request)
+                continue
             with self._looking:
                 if self._tasks >= self._limits["tasks"]:
                     self._look()
@@ -248,6 +340,8 @@ class _Supervision:
             return "processes"
         if used.cpu_s > limits["cpu_s"]:
             return "cpu"
+        if self._disk is not None and self._disk.is_exceeded:
+            return "disk"
         return "timeout" if time.monotonic() - self._begin > limits["wall_s"] else None
 
     def _collect(self) -> None:
@@ -276,6 +370,8 @@ class _Supervision:
             has_value=False,
             trouble=None,
             restored=[],
+            disk_bytes=0,
+            unchecked=None,
         )
         if self._stop is None and self._result:
             self._add_result(report)

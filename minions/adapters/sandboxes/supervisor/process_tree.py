@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Usage", "kill_tree", "tree_usage"]
+__all__ = ["Usage", "descendants", "kill_tree", "tree_usage"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -33,7 +33,7 @@ class _Process(NamedTuple):
     memory_bytes: int
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
     """Every living descendant, parents before children."""
     waiting = [pid]
     seen = {pid}
@@ -69,7 +69,7 @@ def tree_usage(most_bytes: int) -> Usage:
     Args:
         most_bytes: Only beyond that are pages that processes share counted once, which costs more.
     """
-    found = [each for pid in _descendants(os.getpid()) if (each := _process(pid)) is not None]
+    found = [each for pid in descendants(os.getpid()) if (each := _process(pid)) is not None]
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = ended.ru_utime + ended.ru_stime + sum(each.cpu_s for each in found)
     memory = sum(each.memory_bytes for each in found)
@@ -100,7 +100,7 @@ def kill_tree(leader: int | None) -> None:
         if leader and sys.platform != "linux":
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(leader, signal.SIGKILL)
-        for pid in _descendants(os.getpid()):
+        for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         if not _reap():

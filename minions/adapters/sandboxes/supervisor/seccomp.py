@@ -14,13 +14,16 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from minions.adapters.sandboxes.supervisor.file_requests import FILE_CALLS
 from minions.adapters.sandboxes.supervisor.kernel import syscall
-from minions.adapters.sandboxes.supervisor.syscall_numbers import NEWEST, NUMBERS
+from minions.adapters.sandboxes.supervisor.syscall_numbers import (
+    ARCHITECTURES,
+    NEWEST,
+    NUMBERS,
+    system_call,
+)
 
-__all__ = ["bpf_program", "filter_file", "has_filter", "install_filter", "request_new_processes"]
-
-_ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""By machine: the column of `NUMBERS`, and the kernel's constant."""
+__all__ = ["bpf_program", "filter_file", "has_filter", "install_filter", "request_changes"]
 
 # Instructions: code, jump if true, jump if false, operand.
 _LOAD, _IF_EQUAL, _IF_ABOVE, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
@@ -28,12 +31,21 @@ _KILL_PROCESS, _ERROR, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _ASK_SUPERVISOR = 0x7FC00000
 _REFUSE = _ERROR | errno.EPERM
 _UNKNOWN = _ERROR | errno.ENOSYS
+_UNSUPPORTED = _ERROR | errno.EOPNOTSUPP
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4
 _NEW_NAMESPACES = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 # Whether it is a terminal, its size, FIONBIO, close-on-exec.
 _HARMLESS_IOCTLS = (0x5401, 0x5413, 0x5421, 0x5450, 0x5451)
 _SIGNALLING_FCNTLS = (8, 10, 15, 1026)  # owner, signal, owner, changes of a folder
+_SPECIAL_BITS = 0o7000
+"""Set-user-id, set-group-id and sticky: who has the file run runs it as its owner."""
+_MAKES_FILE = 0o20000100
+"""`O_CREAT`, `O_TMPFILE`: only then the mode counts."""
+_CHANGES_FILE = 0o20001103
+"""And write, read and write, truncate."""
+_IMMUTABLE_OR_WITHOUT_CASE = (0x40086602, 0x401C5820, 0x40086685)
+"""Requests for attributes of files, such as a folder whose names are found whatever their case."""
 _AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM = 1, 2, 10, 1
 
 _OF_CODE: Final = tuple(
@@ -61,11 +73,15 @@ _OF_NOBODY: Final = tuple(
     modify_ldt lookup_dcookie
     """.split()  # noqa: SIM905  # a list of 80 quoted words is not readable
 )
+_OF_ATTRIBUTES: Final = tuple(
+    "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr".split()  # noqa: SIM905  # as above
+)
+"""Attributes give rights, too: to run with capabilities, or to others to write."""
 _LEFT_BY_LANDLOCK: Final = tuple(
     """
-    chmod fchmod fchmodat chown lchown fchown fchownat utime utimes utimensat futimesat setxattr
-    lsetxattr fsetxattr removexattr lremovexattr fremovexattr inotify_init inotify_init1
-    inotify_add_watch sched_setscheduler sched_setparam sched_setattr setpriority ioprio_set
+    chmod fchmod fchmodat chown lchown fchown fchownat utime utimes utimensat futimesat
+    inotify_init inotify_init1 inotify_add_watch sched_setscheduler sched_setparam
+    sched_setattr setpriority ioprio_set
     """.split()  # noqa: SIM905  # a list of 80 quoted words is not readable
 )
 _OF_SOCKETS: Final = ("connect", "bind", "listen", "accept", "accept4")
@@ -73,7 +89,7 @@ _OF_SOCKETS: Final = ("connect", "bind", "listen", "accept", "accept4")
 
 def has_filter() -> bool:
     """Whether there are filters for this machine."""
-    return platform.machine() in _ARCHITECTURES
+    return platform.machine() in ARCHITECTURES
 
 
 def bpf_program(kind: str) -> bytes:
@@ -95,9 +111,9 @@ def bpf_program(kind: str) -> bytes:
 def _begin() -> tuple[int, list[_Step]]:
     """The column of `NUMBERS`, and the steps that load a call's number."""
     machine = platform.machine()
-    if machine not in _ARCHITECTURES:
+    if machine not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call filter is written for {machine}")
-    column, constant = _ARCHITECTURES[machine]
+    column, constant = ARCHITECTURES[machine]
     return column, [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_IF_EQUAL, 1, 0, constant),
@@ -129,9 +145,15 @@ class _Filter:
 
     def commands(self, kind: str) -> Iterator[_Step]:
         yield from self._each(_OF_NOBODY, _REFUSE)
-        yield from self._each(("clone3",), _UNKNOWN)  # its flags are out of reach: clone is used
+        # Their flags are out of reach of a filter: clone and openat are used instead.
+        yield from self._each(("clone3", "openat2"), _UNKNOWN)
         yield from self._if_argument_has("clone", 0, _NEW_NAMESPACES)
-        yield from self._if_argument("ioctl", 1, (_TIOCSTI, _TIOCLINUX), _REFUSE, _ALLOW)
+        refused = (_TIOCSTI, _TIOCLINUX, *_IMMUTABLE_OR_WITHOUT_CASE)
+        yield from self._if_argument("ioctl", 1, refused, _REFUSE, _ALLOW)
+        yield from self._each(_OF_ATTRIBUTES, _UNSUPPORTED)
+        if not kind.startswith("mounts"):
+            yield from self._each(_LEFT_BY_LANDLOCK, _REFUSE)
+        yield from self._no_special_bits()
         if kind == "mounts":
             yield from self._if_argument("socket", 0, (_AF_UNIX, _AF_INET, _AF_INET6), _ALLOW)
         elif kind == "mounts-with-network":  # abstract names belong to the network that is shared
@@ -141,7 +163,6 @@ class _Filter:
         yield (_RETURN, 0, 0, _ALLOW)
 
     def _beside_landlock(self, kind: str) -> Iterator[_Step]:
-        yield from self._each(_LEFT_BY_LANDLOCK, _REFUSE)
         yield from self._if_argument("fcntl", 1, _SIGNALLING_FCNTLS, _REFUSE, _ALLOW)
         for name in ("prlimit64", "sched_setaffinity"):
             yield from self._if_argument(name, 0, (0,), _ALLOW)
@@ -152,9 +173,34 @@ class _Filter:
         else:
             yield from self._each(("socket", *_OF_SOCKETS), _REFUSE)
 
-    def new_processes(self) -> Iterator[_Step]:
+    def requests(self, *, of_files: bool) -> Iterator[_Step]:
         yield from self._each(("clone", "clone3", "fork", "vfork"), _ASK_SUPERVISOR)
+        if of_files:
+            yield from self._each(FILE_CALLS, _ASK_SUPERVISOR)
+            for name, flags in (("open", 1), ("openat", 2)):
+                yield from self._if_argument_has(name, flags, _CHANGES_FILE, _ASK_SUPERVISOR)
         yield (_RETURN, 0, 0, _ALLOW)
+
+    def _no_special_bits(self) -> Iterator[_Step]:
+        """No call may make or leave a file that runs as its owner. `fchmodat2` is newer than what
+        the filters know.
+        """
+        for name, mode in (
+            *(("chmod", 1), ("fchmod", 1), ("fchmodat", 2), ("creat", 1)),
+            *(("mkdir", 1), ("mkdirat", 2), ("mknod", 1), ("mknodat", 2)),
+        ):
+            yield from self._if_argument_has(name, mode, _SPECIAL_BITS)
+        for name, flags in (("open", 1), ("openat", 2)):
+            number = NUMBERS[name][self._column]
+            if number is None:
+                continue
+            yield (_IF_EQUAL, 0, 6, number)
+            yield (_LOAD, 0, 0, 16 + 8 * flags)
+            yield (_IF_ANY_BIT, 0, 3, _MAKES_FILE)
+            yield (_LOAD, 0, 0, 16 + 8 * (flags + 1))
+            yield (_IF_ANY_BIT, 0, 1, _SPECIAL_BITS)
+            yield (_RETURN, 0, 0, _REFUSE)
+            yield (_RETURN, 0, 0, _ALLOW)
 
     def _each(self, names: Iterable[str], verdict: int) -> Iterator[_Step]:
         for name in names:
@@ -189,13 +235,17 @@ class _Filter:
         yield (_IF_EQUAL, 0, len(body), number)
         yield from body
 
-    def _if_argument_has(self, name: str, index: int, bits: int) -> Iterator[_Step]:
+    def _if_argument_has(
+        self, name: str, index: int, bits: int, verdict: int = _REFUSE
+    ) -> Iterator[_Step]:
+        """Decide about a call by bits of an argument: one of them is enough."""
         number = NUMBERS[name][self._column]
-        assert number is not None  # noqa: S101  # every architecture has it
+        if number is None:
+            return
         yield (_IF_EQUAL, 0, 4, number)
         yield (_LOAD, 0, 0, 16 + 8 * index)
         yield (_IF_ANY_BIT, 0, 1, bits)
-        yield (_RETURN, 0, 0, _REFUSE)
+        yield (_RETURN, 0, 0, verdict)
         yield (_RETURN, 0, 0, _ALLOW)
 
 
@@ -208,16 +258,18 @@ def install_filter(kind: str) -> None:
     _install(bpf_program(kind), 0)
 
 
-def request_new_processes() -> int:
-    """From now on, whoever makes a process or thread here waits for the supervisor's consent.
+def request_changes(*, of_files: bool) -> int:
+    """From now on, whoever makes a process or thread here waits for the supervisor's answer.
 
+    Args:
+        of_files: Whoever changes a file by its path, or opens one for it, too.
     Returns:
         The descriptor on which the supervisor is asked.
     Raises:
         OSError: The kernel refuses it; Linux before 5.5.
     """
     column, begin = _begin()
-    program = _packed([*begin, *_Filter(column).new_processes()])
+    program = _packed([*begin, *_Filter(column).requests(of_files=of_files)])
     try:
         return _install(program, _NEW_LISTENER | _WAIT_KILLABLE)
     except OSError as error:
@@ -234,7 +286,7 @@ _WAIT_KILLABLE = 32
 def _install(program: bytes, flags: int) -> int:
     text = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
-    number = NUMBERS["seccomp"][_begin()[0]]
+    number = system_call("seccomp")
     assert number is not None  # noqa: S101  # every architecture has it
     return syscall(number, _SET_FILTER, flags, ctypes.create_string_buffer(header, len(header)))
 

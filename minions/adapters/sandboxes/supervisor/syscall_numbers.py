@@ -5,9 +5,13 @@ Source: the kernel's `unistd_64.h` and `asm-generic/unistd.h`, 6.5.
 
 from __future__ import annotations
 
+import platform
 from typing import Final
 
-__all__ = ["NEWEST", "NUMBERS"]
+__all__ = ["ARCHITECTURES", "NEWEST", "NUMBERS", "system_call"]
+
+ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""By machine: the column of `NUMBERS`, and the kernel's constant."""
 
 NEWEST: Final = 451
 """The newest call that the filters know. Later ones are refused as if the kernel had none."""
@@ -35,6 +39,7 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "clone3": (435, 435),
     "close": (3, 57),
     "connect": (42, 203),
+    "creat": (85, None),
     "delete_module": (176, 106),
     "dup": (32, 23),
     "dup2": (33, None),
@@ -92,6 +97,8 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
     "lchown": (94, None),
+    "link": (86, None),
+    "linkat": (265, 37),
     "listen": (50, 201),
     "lookup_dcookie": (212, 18),
     "lremovexattr": (198, 15),
@@ -104,6 +111,10 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "migrate_pages": (256, 238),
+    "mkdir": (83, None),
+    "mkdirat": (258, 34),
+    "mknod": (133, None),
+    "mknodat": (259, 33),
     "mmap": (9, 222),
     "modify_ldt": (154, None),
     "mount": (165, 40),
@@ -126,6 +137,7 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "open_by_handle_at": (304, 265),
     "open_tree": (428, 428),
     "openat": (257, 56),
+    "openat2": (437, 437),
     "perf_event_open": (298, 241),
     "personality": (135, 92),
     "pidfd_getfd": (438, 438),
@@ -147,8 +159,12 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "readv": (19, 65),
     "reboot": (169, 142),
     "removexattr": (197, 14),
+    "rename": (82, None),
+    "renameat": (264, 38),
+    "renameat2": (316, 276),
     "request_key": (249, 218),
     "restart_syscall": (219, 128),
+    "rmdir": (84, None),
     "rseq": (334, 293),
     "rt_sigaction": (13, 134),
     "rt_sigprocmask": (14, 135),
@@ -184,13 +200,18 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "statx": (332, 291),
     "swapoff": (168, 225),
     "swapon": (167, 224),
+    "symlink": (88, None),
+    "symlinkat": (266, 36),
     "sysfs": (139, None),
     "sysinfo": (99, 179),
     "syslog": (103, 116),
     "time": (201, None),
     "times": (100, 153),
+    "truncate": (76, 45),
     "umount2": (166, 39),
     "uname": (63, 160),
+    "unlink": (87, None),
+    "unlinkat": (263, 35),
     "unshare": (272, 97),
     "uselib": (134, None),
     "userfaultfd": (323, 282),
@@ -203,3 +224,8 @@ NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "write": (1, 64),
     "writev": (20, 66),
 }
+
+
+def system_call(name: str) -> int | None:
+    """The number of a call on this machine; None: it has none of that name."""
+    return NUMBERS[name][ARCHITECTURES[platform.machine()][0]]

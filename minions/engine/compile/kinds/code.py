@@ -44,6 +44,10 @@ class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):
         """The templates of the values that the code receives."""
         return list(self.given.values())
 
+    @property
+    def sandbox_name(self) -> str | None:
+        return self.sandbox.name if self.sandbox is not None else None
+
     async def run(self, scope: StepScope) -> JsonValue:
         """Render the values, then run the code in the sandbox.
 

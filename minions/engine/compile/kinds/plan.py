@@ -99,6 +99,10 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
             "repairs": spec.max_repairs,
             "trusted": spec.is_trusted,
             "tools": {name: tool.description for name, tool in self.tools.items()},
+            "allow_config": list(spec.allow_config),
+            "allow_secrets": list(spec.allow_secrets),
+            # A plan that is only written is read by whoever runs it.
+            "asked": spec.opens_named and (spec.needs_approval or not spec.is_run),
         }
         return await _Planning(self, cast(EngineScope, scope), inputs).run()
 

@@ -165,7 +165,12 @@ def _model_words(one: ModelUse) -> str:
 def _permission_words(rights: RightsUse) -> str:
     allowed = f", except {', '.join(rights.allowed)}" if rights.allowed else ""
     words = [f"{'may' if rights.may_write else 'may not'} write{allowed}"]
-    for word, names in (("refused", rights.refused), ("needs approval", rights.needs_approval)):
+    for word, names in (
+        ("refused", rights.refused),
+        ("needs approval", rights.needs_approval),
+        ("may write what configures tools", rights.opens_config),
+        ("may use secrets", rights.opens_secrets),
+    ):
         if names:
             words.append(f"{word}: {', '.join(names)}")
     return "; ".join(words)
@@ -298,10 +303,12 @@ def _to_json(found: Explanation) -> dict[str, JsonValue]:
 
 
 def _rights_to_json(rights: RightsUse) -> dict[str, JsonValue]:
+    opened = {"opens_config": rights.opens_config, "opens_secrets": rights.opens_secrets}
     return {
         "allowed": list(rights.allowed),
         "refused": list(rights.refused),
         "needs_approval": list(rights.needs_approval),
+        **{name: list(names) for name, names in opened.items() if names},
     }
 
 

@@ -66,6 +66,7 @@ def _step_to_json(execution: StepExecution[object]) -> dict[str, JsonValue]:
         "cached_from": execution.cached_from,
         "pinned_from": execution.pinned_from,
         "partial": execution.is_partial,
+        **({"sandbox": execution.sandbox} if execution.sandbox is not None else {}),
         "iterations": [_iteration_to_json(each) for each in execution.iterations],
     }
 

@@ -46,6 +46,7 @@ async def start_plan(
         is_run=data.execute,
         share=Sharing(data.share),
         form=data.form,
+        opens_named=False,  # what configures tools is the operator's
     )
     recipe = recipe_from_document(step_executor_document(choices), state.runtime.catalog)
     wanted = RequestedRun(

@@ -1,0 +1,262 @@
+"""What Git trusts in a workspace: its folders, and the files that its configuration names.
+
+Git runs what a configuration names: hooks, filters, `core.fsmonitor`, aliases, included files. It
+finds that configuration through `.git`, through a pointer file, through `commondir`, and in any
+folder that has the parts of a bare repository.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from minions.contracts.protected_files import folded_name, is_git_name
+
+__all__ = ["GIT_PARTS", "WRITTEN_BY_GIT", "GitTrust", "is_repository", "trusted_by_git"]
+
+GIT_PARTS: Final = frozenset({"head", "objects", "refs", "commondir"})
+"""The names, folded, that make a folder one of Git's."""
+WRITTEN_BY_GIT: Final = re.compile(
+    r"(HEAD|ORIG_HEAD|FETCH_HEAD|CHERRY_PICK_HEAD|REVERT_HEAD|index|packed-refs|COMMIT_EDITMSG)"
+    r"(\.lock|\.new)?|MERGE_[A-Z]+|SQUASH_MSG|AUTO_MERGE|next-index-[0-9]+\.lock|sharedindex\..+"
+    r"|logs|objects|refs|reftable|rr-cache"
+)
+"""Entries of a repository's folder that hold data only: what staging and committing writes."""
+_MOST_BYTES: Final = 1024 * 1024
+_MOST_FILES: Final = 200
+_SECTION: Final = re.compile(r'\[\s*([A-Za-z0-9.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]')
+_RUNS_OR_READS: Final = frozenset(
+    """
+    hookspath fsmonitor sshcommand editor pager askpass gitproxy attributesfile
+    alternaterefscommand path clean smudge process command textconv external driver cmd program
+    helper difffilter packobjectshook uploadpack receivepack vcs templatedir
+    """.split()  # noqa: SIM905  # a list of quoted words is not readable
+)
+"""Variables, in any section, whose value names a program or a file that is read as settings."""
+
+
+class GitTrust(NamedTuple):
+    """Paths within a workspace, relative to it."""
+
+    folders: frozenset[str]
+    """Folders of repositories outside of `.git`: with their objects, or with what they share."""
+    files: frozenset[str]
+    """Files and folders that a configuration has run or read; they need not exist."""
+
+
+def is_repository(names: Iterable[str]) -> bool:
+    """Whether a folder with such entries is one that Git takes for a repository's."""
+    found = {folded_name(each) for each in names}
+    return "head" in found and ("commondir" in found or {"objects", "refs"} <= found)
+
+
+def trusted_by_git(workspace: str, found: Collection[str]) -> GitTrust:
+    """What Git would follow from its folders and pointer files.
+
+    Args:
+        found: Relative paths of entries named `.git`, and of folders that look like repositories.
+    """
+    folders: set[str] = set()
+    files: set[str] = set()
+    configs = [(top, config) for config in _of_person() for top in _tops(workspace, found)]
+    for relative in found:
+        place = os.path.join(workspace, relative)  # noqa: PTH118
+        top = os.path.dirname(place) if _is_named_git(relative) else place  # noqa: PTH120
+        for folder in _followed(place):
+            folders.update(_within(workspace, folder))
+            configs += [(top, each) for each in _configs(folder)]
+    configs += _of_repository_above(workspace)
+    for top, config in _with_included(configs):
+        for path in _named_in(config, top):
+            files.update(_within(workspace, path))
+    return GitTrust(frozenset(folders), frozenset(files))
+
+
+def _is_named_git(relative: str) -> bool:
+    return is_git_name(relative.rpartition("/")[2])
+
+
+def _within(workspace: str, path: str) -> Iterator[str]:
+    """The path below the workspace, as it is written and with links followed, and the links on the
+    way; nothing where it is elsewhere, or within `.git` anyway.
+    """
+    for place in {path, os.path.realpath(path)}:
+        inside = place.removeprefix(f"{workspace}/")
+        if inside == place or any(map(is_git_name, inside.split("/"))):
+            continue
+        yield inside
+        above = inside.rpartition("/")[0]
+        while above:
+            if os.path.islink(f"{workspace}/{above}"):  # noqa: PTH114
+                yield above
+            above = above.rpartition("/")[0]
+
+
+def _tops(workspace: str, found: Iterable[str]) -> Iterator[str]:
+    """The folders in which a person would call Git."""
+    yield workspace
+    for relative in found:
+        if _is_named_git(relative):
+            yield os.path.dirname(os.path.join(workspace, relative))  # noqa: PTH118, PTH120
+
+
+def _followed(place: str) -> Iterator[str]:
+    """The folders that Git uses for an entry: itself, what it points to, and what that shares."""
+    waiting, seen = [place], set[str]()
+    while waiting and len(seen) < _MOST_FILES:
+        folder = waiting.pop()
+        if folder in seen:
+            continue
+        seen.add(folder)
+        if os.path.isfile(folder):  # noqa: PTH113
+            text = _text(folder)
+            if text.startswith("gitdir:"):
+                waiting.append(_joined(os.path.dirname(folder), text[7:].strip()))  # noqa: PTH120
+            continue
+        yield folder
+        for name in ("commondir", "objects/info/alternates"):
+            for line in _text(os.path.join(folder, name)).splitlines()[:_MOST_FILES]:  # noqa: PTH118
+                base = folder if name == "commondir" else os.path.join(folder, "objects")  # noqa: PTH118
+                if line.strip() and not line.startswith("#"):
+                    waiting.append(_joined(base, line.strip()))
+
+
+def _configs(folder: str) -> Iterator[str]:
+    """Configuration files of a repository, and of those of its submodules."""
+    for name in ("config", "config.worktree"):
+        yield os.path.join(folder, name)  # noqa: PTH118
+    for below in ("modules", "worktrees"):
+        for place, folders, names in os.walk(os.path.join(folder, below)):  # noqa: PTH118
+            folders[:] = [each for each in folders if each not in _OF_OBJECTS]
+            yield from (os.path.join(place, each) for each in names if each in _CONFIGS)  # noqa: PTH118
+
+
+_CONFIGS: Final = ("config", "config.worktree")
+_OF_OBJECTS: Final = ("objects", "refs", "logs", "hooks", "info")
+
+
+def _of_person() -> Iterator[str]:
+    """The person's own configuration: a relative path in it starts at each repository."""
+    try:
+        home = pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return
+    yield from ("/etc/gitconfig", f"{home}/.gitconfig", f"{home}/.config/git/config")
+
+
+def _of_repository_above(workspace: str) -> list[tuple[str, str]]:
+    for top in map(str, Path(workspace).parents):
+        place = os.path.join(top, ".git")  # noqa: PTH118
+        if os.path.lexists(place):
+            return [(top, each) for folder in _followed(place) for each in _configs(folder)]
+    return []
+
+
+def _with_included(configs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Each configuration file once, with those that it includes.
+
+    Raises:
+        OSError: There are too many.
+    """
+    waiting, seen = list(configs), set[tuple[str, str]]()
+    while waiting:
+        top, config = waiting.pop()
+        if (top, config) in seen:
+            continue
+        seen.add((top, config))
+        if len(seen) > _MOST_CONFIGS:
+            raise OSError("too many configurations of Git: name a smaller folder as `root`")
+        yield top, config
+        for section, name, value in _variables(_text(config)):
+            if name == "path" and section in _INCLUDES:
+                waiting.append((top, _joined(os.path.dirname(config), value)))  # noqa: PTH120
+
+
+_INCLUDES: Final = ("include", "includeif")
+_MOST_CONFIGS: Final = 5_000
+
+
+def _named_in(config: str, top: str) -> Iterator[str]:
+    """Paths that the values of a configuration file may mean."""
+    beside = os.path.dirname(config)  # noqa: PTH120
+    for section, name, value in _variables(_text(config)):
+        if section in _INCLUDES and name == "path":
+            yield _joined(beside, value)
+        elif name == "hookspath":
+            yield from (_joined(base, value) for base in (top, beside))
+        elif name in _RUNS_OR_READS or section == "pager" or value.startswith("!"):
+            for word in _words(value):
+                for path in (_joined(base, word) for base in (top, beside)):
+                    if os.path.isfile(path) or ("/" in word and not os.path.lexists(path)):  # noqa: PTH113
+                        yield path
+
+
+def _words(value: str) -> list[str]:
+    text = value.strip().removeprefix("!")
+    try:
+        return shlex.split(text)[:_MOST_WORDS]
+    except ValueError:
+        return text.split()[:_MOST_WORDS]
+
+
+_MOST_WORDS: Final = 50
+
+
+def _variables(text: str) -> Iterator[tuple[str, str, str]]:
+    """Section and name in lower case, and the value, of each variable."""
+    section = ""
+    for line in text.replace("\\\n", "").splitlines():
+        rest = line.strip()
+        while (found := _SECTION.match(rest)) is not None:
+            section = found[1].lower().partition(".")[0]
+            rest = rest[found.end() :].strip()
+        if not rest or rest[0] in "#;":
+            continue
+        name, _, value = rest.partition("=")
+        yield section, name.strip().lower(), _unquoted(value.strip())
+
+
+def _unquoted(value: str) -> str:
+    """The value without quotes and what is behind a comment sign."""
+    shown, is_quoted, at = [], False, 0
+    while at < len(value):
+        sign = value[at]
+        if sign == "\\" and at + 1 < len(value):
+            shown.append({"n": "\n", "t": "\t"}.get(value[at + 1], value[at + 1]))
+            at += 1
+        elif sign == '"':
+            is_quoted = not is_quoted
+        elif sign in "#;" and not is_quoted:
+            break
+        else:
+            shown.append(sign)
+        at += 1
+    return "".join(shown).strip()
+
+
+def _joined(base: str, path: str) -> str:
+    if path.startswith("~"):
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            return path
+        path = home + path[1:]
+    return os.path.normpath(os.path.join(base, path.replace("\0", "")))  # noqa: PTH118
+
+
+def _text(path: str) -> str:
+    """The beginning of a regular file; empty: there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            return file.read(_MOST_BYTES).decode("utf-8", "surrogateescape")
+        except OSError:
+            return ""

@@ -1,0 +1,459 @@
+"""What tools outside trust in a workspace: named before a command, checked after it.
+
+Git's folders, and folders that configure tools, cannot be changed meanwhile: that is the sandbox's
+part, which is told their paths. What of that kind is new afterwards is removed, and files that
+configure tools are put back. Nothing here follows a link.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from minions.adapters.sandboxes.supervisor.git_trust import (
+    GIT_PARTS,
+    WRITTEN_BY_GIT,
+    is_repository,
+    trusted_by_git,
+)
+from minions.adapters.sandboxes.supervisor.opened_folders import (
+    mode_of,
+    opened,
+    remove,
+    write_file,
+)
+from minions.adapters.sandboxes.supervisor.workspace_walk import MovedError, WalkedFolder, walk
+from minions.contracts.protected_files import (
+    GIT_NAMES,
+    REFUSED_ENDING,
+    entry_configures,
+    folded_name,
+    is_git_name,
+    is_opened,
+)
+
+__all__ = ["ProtectedPath", "WorkspaceGuard", "mounts_of", "outermost"]
+
+_MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_PROTECTED: Final = 300
+_MOST_TOLD: Final = 100
+_MOST_KEPT: Final = 2_000
+_TRIALS: Final = 6
+_CACHES: Final = (".pyc", ".pyo")
+_PACKAGES: Final = re.compile(r"(^|/)(node_modules|bower_components|vendor|third_party)(/|$)")
+"""In such a folder are packages of others: their names are theirs, and they are code anyway."""
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OF_OTHER_OBJECTS: Final = ("alternates", "http-alternates")
+_BREAKING: Final = ("head", "commondir", "refs", "objects")
+"""Parts of a repository, in the order in which they are taken away."""
+
+
+class ProtectedPath(NamedTuple):
+    """A path that a command must not change."""
+
+    path: str
+    """Relative to the workspace."""
+    is_pinned: bool
+    """Whether no folder above it may be renamed: what it means depends on where it is."""
+
+
+def mounts_of(workspace: str, protected: Iterable[ProtectedPath]) -> list[str]:
+    """Arguments of bubblewrap by which the paths can only be read. What is mounted cannot be
+    renamed, so the folders above one that is pinned are mounted as they are.
+
+    Links cannot be mounted: they are put back afterwards.
+    """
+    shown = [each for each in protected if not os.path.islink(f"{workspace}/{each.path}")]  # noqa: PTH114
+    above = {
+        "/".join(parts[:count])
+        for parts in (each.path.split("/") for each in shown if each.is_pinned)
+        for count in range(1, len(parts))
+    }
+    # All folders above before what is in them: a later mount hides those beneath it.
+    argv = [("--bind", each) for each in sorted(above)]
+    argv += [("--ro-bind", each.path) for each in shown]
+    return [part for way, each in argv for part in (way, *[f"{workspace}/{each}"] * 2)]
+
+
+class _File(NamedTuple):
+    """A file that is trusted, as it was."""
+
+    mode: int
+    content: bytes | str | None
+    """Of a file its bytes, of a link its target; None: it was not read."""
+    state: tuple[int, ...] = ()
+    """Of a file that was not read: what changes whenever it does."""
+
+
+_Inode = tuple[int, int]
+
+
+class _Before:
+    """What was trusted in the workspace before the command, by relative path."""
+
+    def __init__(self) -> None:
+        self.repositories: set[str] = set()
+        """Entries named `.git`, and folders that Git takes for a repository's."""
+        self.parts: dict[str, frozenset[str]] = {}
+        """Folders with names that a repository's folder has, and these names."""
+        self.folders: dict[str, _Inode] = {}
+        """Folders that configure tools."""
+        self.files: dict[str, _File] = {}
+        """Files that configure tools, and pointers to repositories."""
+        self.caches: set[tuple[int, ...]] = set()
+        """Compiled files: what changes whenever they do."""
+
+
+class WorkspaceGuard:
+    """The state of a workspace before a command."""
+
+    def __init__(
+        self, workspace: str, open_names: Sequence[str], kept: Iterable[str], *, is_git: bool
+    ) -> None:
+        """Look at the workspace.
+
+        Args:
+            workspace: Without links.
+            open_names: Patterns of what may be changed all the same; never what Git trusts.
+            kept: Further paths that the command must not change.
+            is_git: Whether the command is one of the project's own for Git: those write the
+                repository of the workspace.
+        Raises:
+            OSError: It cannot be looked through, or there is too much to protect.
+        """
+        self._workspace = workspace
+        self._open_names = tuple(open_names)
+        self._name = folded_name(os.path.basename(workspace))  # noqa: PTH119
+        self._room = _MOST_BYTES
+        self._before = before = _Before()
+        for folder in walk(workspace):
+            self._note(folder)
+        if "" in before.repositories or any(map(is_git_name, workspace.split("/"))):
+            raise OSError("it is a repository's own folder: name the folder with the files")
+        trust = trusted_by_git(workspace, before.repositories)
+        self._named = trust.folders | trust.files
+        """What pointers and configurations of Git name; it need not exist."""
+        for path in self._named:
+            self._note_named(path)
+        self.writable = self._of_workspace() if is_git else frozenset[str]()
+        """Folders of repositories in which the command writes data."""
+        self._entries = {each: self._names_in(each) for each in self.writable}
+        self.protected = self._protected(frozenset(kept))
+        """What the sandbox has to keep from being changed."""
+        self._known_folders = frozenset(before.folders.values())
+        self._known_files = {
+            (folded_name(path.rpartition("/")[2]), each.content)
+            for path, each in before.files.items()
+            if stat.S_ISREG(each.mode) and each.content is not None
+        }
+        self._done: list[str] = []
+        self._count = 0
+
+    def restore(self) -> list[str]:
+        """Remove what is trusted and was not there, and put back what configures tools.
+
+        Returns:
+            The paths; of very many the first.
+        Raises:
+            OSError: It cannot be done; what was left must not be trusted.
+        """
+        for _ in range(_TRIALS):
+            before = self._count
+            try:
+                self._remove_what_is_new()
+            except (MovedError, FileNotFoundError):
+                continue  # somebody else works here
+            if self._count == before:
+                return outermost(self._done)
+        raise OSError("it is changed whenever it is looked at")
+
+    # --- before -----------------------------------------------------------------------------------
+
+    def _note(self, folder: WalkedFolder) -> None:
+        """Note what is trusted in a folder; what is protected as a whole is not walked."""
+        before, path = self._before, folder.path
+        parts = _parts_of_repository(folder)
+        if parts:
+            before.parts[path] = parts
+            if is_repository(parts):
+                before.repositories.add(path)
+                folder.below = []
+        left_out: set[str] = set()
+        for entry in self._trusted(folder):
+            below = f"{path}/{entry.name}".lstrip("/")
+            is_git = is_git_name(entry.name)
+            if is_git:
+                before.repositories.add(below)
+            if entry.is_dir(follow_symlinks=False):
+                left_out.add(entry.name)
+                if not is_git:
+                    status = entry.stat(follow_symlinks=False)
+                    before.folders[below] = (status.st_dev, status.st_ino)
+            elif _is_cache(entry.name):
+                before.caches.add(_state_of(entry.stat(follow_symlinks=False)))
+            else:
+                before.files[below] = self._file(folder.descriptor, entry.name, must_fit=True)
+        folder.below = [each for each in folder.below if each not in left_out]
+
+    def _note_named(self, path: str) -> None:
+        for folder, name, where, mode in self._way(path):
+            if not stat.S_ISDIR(mode):
+                self._before.files[where] = self._file(folder, name, must_fit=True)
+            elif where == path:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                self._before.folders[path] = (status.st_dev, status.st_ino)
+
+    def _protected(self, kept: frozenset[str]) -> tuple[ProtectedPath, ...]:
+        pinned = {*self._before.repositories, *self._named, *kept} - self.writable
+        for folder, names in self._entries.items():
+            pinned |= {f"{folder}/{each}" for each in names if not WRITTEN_BY_GIT.fullmatch(each)}
+            pinned.add(f"{folder}/objects/info")
+        there = {each for each in pinned if self._mode(each) is not None}
+        found = {path: path in there for path in {*self._before.folders, *there} - self.writable}
+        if len(found) > _MOST_PROTECTED:
+            raise OSError(
+                f"{len(found)} repositories and folders that configure tools are more than "
+                f"{_MOST_PROTECTED}: name a smaller folder as `root`, or open some by name"
+            )
+        return tuple(ProtectedPath(*each) for each in sorted(found.items()))
+
+    def _of_workspace(self) -> frozenset[str]:
+        """The folders of the repository that Git finds in the workspace itself."""
+        own = frozenset(each for each in self._before.repositories if is_git_name(each))
+        shared = trusted_by_git(self._workspace, own).folders
+        return frozenset(each for each in (*own, *shared) if stat.S_ISDIR(self._mode(each) or 0))
+
+    # --- after ------------------------------------------------------------------------------------
+
+    def _remove_what_is_new(self) -> None:
+        """Once through all of the workspace."""
+        self._room = _MOST_BYTES
+        for path in self._named:
+            for folder, name, where, mode in self._way(path):
+                if not stat.S_ISDIR(mode):
+                    self._check_file(folder, name, where)
+                elif where == path:
+                    self._check_folder(folder, name, where)
+        for walked in walk(self._workspace):
+            self._check(walked)
+        for path, before in self._before.files.items():
+            name = path.rpartition("/")[2]
+            if is_git_name(name) or path in self._named:
+                self._put_back_pointer(path, before)
+        for path, names in self._entries.items():
+            self._check_repository(path, names)
+
+    def _check(self, folder: WalkedFolder) -> None:
+        """Remove from a folder what is trusted and new, and put back what was changed."""
+        path = folder.path
+        if path in self._before.repositories:
+            folder.below = []  # it could not be changed
+            return
+        left_out = self._break_repository(folder, path)
+        added: list[str] = []
+        for entry in self._trusted(folder):
+            name = entry.name
+            below = f"{path}/{name}".lstrip("/")
+            if is_git_name(name):
+                left_out.add(name)
+                if below not in self._before.repositories:
+                    self._remove(folder.descriptor, name, below)
+            elif entry.is_dir(follow_symlinks=False):
+                left_out.add(name)
+                aside = self._check_folder(folder.descriptor, name, below)
+                added += [aside] if aside else []
+            elif not _is_cache(name):
+                self._check_file(folder.descriptor, name, below)
+            elif _state_of(entry.stat(follow_symlinks=False)) not in self._before.caches:
+                self._remove(folder.descriptor, name, below)
+        folder.below = [each for each in folder.below if each not in left_out] + added
+
+    def _tell(self, path: str) -> None:
+        self._count += 1
+        if len(self._done) < _MOST_KEPT:
+            # What lies in a folder that was put aside is told by the name that it had.
+            self._done.append(path.replace(f"{REFUSED_ENDING}/", "/"))
+
+    def _remove(self, folder: int, name: str, path: str) -> None:
+        remove(folder, name)
+        self._tell(path)
+
+    def _break_repository(self, folder: WalkedFolder, path: str) -> set[str]:
+        """Put parts aside that make the folder one of a repository; the names that are gone."""
+        parts = _parts_of_repository(folder)
+        gone: set[str] = set()
+        new = parts - self._before.parts.get(path, frozenset())
+        for part in sorted(new, key=lambda each: _BREAKING.index(folded_name(each))):
+            if is_repository(parts - gone):
+                _put_aside(folder.descriptor, part)
+                gone.add(part)
+                self._tell(f"{path}/{part}".lstrip("/"))
+        return gone
+
+    def _check_folder(self, folder: int, name: str, path: str) -> str | None:
+        """Put a folder that is new aside; its name then."""
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if (status.st_dev, status.st_ino) in self._known_folders:
+            return None
+        self._tell(path)
+        return _put_aside(folder, name)
+
+    def _check_file(self, folder: int, name: str, path: str) -> None:
+        """Put a file that is new or changed aside, and write what was there."""
+        before = self._before.files.get(path)
+        now = self._file(folder, name, must_fit=False)
+        if before is not None and _is_same(before, now):
+            return
+        is_file, is_named = stat.S_ISREG(now.mode), path in self._named
+        if is_file and not is_named and (folded_name(name), now.content) in self._known_files:
+            return  # it was copied or moved
+        if is_file:
+            _put_aside(folder, name)
+        else:
+            remove(folder, name)
+        if before is not None and before.content is not None:
+            write_file(folder, name, before.content, before.mode)
+        self._tell(path)
+
+    def _put_back_pointer(self, path: str, before: _File) -> None:
+        """Put back a pointer or link that Git follows, whatever is there in its place."""
+        *above, name = path.split("/")
+        if before.content is None:
+            return
+        with opened(self._workspace, above, mend=True) as folder:
+            if mode_of(folder, name) is not None:
+                if _is_same(before, self._file(folder, name, must_fit=False)):
+                    return
+                remove(folder, name)
+            write_file(folder, name, before.content, before.mode)
+        self._tell(path)
+
+    def _check_repository(self, path: str, before: frozenset[str]) -> None:
+        """Of a repository that was written: remove what holds more than data."""
+        new = self._names_in(path) - before
+        found = [f"{path}/{each}" for each in new if not WRITTEN_BY_GIT.fullmatch(each)]
+        if not any(each.path == f"{path}/objects/info" for each in self.protected):
+            found += [f"{path}/objects/info/{each}" for each in _OF_OTHER_OBJECTS]
+        for each in found:
+            *above, name = each.split("/")
+            if self._mode(each) is not None:
+                with opened(self._workspace, above) as folder:
+                    remove(folder, name)
+                self._tell(each)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def _trusted(self, folder: WalkedFolder) -> list[os.DirEntry[str]]:
+        """The entries that Git or other tools trust by their names."""
+        path = folder.path
+        above = [
+            folded_name(each) for each in f"{self._name}/{path}".rstrip("/").rsplit("/", 2)[-2:]
+        ]
+        is_open = _PACKAGES.search(path) is not None or self._is_open(path)
+        found: list[os.DirEntry[str]] = []
+        for entry in folder.entries:
+            plain = folded_name(entry.name)
+            if plain not in GIT_NAMES and (
+                is_open
+                or not entry_configures(above, plain, is_folder=entry.is_dir(follow_symlinks=False))
+                or self._is_open(f"{path}/{entry.name}")
+            ):
+                continue
+            found.append(entry)
+        return found
+
+    def _is_open(self, path: str) -> bool:
+        return bool(self._open_names) and is_opened(path.lstrip("/").split("/"), self._open_names)
+
+    def _file(self, folder: int, name: str, *, must_fit: bool) -> _File:
+        """A file as it is.
+
+        Raises:
+            OSError: All of them together are too large to be kept in memory, and have to be.
+        """
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            return _File(status.st_mode, os.readlink(name, dir_fd=folder))
+        if not stat.S_ISREG(status.st_mode):
+            return _File(status.st_mode, b"")
+        try:
+            with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+                content = file.read(self._room + 1)
+        except PermissionError:
+            return _File(status.st_mode, None, _state_of(status))
+        if len(content) <= self._room:
+            self._room -= len(content)
+            return _File(status.st_mode, content)
+        if must_fit:
+            raise OSError(
+                f"files that configure tools, such as '{name}', have more than "
+                f"{_MOST_BYTES // 1024 // 1024} MiB: open them by name, or name a smaller folder"
+            )
+        return _File(status.st_mode, None)
+
+    def _way(self, path: str) -> Iterator[tuple[int, str, str, int]]:
+        """What there is on the way to a path: the folder, opened, name, path and mode of each."""
+        parts = path.split("/")
+        for count, name in enumerate(parts):
+            with opened(self._workspace, parts[:count]) as folder:
+                mode = mode_of(folder, name)
+                if mode is None:
+                    return
+                yield folder, name, "/".join(parts[: count + 1]), mode
+                if not stat.S_ISDIR(mode):
+                    return
+
+    def _mode(self, path: str) -> int | None:
+        """Kind and mode of a path; None: it does not exist."""
+        return next((mode for _, _, where, mode in self._way(path) if where == path), None)
+
+    def _names_in(self, path: str) -> frozenset[str]:
+        with opened(self._workspace, path.split("/")) as folder:
+            return frozenset(os.listdir(folder))  # noqa: PTH208  # of a descriptor, not of a path
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """The paths that are not below another one, as text; of very many the first."""
+    outer: list[str] = []
+    for each in sorted({*paths}, key=lambda path: f"{path}/"):
+        if not outer or not each.startswith(f"{outer[-1]}/"):
+            outer.append(each)
+    more = len(outer) - _MOST_TOLD
+    told = [os.fsencode(each).decode("utf-8", "replace") for each in outer[:_MOST_TOLD]]
+    return [*told, "… and more"] if more > 0 else told
+
+
+def _parts_of_repository(folder: WalkedFolder) -> frozenset[str]:
+    return frozenset(each.name for each in folder.entries if folded_name(each.name) in GIT_PARTS)
+
+
+def _is_cache(name: str) -> bool:
+    return folded_name(name).endswith(_CACHES)
+
+
+def _state_of(status: os.stat_result) -> tuple[int, ...]:
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_dev, status.st_ino, status.st_size, *times)
+
+
+def _is_same(before: _File, now: _File) -> bool:
+    is_known = now.content is not None or bool(now.state)
+    return is_known and (
+        (stat.S_IFMT(before.mode), before.content, before.state)
+        == (stat.S_IFMT(now.mode), now.content, now.state)
+    )
+
+
+def _put_aside(folder: int, name: str) -> str | None:
+    """Rename it to what no tool reads; None: such a name would be too long, so it is removed."""
+    aside = f"{name}{REFUSED_ENDING}"
+    remove(folder, aside)
+    try:
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        remove(folder, name)
+        return None
+    return aside

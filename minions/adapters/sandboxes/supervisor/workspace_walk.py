@@ -1,0 +1,102 @@
+"""Walks all folders below a workspace, however deep, without following a link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+__all__ = ["MovedError", "WalkedFolder", "walk"]
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_ENTRIES: Final = 5_000_000
+
+
+class MovedError(OSError):
+    """A folder was moved while it was walked."""
+
+
+class WalkedFolder:
+    """One folder. Its descriptor is open until the next one is asked for."""
+
+    def __init__(self, path: str, descriptor: int, entries: Sequence[os.DirEntry[str]]) -> None:
+        self.path = path
+        """Relative to the workspace; empty: the workspace itself."""
+        self.descriptor = descriptor
+        self.entries = entries
+        self.below = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+        """The folders that are walked next; whoever looks at this one may change the list."""
+
+
+def walk(root: str) -> Iterator[WalkedFolder]:
+    """Every folder, the outer ones first. Only one descriptor is open at a time.
+
+    Raises:
+        OSError: A folder cannot be read, or there are too many entries.
+    """
+    current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    paths = [""]
+    waiting: list[list[str]] = []
+    above: list[tuple[int, int]] = []
+    count = 0
+    try:
+        while True:
+            with os.scandir(current) as found:
+                folder = WalkedFolder(paths[-1], current, list(found))
+            count += len(folder.entries) + 1
+            if count > _MOST_ENTRIES:
+                raise OSError(f"more than {_MOST_ENTRIES:,} files: name a smaller folder as `root`")
+            yield folder
+            waiting.append(folder.below)
+            below: int | None = None
+            while below is None:  # the next folder: the first that is left in the innermost one
+                while not waiting[-1]:
+                    waiting.pop()
+                    if not waiting:
+                        return
+                    current = _above(current, above.pop())
+                    paths.pop()
+                name = waiting[-1].pop()
+                below = _opened(current, name)
+            here = os.fstat(current)
+            above.append((here.st_dev, here.st_ino))
+            paths.append(f"{paths[-1]}/{name}" if paths[-1] else name)
+            os.close(current)
+            current = below
+    finally:
+        os.close(current)
+
+
+def _above(folder: int, expected: tuple[int, int]) -> int:
+    outer = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    found = os.fstat(outer)
+    if (found.st_dev, found.st_ino) != expected:
+        os.close(outer)
+        raise MovedError("a folder was moved while it was looked at")
+    os.close(folder)
+    return outer
+
+
+def _opened(folder: int, name: str) -> int | None:
+    """The folder below; None: it is gone, or this user does not get into it."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if found.st_uid != os.geteuid():
+            if os.access(name, os.X_OK, dir_fd=folder):
+                raise  # a command may get to what is in it
+            return None
+        # Its owner may let himself in: a command does it, or has done it.
+        mode = stat.S_IMODE(found.st_mode)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(name, mode | 0o700, dir_fd=folder)
+            try:
+                return os.open(name, _FOLDER, dir_fd=folder)
+            finally:
+                os.chmod(name, mode, dir_fd=folder)
+        return None

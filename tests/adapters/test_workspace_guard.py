@@ -1,0 +1,472 @@
+"""What is protected in a workspace before a command, and what is left of it afterwards.
+
+Here the test itself does what a command would; that nothing else can is the sandboxes' part.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from minions.adapters.sandboxes.supervisor import workspace_guard
+from minions.adapters.sandboxes.supervisor.git_trust import trusted_by_git
+from minions.adapters.sandboxes.supervisor.opened_folders import opened, remove
+from minions.adapters.sandboxes.supervisor.workspace_guard import (
+    ProtectedPath,
+    WorkspaceGuard,
+    mounts_of,
+    outermost,
+)
+from minions.adapters.sandboxes.supervisor.workspace_walk import MovedError, walk
+from minions.testing.command_sandbox_suite import REPOSITORY, texts_below, write_repository
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace, of a person without a configuration of their own."""
+    monkeypatch.setattr(
+        "minions.adapters.sandboxes.supervisor.git_trust._of_person", lambda: iter(())
+    )
+    folder = tmp_path.resolve() / "work"
+    folder.mkdir()
+    return folder
+
+
+def write(folder: Path, *names: str, text: str = "good\n") -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def guard(folder: Path, *opened: str, is_git: bool = False) -> WorkspaceGuard:
+    return WorkspaceGuard(str(folder), opened, (), is_git=is_git)
+
+
+def protected(folder: Path, *opened: str, is_git: bool = False) -> dict[str, bool]:
+    """The protected paths, each with whether it is pinned."""
+    return dict(guard(folder, *opened, is_git=is_git).protected)
+
+
+# --- before ------------------------------------------------------------------------------------
+
+
+def test_repositories_are_protected_where_they_are_and_folders_wherever(work: Path) -> None:
+    write_repository(work / ".git")
+    write_repository(work / "a" / "b" / ".git")
+    write_repository(work / "bare")
+    write(work, "sub/.git", text="gitdir: ../.git/modules/sub\n")
+    write(work, ".vscode/x", "pkg/.github/y", "Makefile", "a.py", "node_modules/z/.vscode/x")
+    assert protected(work) == {
+        ".git": True,
+        "a/b/.git": True,
+        "bare": True,
+        "sub/.git": True,
+        ".vscode": False,
+        "pkg/.github": False,
+    }
+
+
+def test_what_pointers_and_configurations_name_is_protected(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text='[core]\nhooksPath=tools/hooks\n[alias]\nx="!sh run.sh"\n')
+    write(work / ".git", "commondir", text="../common\n")
+    write(work / ".git", "objects/info/alternates", text="../../pool/objects\n# a comment\n\n")
+    write(work, "tools/hooks/pre-commit", "run.sh", "common/config", "pool/objects/x", "sh")
+    assert protected(work) == {
+        ".git": True,
+        "tools/hooks": True,
+        "run.sh": True,
+        "common": True,
+        "pool/objects": True,
+        "sh": True,
+    }
+
+
+def test_links_to_what_is_named_are_protected_too(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nhooksPath = link/hooks\n")
+    write(work, "real/hooks/pre-commit")
+    (work / "link").symlink_to("real")
+    assert protected(work) == {".git": True, "link": True, "real/hooks": True}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '[filter "x"]\n\tclean = python3 tool.sh %f',
+        '[filter "x"]\n\tsmudge = "./tool.sh" %f ; a comment',
+        "[core]\n\tfsmonitor = ./tool.sh",
+        "[core] sshCommand = ssh -F tool.sh",
+        "[include]\n\tpath = ../tool.sh",
+        '[includeIf "gitdir:x"]\n\tpath = ../tool.sh',
+        '[diff "x"]\n\ttextconv = ./tool.sh',
+        "[DIFF]\n\tExternal = ./tool.sh",
+        '[merge "x"]\n\tdriver = ./tool.sh %O \\\n  %A',
+        "[alias]\n\tgo = !./tool.sh",
+        "[pager]\n\tlog = ./tool.sh",
+        '[credential "https://x"]\n\thelper = !./tool.sh',
+        "[gpg]\n\tprogram = ./tool.sh",
+        '[mergetool "x"]\n\tcmd = ./tool.sh "$MERGED"',
+        "[sequence]\n\teditor = ./tool.sh",
+    ],
+)
+def test_programs_and_files_of_a_configuration_are_protected(work: Path, config: str) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text=f"# a comment\n{config}\n")
+    write(work, "tool.sh")
+    assert "tool.sh" in protected(work)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "[alias]\n\tgo = tool.sh",
+        '[remote "origin"]\n\turl = tool.sh',
+        '[branch "main"]\n\tmerge = tool.sh',
+        "[user]\n\tname = tool.sh",
+        "# [core]\n;\tfsmonitor = ./tool.sh",
+    ],
+)
+def test_what_a_configuration_only_mentions_is_not(work: Path, config: str) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text=f"{config}\n")
+    write(work, "tool.sh")
+    assert protected(work) == {".git": True}
+
+
+def test_included_files_and_those_of_submodules_and_worktrees_count(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[include]\npath = more\n")
+    write(work / ".git", "more", text="[core]\nfsmonitor = ./a.sh\n[include]\npath = more\n")
+    write(work / ".git", "modules/x/config", text="[core]\nfsmonitor = ./b.sh\n")
+    write(work / ".git", "worktrees/y/config.worktree", text="[core]\nfsmonitor = ./c.sh\n")
+    write(work, "a.sh", "b.sh", "c.sh")
+    assert set(protected(work)) == {".git", "a.sh", "b.sh", "c.sh"}
+
+
+def test_the_repository_around_the_workspace_counts(work: Path) -> None:
+    write_repository(work.parent / ".git")
+    write(work.parent / ".git", "config", text="[core]\nhooksPath = work/hooks\n")
+    write(work, "hooks/pre-commit")
+    assert set(protected(work)) == {"hooks"}
+
+
+def test_the_persons_own_configuration_counts_for_each_repository(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = work.parent / "gitconfig"
+    own.write_text("[core]\nhooksPath = .hooks\n")
+    monkeypatch.setattr(
+        "minions.adapters.sandboxes.supervisor.git_trust._of_person", lambda: iter([str(own)])
+    )
+    write_repository(work / "sub" / ".git")
+    write(work, ".hooks/x", "sub/.hooks/x")
+    assert set(protected(work)) == {"sub/.git", ".hooks", "sub/.hooks"}
+
+
+def test_what_is_open_is_not_protected_and_what_git_trusts_is(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work, ".vscode/x", "pkg/.vscode/x", ".idea/x")
+    assert set(protected(work, ".vscode", ".git", ".git/*")) == {".git", ".idea"}
+    assert set(protected(work, "pkg")) == {".git", ".idea", ".vscode"}
+
+
+def test_git_writes_data_of_the_repository_of_the_workspace_only(work: Path) -> None:
+    write_repository(work / ".git")
+    write_repository(work / "sub" / ".git")
+    write(work / ".git", "index", "packed-refs", "rebase-merge/todo", "logs/HEAD", "HEAD.lock")
+    made = guard(work, is_git=True)
+    assert made.writable == {".git"}
+    assert {each.path for each in made.protected} == {
+        ".git/config",
+        ".git/hooks",
+        ".git/info",
+        ".git/objects/info",
+        ".git/rebase-merge",
+        "sub/.git",
+    }
+    assert guard(work).writable == frozenset()
+
+
+def test_git_writes_what_a_pointer_of_the_workspace_leads_to(work: Path) -> None:
+    write_repository(work / "data")
+    write(work, ".git", text="gitdir: data\n")
+    made = guard(work, is_git=True)
+    assert made.writable == {"data"}
+    assert {".git", "data/config", "data/hooks"} <= {each.path for each in made.protected}
+
+
+@pytest.mark.parametrize("place", [".", ".git", ".git/hooks"])
+def test_a_repositorys_own_folder_is_no_workspace(work: Path, place: str) -> None:
+    write_repository(work if place == "." else work / ".git")
+    with pytest.raises(OSError, match="repository's own folder"):
+        guard(work / place)
+
+
+def test_too_much_to_protect_is_refused(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(work, *(f"p{at}/.vscode/x" for at in range(5)))
+    monkeypatch.setattr(workspace_guard, "_MOST_PROTECTED", 4)
+    with pytest.raises(OSError, match="5 repositories and folders that configure tools"):
+        guard(work)
+    assert protected(work, ".vscode") == {}
+    monkeypatch.setattr(workspace_guard, "_MOST_PROTECTED", 5)
+    guard(work)
+    monkeypatch.setattr(workspace_guard, "_MOST_BYTES", 9)
+    write(work, "Makefile", "sub/Makefile")
+    with pytest.raises(OSError, match="more than 0 MiB"):
+        guard(work)
+
+
+def test_mounts_come_after_those_of_the_folders_above(work: Path) -> None:
+    write(work, "a/b/.git", "a/.vscode/x")
+    (work / "link").symlink_to("a")
+    found = mounts_of(
+        str(work),
+        [
+            ProtectedPath("a/.vscode", is_pinned=False),
+            ProtectedPath("a/b/.git", is_pinned=True),
+            ProtectedPath("link", is_pinned=True),
+        ],
+    )
+    plain = [each.removeprefix(f"{work}/") for each in found]
+    assert plain == [
+        *("--bind", "a", "a"),
+        *("--bind", "a/b", "a/b"),
+        *("--ro-bind", "a/.vscode", "a/.vscode"),
+        *("--ro-bind", "a/b/.git", "a/b/.git"),
+    ]
+
+
+# --- after -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_done_where_nothing_was_changed(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work, "Makefile", ".vscode/x", "a/__pycache__/b.pyc", "a.py")
+    (work / "setup.py").symlink_to("a.py")
+    made = guard(work)
+    write(work, "a.py", "new/b.py", text="new\n")
+    assert made.restore() == []
+    assert texts_below(work / ".git") == REPOSITORY
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "folder": (lambda work: (work / ".git").mkdir(), [".git"]),
+    "deep": (lambda work: (work / "a/b/.GIT/x").mkdir(parents=True), ["a/b/.GIT"]),
+    "pointer": (lambda work: write(work, "a/.git", text="gitdir: ../x\n"), ["a/.git"]),
+    "link": (lambda work: (work / ".git").symlink_to("a"), [".git"]),
+    "pipe": (lambda work: os.mkfifo(work / "a/.git"), ["a/.git"]),
+    "in packages": (lambda work: write(work, "node_modules/x/.git/y"), ["node_modules/x/.git"]),
+    "in a new folder": (lambda work: write(work, ".idea/.git/y"), [".idea"]),
+    "bare": (lambda work: write_repository(work / "a"), ["a/HEAD"]),
+    "bare above": (lambda work: write_repository(work), ["HEAD"]),
+    "bare by a pointer": (lambda work: write(work, "x/HEAD", "x/commondir"), ["x/HEAD"]),
+    "config": (lambda work: write(work, "a/Makefile"), ["a/Makefile"]),
+    "config by a link": (lambda work: (work / "setup.py").symlink_to("a"), ["setup.py"]),
+    "config folder": (lambda work: write(work, "a/.vscode/x"), ["a/.vscode"]),
+    "compiled": (lambda work: write(work, "a/x.PYC"), ["a/x.PYC"]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_new_and_trusted_is_gone(work: Path, name: str) -> None:
+    write(work, "a/main.py")
+    change, expected = CHANGES[name]
+    made = guard(work)
+    change(work)
+    assert made.restore() == expected
+    assert guard(work).protected == ()
+    assert made.restore() == expected  # of which nothing is left to do
+
+
+def test_only_as_many_parts_of_a_repository_are_taken_as_make_it_one(work: Path) -> None:
+    write(work, "a/HEAD", "b/refs/x", "b/objects/x", "c/HEAD", "c/refs/x")
+    made = guard(work)
+    write(work, "a/commondir", "a/refs/x", "a/objects/x", "b/HEAD", "c/objects/x")
+    assert made.restore() == ["a/commondir", "a/refs", "b/HEAD", "c/objects"]
+    assert (work / "a" / "HEAD").read_text() == "good\n"
+
+
+def test_of_a_folder_put_aside_nothing_is_trusted_either(work: Path) -> None:
+    made = guard(work)
+    write(work, "venv/bin/activate", "venv/.vscode/.idea/x", "venv/src/.git/config")
+    made.restore()
+    assert set(texts_below(work)) == {
+        "venv.refused/bin/activate.refused",
+        "venv.refused/.vscode.refused/.idea.refused/x",
+    }
+
+
+def test_changed_files_are_put_back_with_their_rights(work: Path) -> None:
+    write(work, "Makefile", "a/setup.py")
+    (work / "Makefile").chmod(0o754)
+    (work / "conftest.py").symlink_to("a/setup.py")
+    made = guard(work)
+    write(work, "Makefile", text="evil\n")
+    (work / "a" / "setup.py").unlink()
+    (work / "a" / "setup.py").symlink_to("/etc/passwd")
+    (work / "conftest.py").unlink()
+    write(work, "conftest.py", text="evil\n")
+    assert made.restore() == ["Makefile", "a/setup.py", "conftest.py"]
+    assert texts_below(work) == {
+        "Makefile": "good\n",
+        "Makefile.refused": "evil\n",
+        "a/setup.py": "good\n",
+        "conftest.py": "-> a/setup.py",
+        "conftest.py.refused": "evil\n",
+    }
+    assert stat.S_IMODE((work / "Makefile").stat().st_mode) == 0o754
+
+
+def test_a_folder_of_that_name_in_place_of_the_one_before_is_put_aside(work: Path) -> None:
+    write(work, ".vscode/x")
+    made = guard(work)
+    (work / ".vscode").rename(work / "old")
+    write(work, ".vscode/x", text="evil\n")
+    assert made.restore() == [".vscode"]
+    assert texts_below(work) == {"old/x": "good\n", ".vscode.refused/x": "evil\n"}
+
+
+def test_copied_moved_and_deleted_files_are_left(work: Path) -> None:
+    write(work, "a/Makefile", "b/setup.py", "c/.vscode/x", "d/e.pyc")
+    made = guard(work)
+    (work / "a").rename(work / "moved")
+    shutil.copy(work / "moved" / "Makefile", work / "Makefile")
+    (work / "b" / "setup.py").unlink()
+    (work / "c" / ".vscode").rename(work / ".vscode")
+    (work / "d").rename(work / "f")
+    assert made.restore() == []
+    write(work, "tox.ini")  # the same content, but of another name
+    assert made.restore() == ["tox.ini"]
+
+
+def test_pointers_are_put_back_whatever_is_there_instead(work: Path) -> None:
+    write(work, "a/.git", "b/.git", text="gitdir: ../x\n")
+    (work / "c").mkdir()
+    (work / "c" / ".git").symlink_to("../x")
+    made = guard(work)
+    (work / "a" / ".git").unlink()
+    write(work, "a/.git/config", text="evil\n")
+    (work / "b" / ".git").unlink()
+    (work / "c" / ".git").unlink()
+    (work / "c" / ".git").symlink_to("../evil")
+    assert made.restore() == ["a/.git", "b/.git", "c/.git"]
+    pointer = "gitdir: ../x\n"
+    assert texts_below(work) == {"a/.git": pointer, "b/.git": pointer, "c/.git": "-> ../x"}
+
+
+def test_what_is_named_and_was_missing_is_not_made(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nhooksPath = tools/hooks\nfsmonitor = ./w.sh\n")
+    write(work / ".git", "commondir", text="../common\n")
+    made = guard(work)
+    write(work, "tools/hooks/x", "w.sh", "common/config")
+    assert made.restore() == ["common", "tools/hooks", "w.sh"]
+    write(work, "x/hooks/y")
+    (work / "tools").rename(work / "t")
+    (work / "tools").symlink_to("x")
+    assert "tools" in made.restore()
+    assert not (work / "tools").is_symlink()
+
+
+def test_of_a_repository_that_was_written_only_data_stays(work: Path) -> None:
+    write_repository(work / ".git")
+    made = guard(work, is_git=True)
+    data = ["index", "ORIG_HEAD", "logs/HEAD", "objects/aa/x", "refs/tags/y", "COMMIT_EDITMSG"]
+    trusted = ["commondir", "config.worktree", "worktrees/x/gitdir", "rebase-merge/todo"]
+    write(work / ".git", *data, *trusted)
+    assert made.restore() == [
+        ".git/commondir",
+        ".git/config.worktree",
+        ".git/rebase-merge",
+        ".git/worktrees",
+    ]
+    assert set(texts_below(work / ".git")) == {*REPOSITORY, *data}
+
+
+def test_other_objects_are_not_named_in_a_repository_that_was_written(work: Path) -> None:
+    write_repository(work / ".git")
+    shutil.rmtree(work / ".git" / "objects" / "info")
+    made = guard(work, is_git=True)
+    write(work / ".git", "objects/info/alternates", "objects/info/packs")
+    assert made.restore() == [".git/objects/info/alternates"]
+
+
+def test_what_cannot_be_undone_is_told(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = guard(work)
+    write(work, ".git/config")
+    monkeypatch.setattr(workspace_guard, "remove", lambda folder, name: None)
+    with pytest.raises(OSError, match="changed whenever it is looked at"):
+        made.restore()
+
+
+def test_who_moves_folders_meanwhile_is_waited_for(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = guard(work)
+    write(work, "a/.git/config")
+    real, calls = walk, iter(range(3))
+
+    def moving(root: str) -> Iterator[object]:
+        if next(calls) < 2:
+            raise MovedError("a folder was moved")
+        return real(root)
+
+    monkeypatch.setattr(workspace_guard, "walk", moving)
+    monkeypatch.setattr(workspace_guard, "_TRIALS", 3)
+    with pytest.raises(OSError, match="changed whenever"):
+        made.restore()
+    monkeypatch.setattr(workspace_guard, "walk", real)
+    assert made.restore() == ["a/.git"]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
+def test_a_closed_folder_is_looked_into_and_stays_closed(work: Path) -> None:
+    made = guard(work)
+    write(work, "closed/.git/config")
+    (work / "closed").chmod(0)
+    assert made.restore() == ["closed/.git"]
+    assert stat.S_IMODE((work / "closed").stat().st_mode) == 0
+    (work / "closed").chmod(0o700)
+
+
+def test_very_deep_folders_are_walked_and_removed(work: Path) -> None:
+    made = guard(work)
+    here = os.open(work, os.O_RDONLY)
+    for _ in range(2_500):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.mkdir(".git", dir_fd=here)
+    os.close(here)
+    try:
+        assert len(made.restore()) == 1
+        assert sum(1 for _ in walk(str(work))) == 2_501
+    finally:  # nobody else could
+        with opened(str(work), ()) as folder:
+            remove(folder, "d")
+    assert list(work.iterdir()) == []
+
+
+def test_paths_are_told_without_those_below_and_as_text() -> None:
+    assert outermost(["b/c", "b", "a", "b-c", "b/d/e"]) == ["a", "b-c", "b"]
+    assert outermost([os.fsdecode(b"\xff/.git")]) == ["�/.git"]
+    many = outermost(f"{at:03}" for at in range(102))
+    assert many[-2:] == ["099", "… and more"]
+    assert len(outermost(f"{at:03}" for at in range(100))) == 100
+
+
+def test_a_configuration_without_end_is_refused(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minions.adapters.sandboxes.supervisor.git_trust._MOST_CONFIGS", 3)
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="".join(f"[include]\npath = c{at}\n" for at in range(9)))
+    with pytest.raises(OSError, match="too many configurations"):
+        trusted_by_git(str(work), [".git"])
