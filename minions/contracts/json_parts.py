@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from json.decoder import (
+from json.decoder import (  # type: ignore[attr-defined]  # typeshed leaves `scanstring` out
     JSONDecodeError,
-    scanstring,  # type: ignore[attr-defined]  # typeshed leaves it out
+    scanstring,
 )
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # typeshed leaves it out
 from typing import Any, Final, cast
