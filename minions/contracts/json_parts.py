@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from json.decoder import JSONDecodeError, scanstring
+from json.decoder import (  # type: ignore[attr-defined]  # typeshed leaves `scanstring` out
+    JSONDecodeError,
+    scanstring,
+)
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # typeshed leaves it out
 from typing import Any, Final, cast
 
@@ -193,7 +196,10 @@ class _Decoding:
             at = _after_blanks(text, at + 1)
         if not is_object:
             return items, at + 1
-        hook = self._decoder.object_pairs_hook
+        hook = cast(
+            "Callable[[list[tuple[str, object]]], object] | None",  # typeshed: never None
+            self._decoder.object_pairs_hook,
+        )
         return dict(pairs) if hook is None else hook(pairs), at + 1
 
     def _several(self, at: int, pairs: list[tuple[str, object]] | None, items: list[object]) -> int:
