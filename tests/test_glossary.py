@@ -79,6 +79,8 @@ _ALLOWED: Final = frozenset(
         "to_thread",
         "daemon_thread",
         "background_thread_stop_events",  # of DBOS
+        "_NeedsThreadError",
+        "OneThread",
         "_OwnThread",
         "current_thread",
         "main_thread",

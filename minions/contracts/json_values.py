@@ -83,7 +83,7 @@ def dumps(value: JsonValue) -> str:
 
 
 def dumps_in_parts(value: JsonValue) -> str:
-    """As `dumps`, for a value of any size in a thread beside an event loop, which goes on.
+    """As `dumps`, for a value of any size in a thread beside an event loop: others work meanwhile.
 
     Raises:
         ValueError: It holds NaN or an infinite number.
@@ -96,8 +96,7 @@ def parse_json(text: str, *, unique_keys: bool = False, in_parts: bool = False) 
 
     Args:
         unique_keys: Refuse an object that has a key twice; else the last one counts.
-        in_parts: In a thread beside an event loop, which goes on: takes ten times as long where
-            the text is long.
+        in_parts: In a thread beside an event loop: others work meanwhile.
     Raises:
         ValueError: It is not JSON, is nested too deep, or has a number outside of JSON's range.
     """

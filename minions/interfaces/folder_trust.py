@@ -116,7 +116,7 @@ class FolderTrust:
         return _name(file) in self._known("files")
 
     def rights_shown(self, file: Path) -> tuple[str, ...] | None:
-        """What was shown when the file was trusted; None: it was not, or nobody knows."""
+        """What was shown when the file was trusted; None: it was not, or that was not kept."""
         found = self._known("rights").get(_name(file))
         return tuple(map(str, found)) if isinstance(found, list) else None
 

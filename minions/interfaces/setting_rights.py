@@ -370,7 +370,7 @@ RIGHTS: Final[Mapping[type[object], Mapping[str, _Words]]] = {
         "record": _file("writes prompts and answers of models to {value}"),
         "replay": _file("answers from {value} in place of all models"),
         "max_parallel": _plain("runs up to {value} steps at a time"),
-        "timeout": _plain("lets a run take up to {value}"),
+        "timeout": _plain("lets a run last up to {value}"),
         "max_cost_usd": _plain("lets a run spend up to {value} US dollars"),
         "approve": _approve,
         "dry_run": _flag("only shows what a run would do", "runs what is asked for"),

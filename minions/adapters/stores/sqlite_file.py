@@ -33,7 +33,7 @@ from minions.adapters.stores.sqlite_database import (
 from minions.adapters.stores.sqlite_read_only import ReadOnlyDatabase, may_be_written
 from minions.contracts.errors import JournalError
 from minions.contracts.runtime import Sleep
-from minions.contracts.turns import Turns
+from minions.contracts.work_slices import WorkSlices
 
 __all__ = ["DamageError", "SqliteFile"]
 
@@ -111,8 +111,8 @@ class SqliteFile:
         """Whether something else, or nothing, stood in its place when it was last looked for."""
         # It may serve the event loops of several threads; a transaction is never split.
         self._lock = threading.Lock()
-        self._turns = Turns(_CALLS)
-        self._thread = OneThread("minions-sqlite")
+        self._slices = WorkSlices(_CALLS)
+        self._beside = OneThread("minions-sqlite")
         self._other: tuple[int, sqlite3.Connection] | None = None
         """The connection of the thread, and which opening of the file it belongs to."""
         self._other_lock = threading.Lock()
@@ -161,7 +161,7 @@ class SqliteFile:
         Raises:
             JournalError: The file cannot be used, is gone, or stayed busy.
         """
-        if not is_at_once and self._turns.is_over(units):
+        if not is_at_once and self._slices.is_over(units):
             await asyncio.sleep(0)  # before anything is stored: this may be cancelled
         pauses = None
         while True:
@@ -209,7 +209,7 @@ class SqliteFile:
         pauses = None
         while True:
             try:
-                return await self._thread.run(lambda: self._attempt_beside(work))
+                return await self._beside.run(lambda: self._attempt_beside(work))
             except sqlite3.OperationalError as error:  # as above
                 pauses = pauses or self._patience.pauses(self._changes)
                 pause_s = self._pause(pauses, error)
@@ -217,7 +217,7 @@ class SqliteFile:
 
     async def compute(self, work: Callable[[], T]) -> T:
         """`work()` in that thread, without a connection."""
-        return await self._thread.run(work)
+        return await self._beside.run(work)
 
     def _pause(self, pauses: Iterator[float], error: sqlite3.OperationalError) -> float:
         pause_s = next(pauses, None)

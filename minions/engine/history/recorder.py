@@ -13,7 +13,7 @@ from attrs import mutable
 from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.facts import Fact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.turns import Turns
+from minions.contracts.work_slices import WorkSlices
 from minions.engine.history.events import EventMaker, EventStream
 from minions.engine.history.replay import Replay
 from minions.engine.services.breathing import breathe
@@ -106,7 +106,7 @@ class Recorder:
         self._queue = _AppendQueue()  # facts are shown in the order of their positions
         self._appends: deque[_Append] = deque()  # likewise, where the journal groups them
         self._is_closed = False
-        self._turns = Turns(_FACTS)
+        self._slices = WorkSlices(_FACTS)
         self.changes = count(1)
         """Numbers the changes of files that this execution of the run records."""
         self.stored = 0
@@ -126,7 +126,7 @@ class Recorder:
         draft = EntryDraft(key=key, fact=fact)
         if self._services.journal.groups_appends:
             return await self._append_beside_others(lease, draft)
-        if self._turns.is_over():
+        if self._slices.is_over():
             await breathe()  # a journal in this process waits for nothing
         if not self._queue.try_acquire():
             await self._queue.wait()

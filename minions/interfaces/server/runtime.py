@@ -143,7 +143,7 @@ class ServerRuntime(UnattendedRuntime):
         Args:
             note: `note_of` the run where a caller resumes it; None: the server does so by itself.
             decisions: As of `AgentExecutor.prepare_resume`.
-            decided_by: Likewise.
+            decided_by: As of `AgentExecutor.prepare_resume`.
         Raises:
             MinionsError: It cannot be resumed here.
         """

@@ -151,7 +151,7 @@ class StepReads(Struct, frozen=True):
     step: StepSpec
     tools: Mapping[str, ToolSpec]
     in_full: bool = False
-    """As for `text_edges`."""
+    """As the argument `in_full` of `text_edges`."""
 
     def all(self) -> Iterator[tuple[Source, str]]:
         """Each source, with the slot that it reaches."""

@@ -13,7 +13,7 @@ from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.flow import STARTED_TOGETHER
 from minions.contracts.json_values import JsonValue, json_type
 from minions.contracts.steps import Step
-from minions.contracts.turns import Turns
+from minions.contracts.work_slices import WorkSlices
 from minions.engine.compile.build import LoopControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import LoopItem
@@ -59,7 +59,7 @@ class StepLoop(IteratedStep):
     ) -> None:
         super().__init__(step, context, make_executor, may_reuse)
         self._control = control
-        self._turns = Turns(_ITEMS)
+        self._slices = WorkSlices(_ITEMS)
         self._is_unreachable = False
         """Whether the model's server cannot be reached: then no further item starts."""
         self._is_paused = False
@@ -144,7 +144,7 @@ class StepLoop(IteratedStep):
 
         async def work() -> None:
             for index, value in waiting:
-                if self._turns.is_over():
+                if self._slices.is_over():
                     await breathe()  # items may wait for nothing, and be replayed
                 executor = self._make_executor(item := LoopItem(value=value, index=index))
                 if not executor.has_ended_before:

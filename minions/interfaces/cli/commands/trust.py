@@ -80,7 +80,7 @@ class _Difference:
 
     @classmethod
     def of(cls, before: Sequence[str] | None, rights: Sequence[Right]) -> _Difference | None:
-        """None: nobody knows what was shown before."""
+        """None: what was shown before was not kept."""
         if before is None:
             return None
         now = [_line(each) for each in rights]

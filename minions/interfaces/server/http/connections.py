@@ -46,7 +46,7 @@ class Connection(Protocol):
     """When this wait began, by the clock of the loop."""
 
     def look(self) -> None:
-        """Note whether the client has taken something meanwhile: then the wait begins anew."""
+        """Note whether the client has taken something meanwhile: then the wait begins again."""
 
     def drop(self) -> None:
         """Close the connection at once; where a head has begun, say why."""

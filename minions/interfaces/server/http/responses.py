@@ -48,7 +48,7 @@ def json_bytes(value: JsonValue) -> bytes:
 
 
 def json_bytes_in_parts(value: JsonValue) -> bytes:
-    """As `json_bytes`, in a thread beside the event loop, which goes on."""
+    """As `json_bytes`, in a thread beside the event loop, where others work meanwhile."""
     return b"".join(map(_as_bytes, encoded_parts(value, dumps)))
 
 
