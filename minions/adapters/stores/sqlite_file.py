@@ -120,8 +120,8 @@ class SqliteFile:
     def close(self) -> None:
         """Close the file; a later call opens it again."""
         with self._lock:
-            self._close()
-        self._close_other()
+            self._close_other()
+            self._close()  # last: an interrupted connection leaves its log behind
 
     def _close_other(self) -> None:
         other = self._other
