@@ -253,10 +253,14 @@ class Caller:
     app: App
     sent: list[Answer] = field(factory=list)
 
-    async def ask(self, method: str, path: str) -> int:
+    @property
+    def body(self) -> bytes:
+        """That of the answer."""
+        return b"".join(each.get("body", b"") for each in self.sent)
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> int:
         """The status of the answer."""
         where, _, query = path.partition("?")
-        body = b'{"recipe": "done"}' if method == "POST" else b""
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -314,7 +318,8 @@ async def _requests(
         for name, (method, path_) in REQUESTS.items():
             for count, app in apps.items():
                 begin = time.process_time()
-                status = await Caller(app).ask(method, path_)
+                body = b'{"recipe": "done"}' if method == "POST" else b""
+                status = await Caller(app).ask(method, path_, body)
                 await asyncio.sleep(0.02 if method == "POST" else 0)  # the run ends, and counts
                 taken = time.process_time() - begin
                 assert status in (200, 202), (name, status)

@@ -24,6 +24,7 @@ from benchmarks import (
     front_door,
     group_commit,
     journal,
+    large_values,
     loading,
     lookups,
     mcp_call,
@@ -58,6 +59,7 @@ SUBJECTS: Final[Mapping[str, Callable[[Effort, Endpoint], Awaitable[list[Row]]]]
     "sessions": sessions.measure,
     "lookups": lookups.measure,
     "server": server.measure,
+    "large-values": large_values.measure,
     "loading": loading.measure,
     "start-up": start_up.measure,
 }

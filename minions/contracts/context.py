@@ -256,6 +256,11 @@ class RunContext(ABC):
         """Calls synchronous tools beside the event loop; None: each on a thread of its own."""
         return None
 
+    @property
+    def beside(self) -> BlockingCalls | None:
+        """Compute beside the event loop; None: all is computed at once."""
+        return None
+
     def change_recorder(self, key: str) -> ChangeRecorder | None:  # for subclasses
         """Records the changes of files that the tool call of that key makes; None: they cannot be
         recorded.

@@ -24,7 +24,8 @@ from minions.contracts.facts import (
     ToolCallOutcome,
     ToolCallStarted,
 )
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.json_parts import is_large
+from minions.contracts.json_values import JsonValue, dumps_in_parts
 from minions.contracts.messages import ToolCallRequest, tool_result
 from minions.contracts.patterns import match_beside_loop
 from minions.contracts.tools import Effect, Tool, Toolbox
@@ -50,6 +51,7 @@ from minions.engine.history.conversation import PendingCall
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_tool_call
 from minions.engine.history.shown_results import READ_RESULT, shown_text
+from minions.engine.services.breathing import beside
 from minions.engine.services.retry import checked_result, with_retries
 
 __all__ = ["ToolBatch"]
@@ -151,7 +153,7 @@ class ToolBatch:
 
     async def _recorded(self, done: ToolCall) -> ToolCall:
         """The end of a call that was not made, stored."""
-        over = self._over(done, attempts=0, arguments=done.request.arguments)
+        over = await self._over(done, attempts=0, arguments=done.request.arguments)
         await self.view.context.scope.recorder.record(done.key, over)
         return done
 
@@ -192,12 +194,14 @@ class ToolBatch:
         begin = services.clock.monotonic()
         if (decision := self._decision(call)) is not None:
             ended[index] = done = self._judged(decided_call(call, decision))
-            await recorder.record(call.key, self._over(done, decided=word_of(decision)))
+            await recorder.record(call.key, await self._over(done, decided=word_of(decision)))
             return
         unfit = self._repeated(call) or await self._mismatch(call) or self._not_as_decided(edited)
         if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = done = self._unmade(call, rejected)
-            await recorder.record(call.key, self._over(done, arguments=call.request.arguments))
+            await recorder.record(
+                call.key, await self._over(done, arguments=call.request.arguments)
+            )
             return
         if is_edited := edited is not call:
             call, unfit = edited, unfit or await self._mismatch(edited)
@@ -213,7 +217,7 @@ class ToolBatch:
             done = evolve(done, completed_at=services.clock.now())
             ended[index] = done
             duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
-            over = self._over(done, attempts=done.attempts, duration_ms=duration_ms)
+            over = await self._over(done, attempts=done.attempts, duration_ms=duration_ms)
             self._count(done, duration_ms)
             await recorder.record(call.key, over)
 
@@ -236,7 +240,7 @@ class ToolBatch:
             filled=call.filled or None,
         )
 
-    def _over(
+    async def _over(
         self,
         call: ToolCall,
         *,
@@ -245,7 +249,8 @@ class ToolBatch:
         arguments: str | None = None,
         decided: str | None = None,
     ) -> ToolCallFinished | ToolCallFailed | ToolCallInterrupted:
-        content, value = _result(call)
+        given = call.response.value if call.response is not None else None
+        content, value = await beside(self.view.beside, is_large(given), lambda: _result(call))
         return _outcome_class(call)(
             step_id=self.view.step_id,
             call_id=call.request.id,
@@ -471,7 +476,7 @@ def _result(call: ToolCall) -> tuple[str | None, JsonValue | UnsetType]:
         return None, UNSET
     if call.failure is not None or response.value == response.content:
         return response.content, UNSET
-    words = None if dumps(response.value) == response.content else response.content
+    words = None if dumps_in_parts(response.value) == response.content else response.content
     return words, response.value
 
 

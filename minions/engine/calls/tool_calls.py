@@ -26,15 +26,22 @@ from minions.contracts.errors import (
     words_of,
 )
 from minions.contracts.failure_categories import RESOURCE_LIMIT
-from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
+from minions.contracts.json_parts import is_large
+from minions.contracts.json_values import (
+    JsonValue,
+    dumps,
+    dumps_in_parts,
+    json_type,
+    parse_json,
+)
 from minions.contracts.messages import ToolCallRequest
-from minions.contracts.patterns import match_beside_loop
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import Secrets
 from minions.contracts.tool_questions import ToolQuestions
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.engine.compile.completion import FINAL_ANSWER
+from minions.engine.services.breathing import beside
 from minions.engine.services.retry import is_being_cancelled, is_retryable_error
 
 __all__ = ["DefaultToolCallExecutor", "tool_call_executors"]
@@ -54,6 +61,10 @@ def tool_call_executors() -> ToolCallExecutorFactory:
     return factory
 
 
+_LONG: Final = 1_000
+"""Values of arguments, and of a result, with which something is done at once."""
+
+
 class DefaultToolCallExecutor(ToolCallExecutor):
     """Finds the tool, checks permission and arguments, invokes it within its time."""
 
@@ -69,7 +80,12 @@ class DefaultToolCallExecutor(ToolCallExecutor):
             return self._without_tool(call, context)
         if (reason := context.refusal(tool.spec)) is not None:
             return Failure(ToolFailure(code="permission-denied", message=reason))
-        values = await match_beside_loop(lambda: self._fitting(tool, call, context))
+        values = await beside(
+            context.beside,
+            is_large(call.request.arguments, _LONG),
+            lambda: self._fitting(tool, call, context),
+            matches=True,
+        )
         if not is_successful(values):
             return Failure(values.failure())
         outcome = await _invoke(tool, values.unwrap(), call, context)
@@ -245,7 +261,8 @@ async def _invoke(
     finally:
         if changes is not None:
             changes.close()
-    return _response(tool, result, context)
+    is_long = is_large(result, _LONG)
+    return await beside(context.beside, is_long, lambda: _response(tool, result, context))
 
 
 @frozen
@@ -346,7 +363,7 @@ def _response(
     name, most_bytes = tool.spec.name, context.limits.max_tool_result_bytes
     try:
         value = context.secrets.clean(encode(result))
-        content = value if isinstance(value, str) else dumps(value)
+        content = value if isinstance(value, str) else dumps_in_parts(value)
         size = len(content.encode("utf-8", "surrogatepass"))
     except (TypeError, ValueError, RecursionError) as error:
         return Failure(

@@ -183,6 +183,11 @@ class AgentContext(RunContext):
         """Calls synchronous tools: `blocking` of the run's services."""
         return self.scope.services.blocking
 
+    @property
+    def beside(self) -> BlockingCalls:
+        """Compute beside the event loop: `beside` of the run's services."""
+        return self.scope.services.beside
+
     def refusal(self, tool: ToolSpec) -> str | None:
         """A permission of that tool alone counts over `allow_write`."""
         missing = self.scope.rights.missing(tool)

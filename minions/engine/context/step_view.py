@@ -206,6 +206,11 @@ class StepView(RunContext):
         """Calls synchronous tools: `blocking` of the run's services."""
         return self.context.blocking
 
+    @property
+    def beside(self) -> BlockingCalls:
+        """Compute beside the event loop: `beside` of the run's services."""
+        return self.context.beside
+
     def change_recorder(self, key: str) -> ChangeRecorder | None:
         """Of a call that this step makes, while its tool is being called; None: nobody restores
         files.
