@@ -199,7 +199,7 @@ def test_an_audit_without_a_network_says_so(
         return None, "ConnectionError: no route"
 
     main: Callable[[list[str]], int] = audit["main"]
-    monkeypatch.setitem(main.__globals__, "ask", ask)  # type: ignore[attr-defined]  # a function
+    monkeypatch.setitem(main.__globals__, "ask", ask)
     assert main(["requirements.lock"]) == 3
     said = capsys.readouterr().out
     assert "not audited, which needs the network: ConnectionError: no route" in said

@@ -31,6 +31,7 @@ __all__ = [
     "IN_ALL_S",
     "PATTERN_TIME_S",
     "MatchTime",
+    "compile_time",
     "compiled_pattern",
     "match_beside_loop",
     "match_time",
@@ -49,7 +50,9 @@ AT_ONCE_S: Final = 0.01
 T = TypeVar("T")
 
 _LONGEST: Final = 4_000
-"""Characters of a pattern: compiling takes some 4 µs for each."""
+"""Characters of a pattern: compiling takes some 5 µs for each."""
+_LONGEST_AT_ONCE: Final = 1_000
+"""Characters of a pattern that is compiled where an event loop waits."""
 _DEEPEST: Final = 150
 """Levels of the parse tree, three for each nested group: both parsers recurse."""
 _MOST_PARTS: Final = 10_000
@@ -151,6 +154,23 @@ class MatchTime:
     is_first_try: bool = False
     """Whether the work is done again in a thread where this is not enough."""
 
+    def compiled(self, pattern: str) -> regex.Pattern[str]:
+        """The pattern, compiled within that time unless it is known already.
+
+        Raises:
+            TimeoutError: Nothing is left.
+            ValueError: It is not a regular expression, or exceeds the limits.
+        """
+        if self.is_first_try and (self.left_s <= 0 or len(pattern) > _LONGEST_AT_ONCE):
+            raise _NeedsThreadError
+        if self.left_s <= 0:
+            raise TimeoutError
+        begin = thread_time()
+        try:
+            return compiled_pattern(pattern)
+        finally:
+            self.left_s -= thread_time() - begin
+
     def search(self, pattern: str, text: str) -> str | None:
         """The first match; None when nothing matches.
 
@@ -158,7 +178,7 @@ class MatchTime:
             TimeoutError: Matching took longer than `PATTERN_TIME_S`, or than what is left.
             ValueError: It is not a regular expression, or exceeds the limits.
         """
-        known = compiled_pattern(pattern)
+        known = self.compiled(pattern)
         begin = thread_time()
         try:
             if self.left_s <= 0:
@@ -182,6 +202,11 @@ def match_time() -> MatchTime:
     if first_try is not None:
         return first_try
     return MatchTime(AT_ONCE_S if _is_on_loop() else IN_ALL_S)
+
+
+def compile_time() -> MatchTime:
+    """The time for all patterns of one schema that is checked now, by where that is done."""
+    return _FIRST_TRY.get() or MatchTime(IN_ALL_S)
 
 
 def _is_on_loop() -> bool:

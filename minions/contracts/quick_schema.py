@@ -125,10 +125,13 @@ class _Compiler:
     def _definition(self, reference: str) -> JsonValue:
         """What a reference to a plain name means; others are pointers with escapes, or anchors."""
         found = _PLAIN_REFERENCE.fullmatch(reference)
-        known = self._root.get(found[1]) if found is not None else None
-        if found is None or not isinstance(known, Mapping) or found[2] not in known:
+        if found is None:
             raise _UnknownWordError
-        return known[found[2]]
+        places = cast("Mapping[str, Mapping[str, JsonValue]]", self._root)
+        try:
+            return places[found[1]][found[2]]
+        except KeyError:
+            raise _UnknownWordError from None
 
 
 def _is_leaf(schema: JsonValue) -> bool:

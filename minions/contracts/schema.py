@@ -11,7 +11,7 @@ import attrs
 
 from minions.contracts.errors import SchemaError
 from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import compiled_pattern
+from minions.contracts.patterns import IN_ALL_S, MatchTime, compile_time
 from minions.contracts.quick_schema import quick_check
 from minions.contracts.schema_expansion import Expansion
 from minions.contracts.schema_form import is_plain_schema
@@ -162,6 +162,7 @@ def check_schema(schema: JsonSchema) -> None:
 def _check(schema: JsonSchema) -> None:
     targets: list[JsonValue] = []
     inner_id: str | None = None
+    time = compile_time()
     for path, keyword, value in _walk(schema, "$"):
         if keyword in ("$ref", "$dynamicRef"):
             if isinstance(value, str):  # else it is a property named "$ref"
@@ -169,10 +170,10 @@ def _check(schema: JsonSchema) -> None:
         elif keyword == "$id" and isinstance(value, str) and path != "$.$id":
             inner_id = path
         elif keyword == "pattern" and isinstance(value, str):
-            _check_pattern(path, value)
+            _check_pattern(path, value, time)
         elif keyword == "patternProperties" and isinstance(value, Mapping):
             for pattern in value:
-                _check_pattern(path, pattern)
+                _check_pattern(path, pattern, time)
     if targets:
         _check_ids(inner_id)
         _check_expansion(schema)
@@ -311,9 +312,14 @@ def _subschemas(schema: JsonValue) -> Iterator[JsonSchema]:
                 yield from _subschemas(each)
 
 
-def _check_pattern(path: str, pattern: str) -> None:
+def _check_pattern(path: str, pattern: str, time: MatchTime) -> None:
     try:
-        compiled_pattern(pattern)
+        time.compiled(pattern)
+    except TimeoutError:
+        raise SchemaError(
+            f"{path}: the patterns of this schema take too long to be compiled: more than "
+            f"{IN_ALL_S:g} s."
+        ) from None
     except ValueError as error:
         shown = repr(pattern) if len(pattern) <= 200 else f"{pattern[:199]!r}…"
         raise SchemaError(f"{path}: not a regular expression: {shown} ({error}).") from error

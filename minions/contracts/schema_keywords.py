@@ -5,7 +5,7 @@ The library's own may take unbounded time, or raise, for values that are crafted
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -210,7 +210,8 @@ class _Patterns:
 
         named, patterns = schema.get("properties", {}), schema["patternProperties"]
         others = [name for name in instance if name not in named]
-        extras = [name for name in others if not self._is_matched(name, patterns)]
+        matched = self._matched(others, patterns)
+        extras = [name for name in others if name not in matched]
         if wanted is not False:
             for name in extras:
                 yield from validator.descend(instance[name], wanted, path=name)
@@ -220,12 +221,17 @@ class _Patterns:
             verb = "does" if len(extras) == 1 else "do"
             yield ValidationError(f"{listed} {verb} not match any of the regexes: {known}")
 
-    def _is_matched(self, name: str, patterns: Iterable[str]) -> bool:
+    def _matched(self, names: Collection[str], patterns: Iterable[str]) -> Set[str]:
+        """The names that one of the patterns matches; one after the other, so that each pattern
+        is compiled only once.
+        """
+        left = dict.fromkeys(names)
         for pattern in patterns:
-            self.budget.spend()
-            if self.budget.matches(pattern, name):
-                return True
-        return False
+            for name in list(left):
+                self.budget.spend()
+                if self.budget.matches(pattern, name):
+                    del left[name]
+        return set(names) - left.keys()
 
     def unevaluated_properties(
         self, validator: Any, wanted: object, instance: object, schema: Mapping[str, Any]
@@ -236,11 +242,7 @@ class _Patterns:
         if not isinstance(instance, dict):
             return
         known = self._evaluated(validator, instance, schema)
-        wrong = [
-            name
-            for name in instance
-            if name not in known and not _fits(validator, instance[name], wanted)
-        ]
+        wrong = [name for name in instance if name not in known]
         if wrong:
             listed = ", ".join(map(repr, sorted(wrong)))
             what = "are not allowed" if wanted is False else "do not fit the schema for them"
@@ -249,13 +251,11 @@ class _Patterns:
     def _evaluated(
         self, validator: Any, instance: Mapping[str, object], schema: Any
     ) -> frozenset[str]:
-        """The properties of which the schema, and what it applies to the same value, says
-        something.
-        """
+        """The names of which the schema, and what it applies to the same value, says something."""
         if not isinstance(schema, Mapping):
             return frozenset()
         self.budget.spend(len(instance))
-        found = {name for name in schema.get("properties", ()) if name in instance}
+        found = set(schema.get("properties", ()))
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             if keyword in schema:
                 found |= {
@@ -264,7 +264,7 @@ class _Patterns:
                     if _fits(validator, value, schema[keyword])
                 }
         patterns = schema.get("patternProperties", ())
-        found |= {name for name in instance if self._is_matched(name, patterns)}
+        found |= self._matched(instance, patterns)
         for applied in self._applied(validator, instance, schema):
             found |= self._evaluated(validator, instance, applied)
         return frozenset(found)

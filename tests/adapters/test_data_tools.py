@@ -143,6 +143,7 @@ def test_a_text_that_a_spreadsheet_takes_for_a_formula_begins_with_an_apostrophe
         *((-5, "-5"), (-1.5, "-1.5"), ("-5", "-5"), ("+3.5", "+3.5"), ("-1,234.5", '"-1,234.5"')),
         *(("-1e-5", "-1e-5"), ("-50%", "-50%"), ("-.5", "-.5"), ("a=b", "a=b"), ("x-y", "x-y")),
         *((True, "true"), (None, '""'), ([-1], "[-1]"), ("", '""'), ("'=1", "'=1")),
+        (-1e300, "-1e+300"),
     ],
 )
 def test_numbers_stay_numbers_and_other_texts_as_they_are(value: JsonValue, cell: str) -> None:

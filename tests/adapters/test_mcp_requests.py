@@ -174,8 +174,11 @@ def test_no_words_of_a_server_look_like_ours() -> None:
     )
     assert all(line.startswith("> ") for line in lines)
     assert told.isprintable() or set(told) - {"\n"} == {c for c in told if c.isprintable()}
-    many = words("\n" * 3_000 + "x\n" * 100)
-    assert many.count("\n") <= 42
+    assert words(" Fine.\nTwo \n").split("\n")[1:] == ["> Fine.", "> Two"]
+    assert words("").split("\n")[1:] == ["> "]
+    forty = "\n".join("x" * 40)
+    assert words(forty).split("\n")[1:] == ["> x"] * 40
+    assert words(f"{forty}\ny\nz").split("\n")[1:] == [*["> x"] * 40, "> … and 2 more lines"]
     odd = asked_words(ToolServer(name="u", url="https://evil.example/x"), "a\nb", "Hi", {})
     assert odd.startswith("The MCP server 'u' (evil.example) asks, in its tool 'a\\nb'. ")
 

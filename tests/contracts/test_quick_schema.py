@@ -115,6 +115,21 @@ def test_a_schema_that_says_more_is_left_to_the_full_check(schema: dict[str, Jso
     assert quick_check(schema) is None
 
 
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_a_reference_to_a_plain_name_is_quick(place: str) -> None:
+    names: dict[str, JsonValue] = {"a.b-C_1": {"type": "integer"}, "other": {"type": "string"}}
+    fits = quick_check({"$ref": f"#/{place}/a.b-C_1", place: names})
+    assert fits is not None
+    assert (fits(1), fits("text")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"$defs": {}}, {"$defs": {"b": {}}}, {"$defs": ["a"]}, {"$defs": "a"}]
+)
+def test_a_name_that_is_not_there_is_left_to_the_full_check(more: dict[str, JsonValue]) -> None:
+    assert quick_check({"$ref": "#/$defs/a", **more}) is None
+
+
 def test_a_schema_of_outputs_is_known() -> None:
     schema: dict[str, JsonValue] = {
         "type": "object",

@@ -27,6 +27,7 @@ from minions.contracts.patterns import (
     AT_ONCE_S,
     IN_ALL_S,
     PATTERN_TIME_S,
+    MatchTime,
     compiled_pattern,
     match_beside_loop,
     search,
@@ -401,6 +402,23 @@ def test_no_pattern_is_refused_for_its_form_and_each_ends(
     monkeypatch.setattr("minions.contracts.patterns.PATTERN_TIME_S", 0.05)
     found = SchemaValidator({"pattern": pattern}).errors(text)
     assert all("does not match" in each or each.endswith("takes too long") for each in found)
+
+
+def test_a_pattern_of_the_largest_size_is_taken() -> None:
+    check_schema({"pattern": "a" * 4_000})
+    check_schema({"pattern": "a{4999}"})
+    for too_large in ("a" * 4_001, "a{5000}"):
+        with pytest.raises(SchemaError, match=r"4001 characters|over 10000 parts"):
+            check_schema({"pattern": too_large})
+
+
+def test_no_text_is_matched_when_the_time_is_over() -> None:
+    for left_s in (0.0, -0.1, -2.0):
+        with pytest.raises(TimeoutError):
+            MatchTime(left_s).search("a", "a")
+    time = MatchTime(1.0)
+    assert time.search("a+", "baab") == "aa"
+    assert 0 < time.left_s < 1.0
 
 
 @pytest.mark.parametrize(
@@ -811,6 +829,107 @@ def test_what_nothing_else_describes_is_found_with_patterns_beside_it() -> None:
     slow: JsonSchema = {"patternProperties": {SLOW[0]: {}}, "unevaluatedProperties": False}
     assert validator.errors({"a" * 3_000: 1}) == ()
     assert "takes too long" in SchemaValidator(slow).errors({SLOW[1]: 1})[0]
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"allOf": [True]},
+        {"allOf": [{"additionalProperties": {"type": "integer"}}]},
+        {"allOf": [{"unevaluatedProperties": {"type": "integer"}}]},
+        {"if": {"properties": {"n": {}}}},
+        {"if": {"properties": {"n": {}}, "required": ["m"]}},
+        {"if": {"properties": {"n": {}}}, "then": {}, "else": {"properties": {"m": {}}}},
+        {"anyOf": [{"properties": {"n": False}}, {"properties": {"m": {}}}]},
+        {"properties": {"n": {}, "absent": {}}},
+    ],
+)
+@pytest.mark.parametrize("wanted", [False, {"type": "string"}])
+def test_what_nothing_else_describes_is_what_the_library_says(
+    described: JsonSchema, wanted: JsonValue
+) -> None:
+    from jsonschema import Draft202012Validator
+
+    schema: dict[str, JsonValue] = {**described, "unevaluatedProperties": wanted}
+    with_patterns = SchemaValidator({**schema, "patternProperties": {"^never$": {}}})
+    values: list[JsonValue] = [{}, {"n": 1}, {"n": "x"}, {"m": 1}, {"n": 1, "m": "x"}, [], 1]
+    for value in values:
+        expected = Draft202012Validator(schema).is_valid(value)
+        assert (with_patterns.errors(value) == ()) == expected, value
+
+
+def test_the_names_are_bounded_by_their_number_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is matched in no time at all; all of them, with each pattern, are not."""
+    monkeypatch.setattr("minions.contracts.schema_keywords._MOST", 2_000)
+    patterns: JsonValue = {f"^x{n}": {} for n in range(50)}
+    names: JsonValue = {f"a{n}": 1 for n in range(50)}
+    schemas: list[dict[str, JsonValue]] = [
+        {"patternProperties": patterns},
+        {"additionalProperties": {}, "patternProperties": patterns},
+        {"unevaluatedProperties": {}, "patternProperties": patterns},
+    ]
+    for schema in schemas:
+        assert SchemaValidator(schema).errors(names) == (TOO_LONG.replace("200", "2"),)
+
+
+def test_each_pattern_is_compiled_once_for_all_names() -> None:
+    """More patterns than are kept compiled: in the other order each were compiled for each name."""
+    patterns: JsonValue = {f"^x{n}": {} for n in range(250)}
+    names: JsonValue = {f"a{n}": 1 for n in range(20)}
+    for keyword in ("additionalProperties", "unevaluatedProperties"):
+        schema: JsonSchema = {keyword: {}, "patternProperties": patterns}
+        validator = SchemaValidator(schema)
+        compiled_pattern.cache_clear()
+        assert validator.errors(names) == ()
+        assert compiled_pattern.cache_info().misses == 500  # once for each of both keywords
+
+
+def test_compiling_counts_as_matching_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns: JsonValue = {f"^x{n}{'a' * 3_000}": {} for n in range(30)}
+    validator = SchemaValidator({"patternProperties": patterns})
+    monkeypatch.setattr("minions.contracts.schema.compile_time", lambda: MatchTime(0.05))
+    compiled_pattern.cache_clear()
+    with pytest.raises(SchemaError, match="the patterns of this schema take too long to be"):
+        check_schema({"patternProperties": patterns})
+    assert compiled_pattern.cache_info().misses < 30
+    monkeypatch.setattr("minions.contracts.patterns.IN_ALL_S", 0.05)
+    compiled_pattern.cache_clear()
+    (error,) = validator.errors({"a": 1})
+    assert error.endswith("takes too long")
+
+
+def test_a_long_pattern_is_not_compiled_where_a_loop_waits() -> None:
+    threads: list[int] = []
+
+    def work(pattern: str) -> None:
+        compiled_pattern.cache_clear()
+        check_schema({"pattern": pattern})
+        threads.append(threading.get_ident())
+
+    asyncio.run(match_beside_loop(lambda: work("a" * 1_000)))
+    asyncio.run(match_beside_loop(lambda: work("a" * 1_001)))
+    here = threading.get_ident()
+    assert [each == here for each in threads] == [True, False]
+
+
+def test_properties_without_patterns_beside_them_are_left_to_the_library() -> None:
+    inner: JsonValue = {"properties": {"n": {}}, "additionalProperties": False}
+    schema: JsonSchema = {"properties": {"in": inner}, "patternProperties": {"^a": {}}}
+    validator = SchemaValidator(schema)
+    assert validator.errors({"in": {"n": 1}}) == ()
+    assert validator.errors({"in": {"m": 1}}) == (
+        "$.in: Additional properties are not allowed ('m' was unexpected)",
+    )
+    both: JsonSchema = {"additionalProperties": False, "patternProperties": {"^a": {}}}
+    assert SchemaValidator(both).errors([1]) == ()
+    slow: JsonSchema = {"additionalProperties": False, "patternProperties": {SLOW[0]: {}}}
+    assert "takes too long" in SchemaValidator(slow).errors({SLOW[1]: 1})[0]
+
+
+def test_only_texts_are_matched() -> None:
+    schema: JsonSchema = {"pattern": "^a", "not": {"const": "ab"}}
+    values: list[JsonValue] = [1, None, ["b"], {"b": 1}, "a"]
+    assert [SchemaValidator(schema).errors(value) for value in values] == [()] * 5
 
 
 @pytest.mark.parametrize("number", [10**400, float("nan")])

@@ -272,6 +272,47 @@ GUARDS: Final[Mapping[str, Guard]] = {
             {"_INSERT_IF_OWNED", "append_entry", "_append_at_once", "_append_step_by_step"}
         ),
     ),
+    "contracts/patterns.py": Guard(
+        tests=("contracts/test_schemas.py", "engine/test_slow_patterns.py"),
+        places=frozenset({"MatchTime", "match_time", "match_beside_loop", "refuse_large_pattern"}),
+    ),
+    "contracts/quick_schema.py": Guard(
+        tests=("contracts/test_quick_schema.py",), places=frozenset({"_Compiler._definition"})
+    ),
+    "contracts/schema_keywords.py": Guard(
+        tests=("contracts/test_schemas.py", "contracts/test_quick_schema.py"),
+        places=frozenset({"CheckBudget.matches", "_counted", "_Patterns"}),
+    ),
+    "adapters/tools/mcp/program.py": Guard(
+        tests=("adapters/test_mcp_programs.py", "interfaces/test_cli_mcp.py"),
+        places=frozenset(
+            {
+                *("ServerProgram", "ProgramChange", "ProgramCheck", "find_program", "safe_folders"),
+                *("_also", "_may_others_write", "_named_code", "_texts_in", "_file", "_holds_code"),
+                *("_first_files", "digest_of_file"),
+            }
+        ),
+    ),
+    "adapters/tools/mcp/elicitation.py": Guard(
+        tests=("adapters/test_mcp_requests.py",),
+        places=frozenset({"asked_words", "_secrets_in", "_about", "_secret_word"}),
+    ),
+    "adapters/tools/mcp/login.py": Guard(
+        tests=("interfaces/test_cli_mcp_login.py",),
+        places=frozenset({"_GuardedLogin._checked_address", "_nearness", "_peer_of"}),
+    ),
+    "adapters/tools/data.py": Guard(
+        tests=("adapters/test_data_tools.py",), places=frozenset({"_safe_cell"})
+    ),
+    "interfaces/folder_trust.py": Guard(
+        tests=(
+            "interfaces/test_folder_trust.py",
+            "interfaces/test_rights_shown.py",
+            "interfaces/test_cli_mcp.py",
+        )
+    ),
+    "interfaces/setting_rights.py": Guard(tests=("interfaces/test_rights_shown.py",)),
+    "recipe/checks/carried_text.py": Guard(tests=("recipe/test_untrusted_flows.py",)),
     "adapters/stores/sqlite_sessions.py": Guard(
         tests=_SQLITE,
         places=frozenset({"adopt_entries", "remove_session"}),
@@ -281,6 +322,27 @@ GUARDS: Final[Mapping[str, Guard]] = {
 _HOLDING: Final = "A session in memory is only made with a holding; the type allows for none."
 
 EQUIVALENT: Final[Sequence[Equivalent]] = (
+    Equivalent(
+        "contracts/quick_schema.py",
+        "_Compiler._definition",
+        "raise _UnknownWordError",
+        "pass",
+        "What is no match has no parts: the TypeError leads to the full check, too.",
+    ),
+    Equivalent(
+        "contracts/schema_keywords.py",
+        "_counted.counted",
+        "if budget.used > budget.most:",
+        "if (budget.used >= budget.most):",
+        "It only asks `spend`, which compares again.",
+    ),
+    Equivalent(
+        "contracts/schema_keywords.py",
+        "_counted.counted",
+        "for error in check(validator, wanted, instance, schema) or ():",
+        "for error in (check(validator, wanted, instance, schema)):",
+        "The library lets a keyword return None; in its present version none does.",
+    ),
     Equivalent(
         "recipe/permissions.py",
         "_OwnRights._is_about",

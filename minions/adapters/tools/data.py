@@ -161,9 +161,9 @@ def _safe_cell(value: JsonValue) -> str:
     also as texts, stay numbers.
     """
     cell = _cell(value)
-    if not isinstance(value, str) or _FORMULA.isdisjoint(cell.lstrip(_UNSEEN)[:1]):
+    if _FORMULA.isdisjoint(cell.lstrip(_UNSEEN)[:1]) or _NUMBER.fullmatch(cell):
         return cell
-    return cell if _NUMBER.fullmatch(cell) else f"'{cell}"
+    return f"'{cell}"
 
 
 def _line(cells: Sequence[str], delimiter: str) -> str:

@@ -15,6 +15,7 @@ from attrs import define, field
 from minions.contracts.errors import ToolError, words_of
 from minions.contracts.hidden_characters import one_line, printable_text
 from minions.contracts.json_values import JsonValue
+from minions.contracts.patterns import match_beside_loop
 from minions.contracts.schema import JsonSchema, check_schema
 from minions.contracts.tool_questions import DECLINED, ToolQuestions
 from minions.contracts.tool_servers import ToolServer
@@ -67,7 +68,7 @@ class CallInFlight:
                 and the call has ended.
         """
         try:
-            check_schema(form)
+            await match_beside_loop(lambda: check_schema(form))
             if self.questions is None:
                 raise ToolError("Nobody can be asked here.", code="no-person")
             return await self.questions.ask(asked_words(self.server, self.tool, text, form), form)
