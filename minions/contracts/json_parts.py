@@ -163,7 +163,7 @@ class _Decoding:
             window = text[at : at + _WINDOW]
             try:
                 value, end = self._decoder.raw_decode(window)
-            except (ValueError, RecursionError):
+            except ValueError:
                 self._left -= len(window)
                 return self._members(at)
             return value, at + end
@@ -217,7 +217,7 @@ class _Decoding:
                     items += self._decoder.decode(f"[{chunk}]")
                 else:
                     pairs += self._decoder.decode(f"{{{chunk}}}").items()
-            except (ValueError, RecursionError):
+            except ValueError:
                 self._left -= len(chunk)
                 continue
             return _after_blanks(text, end + 1)

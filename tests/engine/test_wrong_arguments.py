@@ -19,9 +19,10 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 
 
-def test_a_list_of_tools_is_no_toolbox() -> None:
-    with pytest.raises(UsageError, match=r"Write tools=Toolbox\(\[…\]\)"):
-        Extensions(tools=cast("Toolbox", [fake_tool()]))
+def test_a_list_of_tools_is_a_toolbox_and_one_of_anything_else_is_none() -> None:
+    assert Extensions(tools=[fake_tool()]).tools.names == ("look",)
+    with pytest.raises(UsageError, match="tools"):
+        Extensions(tools=cast("Toolbox", ["search"]))
 
 
 def test_a_journal_is_no_services() -> None:
