@@ -184,7 +184,7 @@ def folded_name(name: str) -> str:
 def _is_unseen(character: str) -> bool:
     """Whether file systems that compare without case leave it out."""
     code = ord(character)
-    is_mark = code in (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0)
+    is_mark = code in (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5)
     return is_mark or 0xFE00 <= code <= 0xFE0F or unicodedata.category(character) == "Cf"
 
 
@@ -245,7 +245,7 @@ def is_secret(
 
 def is_opened(parts: Sequence[str], opened: Sequence[str]) -> bool:
     """Whether a pattern opens the path, or a folder above it."""
-    return bool(opened) and _opens([folded_name(each) for each in parts], opened)
+    return _opens([folded_name(each) for each in parts], opened)
 
 
 def _is_meant(
@@ -257,12 +257,12 @@ def _is_meant(
     if not is_folder and _compiled(HARMLESS).match_last(names[-1:], is_folder=False):
         return False
     # What stands above the root is opened by the name that counts there, and by no other.
-    return not (opened and _opens(names[at : at + 1] if at < above else names[above:], opened))
+    return not _opens(names[at : at + 1] if at < above else names[above:], opened)
 
 
 def _opens(names: Sequence[str], opened: Sequence[str]) -> bool:
     """Whoever opens a name opens what is in a folder of that name, too."""
-    wanted = " ".join(f"{each.rstrip('/')}/" for each in opened if each and " " not in each)
+    wanted = " ".join(f"{each.rstrip('/')}/" for each in opened if " " not in each)
     return _compiled(wanted).first_match(names, 0, is_folder=True) is not None
 
 
@@ -283,16 +283,22 @@ class _Names:
     """Patterns of one name. Almost no name matches, so what is cheap is looked at first."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        given = frozenset(patterns)
-        self._exact = frozenset(each for each in given if not _SIGNS.search(each))
-        begins = frozenset(each for each in given - self._exact if not _SIGNS.search(each[:-1]))
-        ends = frozenset(each for each in given - self._exact if not _SIGNS.search(each[1:]))
-        self._begins = tuple(each[:-1] for each in begins if each.endswith("*"))
-        self._ends = tuple(each[1:] for each in ends if each.startswith("*"))
-        others = given - self._exact - {f"{each}*" for each in self._begins}
-        self._others: dict[str, re.Pattern[str]] = {
-            first: re.compile("|".join(fnmatch.translate(each) for each in each_of))
-            for first, each_of in _by_first(others - {f"*{each}" for each in self._ends}).items()
+        exact, begins, ends, others = set[str](), list[str](), list[str](), dict[str, list[str]]()
+        for each in patterns:
+            if not _SIGNS.search(each):
+                exact.add(each)
+            elif each.endswith("*") and not _SIGNS.search(each[:-1]):
+                begins.append(each[:-1])
+            elif each.startswith("*") and not _SIGNS.search(each[1:]):
+                ends.append(each[1:])
+            else:  # by the character that names begin with; by "" where it may be any
+                others.setdefault("" if _SIGNS.match(each) else each[0], []).append(each)
+        self._exact = frozenset(exact)
+        self._begins = tuple(begins)
+        self._ends = tuple(ends)
+        self._others = {
+            first: re.compile("|".join(map(fnmatch.translate, of_first)))
+            for first, of_first in others.items()
         }
 
     def match(self, name: str) -> bool:
@@ -310,30 +316,20 @@ class _Names:
         return name in self._exact
 
 
-def _by_first(patterns: Iterable[str]) -> dict[str, list[str]]:
-    """The patterns by the character that names begin with; by "" where it may be any."""
-    found: dict[str, list[str]] = {}
-    for each in patterns:
-        found.setdefault("" if _SIGNS.match(each) else each[:1], []).append(each)
-    return found
-
-
 class _Patterns:
     """Patterns as the lists above have them."""
 
     def __init__(self, text: str) -> None:
         given = [each.strip("/") + "/" * each.endswith("/") for each in text.lower().split()]
-        self._folders = _Names(each[:-1] for each in given if each.find("/") == len(each) - 1)
-        self._files = _Names(each for each in given if "/" not in each)
+        single = [each for each in given if "/" not in each[:-1]]
+        self._folders = _Names(each[:-1] for each in single if each.endswith("/"))
+        self._files = _Names(each for each in single if not each.endswith("/"))
         self._paths = [
-            (tuple(_Names([name]) for name in _no_slash(each).split("/")), each.endswith("/"))
+            (tuple(_Names([name]) for name in each.rstrip("/").split("/")), each.endswith("/"))
             for each in given
-            if "/" in _no_slash(each)
+            if "/" in each[:-1]
         ]
-        self._last = _Names(
-            each.rpartition("/")[2] for each in map(_no_slash, given) if "/" in each
-        )
-        self._any = _Names(_no_slash(each).rpartition("/")[2] for each in given)
+        self._last = _Names(each.rstrip("/").rpartition("/")[2] for each in given)
         """Of all, the last names: a name that is none of them needs no further look."""
 
     def first_match(self, names: Sequence[str], above: int, *, is_folder: bool) -> int | None:
@@ -357,11 +353,11 @@ class _Patterns:
 
     def _matches_at(self, names: Sequence[str], at: int, *, is_folder: bool) -> bool:
         name = names[at]
-        if not self._any.match(name):
-            return False
-        if self._folders.match(name) or (not is_folder and self._files.match(name)):
-            return True
-        return self._last.match(name) and self._is_path(names, at, is_file=not is_folder)
+        return self._last.match(name) and (
+            self._folders.match(name)
+            or (not is_folder and self._files.match(name))
+            or self._is_path(names, at, is_file=not is_folder)
+        )
 
     def _is_path(self, names: Sequence[str], at: int, *, is_file: bool) -> bool:
         return any(
@@ -373,10 +369,6 @@ class _Patterns:
             )
             for path, of_folder in self._paths
         )
-
-
-def _no_slash(pattern: str) -> str:
-    return pattern.rstrip("/")
 
 
 @functools.lru_cache(maxsize=64)

@@ -7,7 +7,8 @@ import struct
 
 import pytest
 
-from minions.adapters.sandboxes.supervisor.seccomp import bpf_program
+from minions.adapters.sandboxes.supervisor import seccomp
+from minions.adapters.sandboxes.supervisor.seccomp import bpf_program, has_filter
 from minions.adapters.sandboxes.supervisor.syscall_numbers import NEWEST, NUMBERS
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -17,6 +18,7 @@ VERDICTS = {
     0x00050001: "refuse",
     0x00050026: "unknown",
     0x0005005F: "unsupported",
+    0x7FC00000: "ask",
     0x80000000: "kill",
 }
 COMMANDS = ("commands", "commands-with-network", "mounts", "mounts-with-network")
@@ -34,6 +36,7 @@ def verdict(program: bytes, number: int, *arguments: int, architecture: int) -> 
         code, if_true, if_false, operand = steps[at]
         at += 1
         if code == 0x20:
+            assert operand % 4 == 0
             held = words[operand // 4]
         elif code == 0x54:
             held &= operand
@@ -180,7 +183,43 @@ def test_attributes_of_files_give_no_rights(machine: str, kind: str) -> None:
         assert found("ioctl", 3, request) == "refuse"
 
 
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_only_the_argument_that_counts_is_looked_at(machine: str, kind: str) -> None:
+    found = Filter(machine, kind)
+    assert found("ioctl", 0x5412, 0, 0x5412) == "allow"
+    assert found("openat", 0o7000, 0o7000, 0, 0) == "allow"
+    assert found("mkdirat", 0o7000, 0o7000, 0) == "allow"
+
+
+@pytest.mark.parametrize("of_files", [False, True])
+def test_the_supervisor_is_asked_for_processes_and_for_files_where_it_makes_them(
+    machine: str, of_files: bool
+) -> None:
+    column = COLUMN[machine]
+    program = seccomp._packed(
+        [*seccomp._begin()[1], *seccomp._Filter(column).requests(of_files=of_files)]
+    )
+
+    def asked(name: str, *arguments: int) -> bool:
+        number = NUMBERS[name][column]
+        assert number is not None
+        said = verdict(program, number, *arguments, architecture=ARCHITECTURES[machine])
+        return said == "ask"
+
+    assert asked("clone", 17)
+    assert asked("clone3")
+    assert not asked("read")
+    assert not asked("openat", 3, 0, 0)
+    assert not asked("openat", 3, 0, 0o2000000)  # closed on exec
+    for name in ("mkdirat", "unlinkat", "renameat2", "linkat", "symlinkat", "mknodat", "truncate"):
+        assert asked(name) is of_files, name
+    for flags in (1, 2, 0o100, 0o1000, 0o20200002):
+        assert asked("openat", 3, 0, flags) is of_files, flags
+
+
 def test_there_is_no_filter_for_an_unknown_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_filter() is (platform.machine() in ARCHITECTURES)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert not has_filter()
     with pytest.raises(OSError, match="no system call filter is written for riscv64"):
         bpf_program("code")

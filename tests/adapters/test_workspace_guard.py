@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from minions.adapters.sandboxes.supervisor import workspace_guard
-from minions.adapters.sandboxes.supervisor.git_trust import trusted_by_git
+from minions.adapters.sandboxes.supervisor import workspace_guard, workspace_walk
+from minions.adapters.sandboxes.supervisor.git_trust import is_repository, trusted_by_git
 from minions.adapters.sandboxes.supervisor.opened_folders import opened, remove
 from minions.adapters.sandboxes.supervisor.workspace_guard import (
     ProtectedPath,
@@ -22,7 +22,7 @@ from minions.adapters.sandboxes.supervisor.workspace_guard import (
     mounts_of,
     outermost,
 )
-from minions.adapters.sandboxes.supervisor.workspace_walk import MovedError, walk
+from minions.adapters.sandboxes.supervisor.workspace_walk import MovedError, WalkedFolder, walk
 from minions.testing.command_sandbox_suite import REPOSITORY, texts_below, write_repository
 
 
@@ -176,6 +176,20 @@ def test_what_is_open_is_not_protected_and_what_git_trusts_is(work: Path) -> Non
     assert set(protected(work, "pkg")) == {".git", ".idea", ".vscode"}
 
 
+def test_what_is_protected_as_a_whole_is_not_walked(work: Path) -> None:
+    write(work, ".git/sub/.git/x", ".vscode/.git/x", ".vscode/.idea/x", "bare/x/.git/y")
+    write_repository(work / "bare")
+    assert set(protected(work)) == {".git", ".vscode", "bare"}
+    made = guard(work)
+    write(work, ".git/new/Makefile", ".vscode/new/Makefile", "bare/new/Makefile")
+    assert made.restore() == []
+
+
+def test_a_pointer_to_nowhere_is_no_repository_that_git_writes(work: Path) -> None:
+    write(work, ".git", text="gitdir: nowhere\n")
+    assert guard(work, is_git=True).writable == frozenset()
+
+
 def test_git_writes_data_of_the_repository_of_the_workspace_only(work: Path) -> None:
     write_repository(work / ".git")
     write_repository(work / "sub" / ".git")
@@ -216,8 +230,10 @@ def test_too_much_to_protect_is_refused(work: Path, monkeypatch: pytest.MonkeyPa
     assert protected(work, ".vscode") == {}
     monkeypatch.setattr(workspace_guard, "_MOST_PROTECTED", 5)
     guard(work)
-    monkeypatch.setattr(workspace_guard, "_MOST_BYTES", 9)
     write(work, "Makefile", "sub/Makefile")
+    monkeypatch.setattr(workspace_guard, "_MOST_BYTES", 10)
+    guard(work)
+    monkeypatch.setattr(workspace_guard, "_MOST_BYTES", 9)
     with pytest.raises(OSError, match="more than 0 MiB"):
         guard(work)
 
@@ -230,6 +246,7 @@ def test_mounts_come_after_those_of_the_folders_above(work: Path) -> None:
         [
             ProtectedPath("a/.vscode", is_pinned=False),
             ProtectedPath("a/b/.git", is_pinned=True),
+            ProtectedPath("c/.idea", is_pinned=False),
             ProtectedPath("link", is_pinned=True),
         ],
     )
@@ -239,6 +256,7 @@ def test_mounts_come_after_those_of_the_folders_above(work: Path) -> None:
         *("--bind", "a/b", "a/b"),
         *("--ro-bind", "a/.vscode", "a/.vscode"),
         *("--ro-bind", "a/b/.git", "a/b/.git"),
+        *("--ro-bind", "c/.idea", "c/.idea"),
     ]
 
 
@@ -374,6 +392,110 @@ def test_what_is_named_and_was_missing_is_not_made(work: Path) -> None:
     assert not (work / "tools").is_symlink()
 
 
+def test_what_is_named_and_was_there_stays_as_it_is(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nhooksPath = link/hooks\nfsmonitor = ./w.sh\n")
+    write(work, "real/hooks/x", "w.sh", "more/w.sh")
+    (work / "link").symlink_to("real")
+    made = guard(work)
+    assert made.restore() == []
+    write(work, "w.sh", text="evil\n")
+    assert made.restore() == ["w.sh"]
+    (work / "real").rename(work / "old")
+    write(work, "real/hooks/x", text="evil\n")
+    (work / "link").unlink()
+    assert made.restore() == ["link", "real/hooks", "w.sh"]
+    assert (work / "link").readlink() == Path("real")
+    assert not (work / "real" / "hooks").exists()
+    assert (work / "w.sh").read_text() == "good\n"
+    (work / "w.sh").write_text("evil\n")
+    (work / "scripts").mkdir()
+    shutil.copy(work / "w.sh", work / "scripts" / "w.sh")
+    made.restore()
+    assert (work / "w.sh").read_text() == "good\n"
+
+
+def test_links_of_trusted_names_are_links_and_no_folders(work: Path) -> None:
+    write(work, "a/x", "b/x")
+    (work / ".vscode").symlink_to("a")
+    (work / "x.pyc").symlink_to("a/x")
+    made = guard(work)
+    assert made.protected == ()
+    assert made.restore() == []
+    (work / ".vscode").unlink()
+    (work / ".vscode").symlink_to("b")
+    (work / ".idea").symlink_to("a")
+    (work / "y.pyc").symlink_to("nowhere")
+    assert made.restore() == [".idea", ".vscode", "y.pyc"]
+    assert (work / ".vscode").readlink() == Path("a")
+    assert sorted(each.name for each in work.iterdir()) == [".vscode", "a", "b", "x.pyc"]
+
+
+def test_only_content_that_a_file_of_that_name_had_is_known(work: Path) -> None:
+    write(work, "a/Makefile", "b.txt")
+    (work / "c").mkdir()
+    os.mkfifo(work / "c" / "Makefile")
+    made = guard(work)
+    write(work, "Makefile", text="")
+    write(work, "d/Makefile", text="other\n")
+    assert made.restore() == ["Makefile", "d/Makefile"]
+
+
+def test_what_was_put_aside_last_stands_aside(work: Path) -> None:
+    made = guard(work)
+    long = f"{'x' * 250}.mk"
+    for text in ("one\n", "two\n"):
+        write(work, ".vscode/x", "Makefile", long, text=text)
+        made.restore()
+    assert texts_below(work) == {".vscode.refused/x": "two\n", "Makefile.refused": "two\n"}
+
+
+def test_a_file_that_may_not_be_read_is_left_unless_it_changes(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(work, "Makefile", "a/Makefile")
+    closed = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == "Makefile" and not flags & os.O_CREAT:
+            raise PermissionError(13, "closed")
+        return closed(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refusing)
+    made = guard(work)
+    assert made.restore() == []
+    write(work, "b/Makefile", text="new\n")
+    (work / "Makefile").write_text("changed\n")
+    assert made.restore() == ["Makefile", "b/Makefile"]
+    assert not (work / "Makefile").exists()  # what it was is not known
+    assert (work / "a" / "Makefile").exists()
+
+
+def test_a_new_file_of_any_size_is_put_aside(work: Path) -> None:
+    write(work, "Makefile", "sub/setup.py")
+    made = guard(work)
+    write(work, "Makefile", "tox.ini", text="x" * 100)
+    write(work, "a/Makefile", "a/setup.py", text="evil\n")
+    assert made.restore() == ["Makefile", "a/Makefile", "a/setup.py", "tox.ini"]
+    assert (work / "Makefile").read_text() == (work / "sub" / "setup.py").read_text() == "good\n"
+    assert len((work / "tox.ini.refused").read_text()) == 100
+
+
+def test_pointers_are_put_back_with_the_folder_that_they_were_in(work: Path) -> None:
+    write(work, "a/b/.git", text="gitdir: ../../x\n")
+    made = guard(work)
+    shutil.rmtree(work / "a")
+    assert made.restore() == ["a/b/.git"]
+    assert texts_below(work) == {"a/b/.git": "gitdir: ../../x\n"}
+
+
+def test_other_objects_that_were_named_before_stay(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "objects/info/alternates", text="/elsewhere\n")
+    assert guard(work, is_git=True).restore() == []
+    assert (work / ".git" / "objects" / "info" / "alternates").exists()
+
+
 def test_of_a_repository_that_was_written_only_data_stays(work: Path) -> None:
     write_repository(work / ".git")
     made = guard(work, is_git=True)
@@ -405,6 +527,24 @@ def test_what_cannot_be_undone_is_told(work: Path, monkeypatch: pytest.MonkeyPat
         made.restore()
 
 
+def test_what_cannot_be_undone_keeps_nothing_else_from_being_undone(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = guard(work)
+    write(work, "a/Makefile", "a/setup.py", "b/.git/config", "c.mk")
+    real = workspace_guard._put_aside
+
+    def failing(folder: int, name: str) -> str | None:
+        if name == "Makefile":
+            raise PermissionError(1, "it is closed")
+        return real(folder, name)
+
+    monkeypatch.setattr(workspace_guard, "_put_aside", failing)
+    with pytest.raises(PermissionError, match="it is closed"):
+        made.restore()
+    assert set(texts_below(work)) == {"a/Makefile", "a/setup.py.refused", "c.mk.refused"}
+
+
 def test_who_moves_folders_meanwhile_is_waited_for(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,15 +552,17 @@ def test_who_moves_folders_meanwhile_is_waited_for(
     write(work, "a/.git/config")
     real, calls = walk, iter(range(3))
 
-    def moving(root: str) -> Iterator[object]:
-        if next(calls) < 2:
-            raise MovedError("a folder was moved")
+    def moving(root: str) -> Iterator[WalkedFolder]:
+        at = next(calls)
+        if at < 2:
+            raise (MovedError("a folder was moved"), FileNotFoundError("a file is gone"))[at]
         return real(root)
 
     monkeypatch.setattr(workspace_guard, "walk", moving)
     monkeypatch.setattr(workspace_guard, "_TRIALS", 3)
     with pytest.raises(OSError, match="changed whenever"):
         made.restore()
+    assert next(calls, None) is None
     monkeypatch.setattr(workspace_guard, "walk", real)
     assert made.restore() == ["a/.git"]
 
@@ -459,7 +601,177 @@ def test_paths_are_told_without_those_below_and_as_text() -> None:
     assert outermost([os.fsdecode(b"\xff/.git")]) == ["�/.git"]
     many = outermost(f"{at:03}" for at in range(102))
     assert many[-2:] == ["099", "… and more"]
+    assert outermost(f"{at:03}" for at in range(101))[-1] == "… and more"
     assert len(outermost(f"{at:03}" for at in range(100))) == 100
+
+
+# --- the walk ----------------------------------------------------------------------------------
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def open_files() -> list[str]:
+    return names_in(Path("/proc/self/fd"))
+
+
+def walked(work: Path) -> list[str]:
+    return sorted(folder.path for folder in walk(str(work)))
+
+
+def test_every_folder_is_walked_and_no_link(work: Path) -> None:
+    write(work, "a/b/c/x", "a/d/x", "e/x", "file")
+    (work / "link").symlink_to("a")
+    (work / "up").symlink_to("..")
+    before = open_files()
+    assert walked(work) == ["", "a", "a/b", "a/b/c", "a/d", "e"]
+    assert next(walk(str(work))).path == ""
+    assert open_files() == before
+    for folder in walk(str(work)):
+        names = sorted(each.name for each in folder.entries)
+        assert names == names_in(work / folder.path)
+        assert os.fstat(folder.descriptor).st_ino == (work / folder.path).stat().st_ino
+
+
+def test_who_looks_at_a_folder_says_what_is_walked_next(work: Path) -> None:
+    write(work, "a/x", "b/x", "file")
+    found = []
+    for folder in walk(str(work)):
+        found.append(folder.path)
+        if not folder.path:
+            folder.below = ["gone", "b", "file"]
+    assert found == ["", "b"]
+
+
+def test_a_folder_that_is_moved_is_told(work: Path) -> None:
+    write(work, "a/b/x", "c/x")
+    before = open_files()
+    folders = walk(str(work))
+    assert any(folder.path == "a/b" for folder in folders)
+    (work / "a" / "b").rename(work / "b")
+    with pytest.raises(MovedError):
+        list(folders)
+    assert open_files() == before
+
+
+def test_too_many_entries_are_refused(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(work, "a/b", "a/c", "d")  # with the workspace: two folders, four entries
+    monkeypatch.setattr(workspace_walk, "_MOST_ENTRIES", 6)
+    assert len(walked(work)) == 2
+    monkeypatch.setattr(workspace_walk, "_MOST_ENTRIES", 5)
+    with pytest.raises(OSError, match="more than 5 files"):
+        walked(work)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize("may_enter", [True, False])
+def test_a_folder_that_may_not_be_read(
+    work: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool, may_enter: bool
+) -> None:
+    """Its owner lets himself in, and closes it again; who else may only enter it is told."""
+    write(work, "closed/x", "other/x")
+    (work / "closed").chmod(0o100)
+    really = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == "closed" and not (work / path).stat().st_mode & 0o400:
+            raise PermissionError(13, "closed")
+        return really(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refusing)
+    monkeypatch.setattr(os, "access", lambda *_, **__: may_enter)
+    if not is_own:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    if is_own:
+        assert walked(work) == ["", "closed", "other"]
+    elif may_enter:
+        with pytest.raises(PermissionError):
+            walked(work)
+    else:
+        assert walked(work) == ["", "other"]
+    assert stat.S_IMODE((work / "closed").stat().st_mode) == 0o100
+
+
+# --- what a configuration says ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ('[core]\nhooksPath = "a b#c"\n', {"a b#c"}),
+        ("[core]\nhooksPath = a b # a comment\n", {"a b"}),
+        ("[core]\nhooksPath = a;b\n", {"a"}),
+        ('[core]\nhooksPath = "a"b"c d"\n', {"abc d"}),
+        ('[core]\nhooksPath = a\\"b\\\\c\n', {'a"b\\c'}),
+        ("[core]\nhooksPath = a\\tb\n", {"a\tb"}),
+        ("[core]\nhooksPath = a\\\n", {"a"}),
+        ("[core]\nhooksPath = a\\\nb\n", {"ab"}),
+        ("[core] hooksPath=a ; b\n", {"a"}),
+        ('[core "x"] [core]\n  HOOKSPATH  =  a\n', {"a"}),
+        ("hooksPath = a\n", {"a"}),
+        ("[core]\n# hooksPath = a\n ; hooksPath = b\n\n", set()),
+        ("[core]\nhooksPath\n", set()),
+        ("[core]\nhooksPath = .git/hooks\n", set()),
+        ("[core]\nhooksPath = /elsewhere\n", set()),
+        ("[core]\nhooksPath = .\n", set()),
+        ("[core]\nhooksPath = ~/x\n", set()),
+        ("[core]\nfsmonitor = ./made later\n", {"made"}),
+        ("[core]\nfsmonitor = later\n", set()),
+        ("[core]\nfsmonitor = tool.sh\n", {"tool.sh"}),
+        ("[core]\neditor = code sub/ sub\n", set()),
+        ("[core]\neditor = it's ./tool.sh\n", {"tool.sh"}),
+        ("[alias]\nx = !cd sub && ./tool.sh\n", {"tool.sh"}),
+        ("[alias]\nx = log ./tool.sh\n", set()),
+        ("[pager]\nlog = ./tool.sh\n", {"tool.sh"}),
+        ("[user]\nname = !./tool.sh\n", {"tool.sh"}),
+        ('[mergetool "x"]\npath = ./tool.sh\n', {"tool.sh"}),
+        ('[mergetool "x"]\npath = ../inc\n', {"inc"}),
+        ("[include]\npath = ../inc\n", {"inc", "of_inc"}),
+        ('[includeIf "x"]\npath = ../later\n', {"later"}),
+        ("[include]\nother = ../inc\n", set()),
+        ("[other]\npath = ../inc\n", {"inc"}),
+    ],
+)
+def test_values_are_read_as_git_reads_them(work: Path, config: str, expected: set[str]) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text=config)
+    write(work, "tool.sh", "sub/x")
+    write(work, "inc", text="[core]\nhooksPath = of_inc\n")
+    (work.parent / "inc").write_text("[core]\nhooksPath = of_other\n")
+    found = trusted_by_git(str(work), [".git"])
+    assert found.files == expected
+    assert found.folders == frozenset()
+
+
+def test_of_pointers_only_lines_that_name_something_count(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "objects/info/alternates", text="\n# /x\n  \n../../pool\n")
+    write(work / ".git", "commondir", text="../common\n")
+    write(work, "common/commondir", text="../further\n")
+    write(work, "further/commondir", text="../common\n")
+    write(work, "sub/.git", text="gitdir: ../of_sub\n")
+    write(work, "other/.git", text="no pointer: ../x\n")
+    found = trusted_by_git(str(work), [".git", "sub/.git", "other/.git"])
+    assert found.folders == {"pool", "common", "further", "of_sub"}
+
+
+def test_a_folder_with_the_parts_of_a_repository_is_one() -> None:
+    assert is_repository(["HEAD", "objects", "refs"])
+    assert is_repository(["head", "CommonDir", "x"])
+    assert not is_repository(["objects", "refs", "commondir"])
+    assert not is_repository(["HEAD", "refs"])
+    assert not is_repository(["HEAD", "objects"])
+
+
+def test_a_configuration_that_cannot_be_read_says_nothing(work: Path) -> None:
+    write(work, ".git/config/x")
+    (work / ".git" / "commondir").symlink_to("commondir")
+    write(work, "a/.git", text="gitdir: x\0y\n")
+    os.mkfifo(work / ".git" / "config.worktree")
+    found = trusted_by_git(str(work), [".git", "a/.git"])
+    assert found.folders == {"a/xy"}
+    assert found.files == frozenset()
 
 
 def test_a_configuration_without_end_is_refused(

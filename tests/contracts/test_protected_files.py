@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from minions.contracts import protected_files
 from minions.contracts.protected_files import (
     CONFIGURES,
     REFUSED_ENDING,
@@ -19,6 +20,11 @@ from minions.contracts.protected_files import (
     is_secret,
     matches_any,
 )
+
+
+@pytest.fixture(autouse=True)
+def _compiled_anew() -> None:
+    protected_files._compiled.cache_clear()
 
 
 def sample_of(pattern: str) -> str:
@@ -55,6 +61,7 @@ def test_each_pattern_of_what_is_secret_means_what_it_says(group: str) -> None:
     [
         *("src/main.py", "a/makefile-notes.md", "build/out", "workspace/x", "configure/x.py"),
         *("recipes/a/b.txt", "recipes.yaml", "x.yaml", "app/tasks.py", ".env.example", "envoy"),
+        *("Makefil", "x.gradle", "gradle/x/wrapper", "wrapper/x", "a/b.yaml"),
         *("setup.py.refused", "xsetup.py", "setup.pyx", "my.pth.txt", "vendor/x", "makefiles/a"),
     ],
 )
@@ -76,12 +83,27 @@ def test_a_file_of_that_name_is_meant_and_no_folder() -> None:
     assert not is_secret(["credentials"], is_folder=True)
     assert is_secret(["credentials"])
     assert is_secret([".aws"], is_folder=True)
+    assert is_secret([".env.example"], is_folder=True)
+    assert configures([".env.example"], is_folder=True)
     assert configures(["gradle", "wrapper"], is_folder=True)
     assert not configures(["recipes", "x.yaml"], is_folder=True)
 
 
 @pytest.mark.parametrize(
-    "name", [".git", ".GIT", ".Git.", ".git ", "GIT~1", ".g\u200cit", ".git::$INDEX", ".\uff47it"]
+    "name",
+    [
+        ".git",
+        ".GIT",
+        ".Git.",
+        ".git ",
+        "GIT~1",
+        "git~2",
+        "git~3",
+        "git~4",
+        ".g\u200cit",
+        ".git::$INDEX",
+        ".\uff47it",
+    ],
 )
 def test_every_spelling_of_git_is_known_and_nothing_opens_it(name: str) -> None:
     assert is_git_name(name)
@@ -96,6 +118,10 @@ def test_other_names_are_not_git(name: str) -> None:
 def test_names_are_compared_as_the_most_careless_file_system_does() -> None:
     assert folded_name("MAKEFILE") == folded_name("Makefile..") == "makefile"
     assert folded_name("Ma\u200dke\ufe0ffile") == folded_name("\uff2dakefile") == "makefile"
+    for unseen in "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00\ufe0f\u00ad\u202e":
+        assert folded_name(f"ma{unseen}kefile") == "makefile", unseen
+    assert folded_name("ma\ufe10kefile") != "makefile"
+    assert folded_name("ma\ufdffkefile") != "makefile"
     assert folded_name("a:b") == "a"
     assert folded_name(":b") == ":b"
     assert folded_name("...") == "..."
@@ -110,7 +136,12 @@ def test_what_is_opened_is_opened_by_name_and_no_more() -> None:
     assert not configures(["web", "package.json"], ["web/*.json"])
     assert configures(["app", "package.json"], ["web/*.json"])
     assert configures(["Makefile"], [])
-    assert configures(["Makefile"], ["a b", ""])
+    assert configures(["Makefile"], ["a Makefile", ""])
+    assert not configures(["Makefile"], ["[lm]akefile"])
+    assert not configures(["Makefile"], ["?akefile"])
+    assert not configures(["Makefile"], ["m*f?le"])
+    assert configures(["Makefile"], ["?akefil"])
+    assert configures(["Makefile.am"], ["Makefil?"])
     assert configures(["Makefile"], ["makefiles", "a/Makefile"])
     assert not is_secret([".env.test"], [".env.test"])
     assert is_secret([".env"], [".env.test"])
@@ -128,7 +159,9 @@ def test_of_the_names_above_only_folders_count_that_are_named_exactly() -> None:
     assert configures([".vscode", "x"], ["x"], above=1)
     assert not configures([".vscode", "x"], [".vscode"], above=1)
     assert configures(["tools", "Makefile"], ["tools"], above=1)
+    assert not configures(["x", ".vscode", "y"], [".vscode/y"], above=1)
     assert not is_secret([], above=0)
+    assert not configures([])
 
 
 def test_an_entry_is_known_by_its_name_and_the_folders_above() -> None:

@@ -102,12 +102,44 @@ _SQLITE: Final = (
 _SUPERVISOR: Final = "adapters/sandboxes/supervisor"
 
 GUARDS: Final[Mapping[str, Guard]] = {
-    f"{_SUPERVISOR}/workspace_guard.py": Guard(tests=("adapters/test_workspace_guard.py",)),
-    f"{_SUPERVISOR}/workspace_walk.py": Guard(tests=("adapters/test_workspace_guard.py",)),
-    f"{_SUPERVISOR}/git_trust.py": Guard(tests=("adapters/test_workspace_guard.py",)),
+    f"{_SUPERVISOR}/workspace_guard.py": Guard(
+        tests=("adapters/test_workspace_guard.py",),
+        places=frozenset(
+            {
+                *("WorkspaceGuard", "mounts_of", "outermost", "_is_same", "_put_aside"),
+                *("_parts_of_repository", "_is_cache", "_state_of"),
+            }
+        ),
+    ),
+    f"{_SUPERVISOR}/workspace_walk.py": Guard(
+        tests=("adapters/test_workspace_guard.py",),
+        places=frozenset({"WalkedFolder", "walk", "_above", "_opened"}),
+    ),
+    f"{_SUPERVISOR}/git_trust.py": Guard(
+        tests=("adapters/test_workspace_guard.py",),
+        places=frozenset(
+            {
+                *("is_repository", "trusted_by_git", "_within", "_tops", "_followed", "_configs"),
+                *("_of_repository_above", "_with_included", "_named_in", "_words", "_variables"),
+                *("_unquoted", "_joined", "_text"),
+            }
+        ),
+    ),
     f"{_SUPERVISOR}/file_requests.py": Guard(tests=("adapters/test_file_requests.py",)),
-    f"{_SUPERVISOR}/seccomp.py": Guard(tests=("adapters/test_system_call_filters.py",)),
-    "contracts/protected_files.py": Guard(tests=("contracts/test_protected_files.py",)),
+    f"{_SUPERVISOR}/seccomp.py": Guard(
+        tests=("adapters/test_system_call_filters.py",),
+        places=frozenset({"has_filter", "bpf_program", "_begin", "_Filter"}),
+    ),
+    "contracts/protected_files.py": Guard(
+        tests=("contracts/test_protected_files.py",),
+        places=frozenset(
+            {
+                *("GIT_NAMES", "folded_name", "_is_unseen", "is_git_name", "configures"),
+                *("entry_configures", "entry_is_secret", "_is_entry", "is_secret", "is_opened"),
+                *("_is_meant", "_opens", "matches_any", "_Names", "_Patterns"),
+            }
+        ),
+    ),
     "adapters/tools/confined_folder.py": Guard(
         tests=("adapters/test_file_tools.py",),
         places=frozenset(
@@ -342,6 +374,58 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "for error in check(validator, wanted, instance, schema) or ():",
         "for error in (check(validator, wanted, instance, schema)):",
         "The library lets a keyword return None; in its present version none does.",
+        "contracts/protected_files.py",
+        "_is_unseen",
+        'return is_mark or 0xFE00 <= code <= 0xFE0F or unicodedata.category(character) == "Cf"',
+        'return is_mark or 0xFE00 <= code <= 65040 or unicodedata.category(character) == "Cf"',
+        "U+FE10 was replaced by a comma before.",
+    ),
+    Equivalent(
+        "contracts/protected_files.py",
+        "_opens",
+        "return _compiled(wanted).first_match(names, 0, is_folder=True) is not None",
+        "return _compiled(wanted).first_match(names, 0, is_folder=False) is not None",
+        "All of these patterns are of folders, which a file of that name matches, too.",
+    ),
+    *(
+        Equivalent(
+            "contracts/protected_files.py",
+            "_Patterns.__init__",
+            before,
+            after,
+            "A name that no pattern ends with is left out by `_last`; one with `/` matches none.",
+        )
+        for before, after in (
+            (
+                'single = [each for each in given if "/" not in each[:-1]]',
+                "single = [each for each in given if (True)]",
+            ),
+            (
+                'self._folders = _Names(each[:-1] for each in single if each.endswith("/"))',
+                "self._folders = _Names(each[:-1] for each in single if True)",
+            ),
+            (
+                'self._files = _Names(each for each in single if not each.endswith("/"))',
+                "self._files = _Names(each for each in single if (True))",
+            ),
+            ('if "/" in each[:-1]', "if (True)"),
+        )
+    ),
+    Equivalent(
+        "contracts/protected_files.py",
+        "_Patterns._matches_at",
+        "return self._last.match(name) and ( self._folders.match(name) or (not is_folder and "
+        "self._files.match(name)) or self._is_path(names, at, is_file=not is_folder) )",
+        "return (self._folders.match(name) or (not is_folder and self._files.match(name)) or "
+        "self._is_path(names, at, is_file=not is_folder))",
+        "It only saves time.",
+    ),
+    Equivalent(
+        "adapters/sandboxes/supervisor/seccomp.py",
+        "_Filter._if_argument",
+        "return",
+        "pass",
+        "Every call that is decided by an argument exists on each architecture.",
     ),
     Equivalent(
         "recipe/permissions.py",

@@ -11,6 +11,7 @@ import os
 import pwd
 import re
 import shlex
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -108,11 +109,13 @@ def _tops(workspace: str, found: Iterable[str]) -> Iterator[str]:
 def _followed(place: str) -> Iterator[str]:
     """The folders that Git uses for an entry: itself, what it points to, and what that shares."""
     waiting, seen = [place], set[str]()
-    while waiting and len(seen) < _MOST_FILES:
+    while waiting:
         folder = waiting.pop()
         if folder in seen:
             continue
         seen.add(folder)
+        if len(seen) > _MOST_FILES:
+            raise OSError("a repository that leads to too many others")
         if os.path.isfile(folder):  # noqa: PTH113
             text = _text(folder)
             if text.startswith("gitdir:"):
@@ -255,8 +258,8 @@ def _text(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return ""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return ""
     with os.fdopen(descriptor, "rb") as file:
-        try:
-            return file.read(_MOST_BYTES).decode("utf-8", "surrogateescape")
-        except OSError:
-            return ""
+        return file.read(_MOST_BYTES).decode("utf-8", "surrogateescape")

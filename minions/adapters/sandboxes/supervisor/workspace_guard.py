@@ -7,6 +7,7 @@ configure tools are put back. Nothing here follows a link.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -25,7 +26,7 @@ from minions.adapters.sandboxes.supervisor.opened_folders import (
     remove,
     write_file,
 )
-from minions.adapters.sandboxes.supervisor.workspace_walk import MovedError, WalkedFolder, walk
+from minions.adapters.sandboxes.supervisor.workspace_walk import WalkedFolder, walk
 from minions.contracts.protected_files import (
     GIT_NAMES,
     REFUSED_ENDING,
@@ -127,8 +128,8 @@ class WorkspaceGuard:
         self._workspace = workspace
         self._open_names = tuple(open_names)
         self._name = folded_name(os.path.basename(workspace))  # noqa: PTH119
-        self._room = _MOST_BYTES
         self._before = before = _Before()
+        self._room = _MOST_BYTES
         for folder in walk(workspace):
             self._note(folder)
         if "" in before.repositories or any(map(is_git_name, workspace.split("/"))):
@@ -144,6 +145,12 @@ class WorkspaceGuard:
         self.protected = self._protected(frozenset(kept))
         """What the sandbox has to keep from being changed."""
         self._known_folders = frozenset(before.folders.values())
+        self._longest: dict[str, int] = {}
+        """By folded name, the bytes of the longest file that is known: of no other one more is
+        read."""
+        for path, each in before.files.items():
+            name = folded_name(path.rpartition("/")[2])
+            self._longest[name] = max(self._longest.get(name, 0), len(each.content or b""))
         self._known_files = {
             (folded_name(path.rpartition("/")[2]), each.content)
             for path, each in before.files.items()
@@ -151,6 +158,7 @@ class WorkspaceGuard:
         }
         self._done: list[str] = []
         self._count = 0
+        self._failure: OSError | None = None
 
     def restore(self) -> list[str]:
         """Remove what is trusted and was not there, and put back what configures tools.
@@ -158,17 +166,25 @@ class WorkspaceGuard:
         Returns:
             The paths; of very many the first.
         Raises:
-            OSError: It cannot be done; what was left must not be trusted.
+            OSError: It cannot be done for something, after it was done for all else; what was left
+                must not be trusted.
         """
         for _ in range(_TRIALS):
             before = self._count
-            try:
+            self._failure = None
+            with self._continuing():
                 self._remove_what_is_new()
-            except (MovedError, FileNotFoundError):
-                continue  # somebody else works here
-            if self._count == before:
+            if self._count == before and self._failure is None:
                 return outermost(self._done)
-        raise OSError("it is changed whenever it is looked at")
+        raise self._failure or OSError("it is changed whenever it is looked at")
+
+    @contextlib.contextmanager
+    def _continuing(self) -> Iterator[None]:
+        """Keep a failure for the end: who could cause one would keep all else from being done."""
+        try:
+            yield
+        except OSError as error:  # such as a file that somebody removed meanwhile
+            self._failure = error
 
     # --- before -----------------------------------------------------------------------------------
 
@@ -195,13 +211,13 @@ class WorkspaceGuard:
             elif _is_cache(entry.name):
                 before.caches.add(_state_of(entry.stat(follow_symlinks=False)))
             else:
-                before.files[below] = self._file(folder.descriptor, entry.name, must_fit=True)
+                before.files[below] = self._file_before(folder.descriptor, entry.name)
         folder.below = [each for each in folder.below if each not in left_out]
 
     def _note_named(self, path: str) -> None:
         for folder, name, where, mode in self._way(path):
             if not stat.S_ISDIR(mode):
-                self._before.files[where] = self._file(folder, name, must_fit=True)
+                self._before.files[where] = self._file_before(folder, name)
             elif where == path:
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 self._before.folders[path] = (status.st_dev, status.st_ino)
@@ -230,21 +246,26 @@ class WorkspaceGuard:
 
     def _remove_what_is_new(self) -> None:
         """Once through all of the workspace."""
-        self._room = _MOST_BYTES
         for path in self._named:
-            for folder, name, where, mode in self._way(path):
-                if not stat.S_ISDIR(mode):
-                    self._check_file(folder, name, where)
-                elif where == path:
-                    self._check_folder(folder, name, where)
+            with self._continuing():
+                self._check_named(path)
         for walked in walk(self._workspace):
-            self._check(walked)
+            with self._continuing():
+                self._check(walked)
         for path, before in self._before.files.items():
-            name = path.rpartition("/")[2]
-            if is_git_name(name) or path in self._named:
-                self._put_back_pointer(path, before)
+            if is_git_name(path.rpartition("/")[2]) or path in self._named:
+                with self._continuing():
+                    self._put_back_pointer(path, before)
         for path, names in self._entries.items():
-            self._check_repository(path, names)
+            with self._continuing():
+                self._check_repository(path, names)
+
+    def _check_named(self, path: str) -> None:
+        for folder, name, where, mode in self._way(path):
+            if not stat.S_ISDIR(mode):
+                self._check_file(folder, name, where)
+            elif where == path:
+                self._check_folder(folder, name, where)
 
     def _check(self, folder: WalkedFolder) -> None:
         """Remove from a folder what is trusted and new, and put back what was changed."""
@@ -255,20 +276,10 @@ class WorkspaceGuard:
         left_out = self._break_repository(folder, path)
         added: list[str] = []
         for entry in self._trusted(folder):
-            name = entry.name
-            below = f"{path}/{name}".lstrip("/")
-            if is_git_name(name):
-                left_out.add(name)
-                if below not in self._before.repositories:
-                    self._remove(folder.descriptor, name, below)
-            elif entry.is_dir(follow_symlinks=False):
-                left_out.add(name)
-                aside = self._check_folder(folder.descriptor, name, below)
-                added += [aside] if aside else []
-            elif not _is_cache(name):
-                self._check_file(folder.descriptor, name, below)
-            elif _state_of(entry.stat(follow_symlinks=False)) not in self._before.caches:
-                self._remove(folder.descriptor, name, below)
+            if is_git_name(entry.name) or entry.is_dir(follow_symlinks=False):
+                left_out.add(entry.name)
+            with self._continuing():
+                added += self._check_entry(folder.descriptor, entry, path)
         folder.below = [each for each in folder.below if each not in left_out] + added
 
     def _tell(self, path: str) -> None:
@@ -276,6 +287,22 @@ class WorkspaceGuard:
         if len(self._done) < _MOST_KEPT:
             # What lies in a folder that was put aside is told by the name that it had.
             self._done.append(path.replace(f"{REFUSED_ENDING}/", "/"))
+
+    def _check_entry(self, folder: int, entry: os.DirEntry[str], above: str) -> list[str]:
+        """Remove or put back one entry; the name of a folder that has to be walked now."""
+        name = entry.name
+        path = f"{above}/{name}".lstrip("/")
+        if is_git_name(name):
+            if path not in self._before.repositories:
+                self._remove(folder, name, path)
+        elif entry.is_dir(follow_symlinks=False):
+            aside = self._check_folder(folder, name, path)
+            return [aside] if aside else []
+        elif not _is_cache(name):
+            self._check_file(folder, name, path)
+        elif _state_of(entry.stat(follow_symlinks=False)) not in self._before.caches:
+            self._remove(folder, name, path)
+        return []
 
     def _remove(self, folder: int, name: str, path: str) -> None:
         remove(folder, name)
@@ -304,7 +331,7 @@ class WorkspaceGuard:
     def _check_file(self, folder: int, name: str, path: str) -> None:
         """Put a file that is new or changed aside, and write what was there."""
         before = self._before.files.get(path)
-        now = self._file(folder, name, must_fit=False)
+        now = self._file_now(folder, name)
         if before is not None and _is_same(before, now):
             return
         is_file, is_named = stat.S_ISREG(now.mode), path in self._named
@@ -325,7 +352,7 @@ class WorkspaceGuard:
             return
         with opened(self._workspace, above, mend=True) as folder:
             if mode_of(folder, name) is not None:
-                if _is_same(before, self._file(folder, name, must_fit=False)):
+                if _is_same(before, self._file_now(folder, name)):
                     return
                 remove(folder, name)
             write_file(folder, name, before.content, before.mode)
@@ -352,7 +379,7 @@ class WorkspaceGuard:
         above = [
             folded_name(each) for each in f"{self._name}/{path}".rstrip("/").rsplit("/", 2)[-2:]
         ]
-        is_open = _PACKAGES.search(path) is not None or self._is_open(path)
+        is_open = _PACKAGES.search(path) is not None
         found: list[os.DirEntry[str]] = []
         for entry in folder.entries:
             plain = folded_name(entry.name)
@@ -368,31 +395,23 @@ class WorkspaceGuard:
     def _is_open(self, path: str) -> bool:
         return bool(self._open_names) and is_opened(path.lstrip("/").split("/"), self._open_names)
 
-    def _file(self, folder: int, name: str, *, must_fit: bool) -> _File:
-        """A file as it is.
+    def _file_before(self, folder: int, name: str) -> _File:
+        """A file as it is before the command.
 
         Raises:
-            OSError: All of them together are too large to be kept in memory, and have to be.
+            OSError: All of them together are too large to be kept in memory.
         """
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(status.st_mode):
-            return _File(status.st_mode, os.readlink(name, dir_fd=folder))
-        if not stat.S_ISREG(status.st_mode):
-            return _File(status.st_mode, b"")
-        try:
-            with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
-                content = file.read(self._room + 1)
-        except PermissionError:
-            return _File(status.st_mode, None, _state_of(status))
-        if len(content) <= self._room:
-            self._room -= len(content)
-            return _File(status.st_mode, content)
-        if must_fit:
+        found = _file(folder, name, self._room)
+        if found.content is None and not found.state:
             raise OSError(
                 f"files that configure tools, such as '{name}', have more than "
                 f"{_MOST_BYTES // 1024 // 1024} MiB: open them by name, or name a smaller folder"
             )
-        return _File(status.st_mode, None)
+        self._room -= len(found.content or b"")
+        return found
+
+    def _file_now(self, folder: int, name: str) -> _File:
+        return _file(folder, name, self._longest.get(folded_name(name), 0))
 
     def _way(self, path: str) -> Iterator[tuple[int, str, str, int]]:
         """What there is on the way to a path: the folder, opened, name, path and mode of each."""
@@ -439,6 +458,22 @@ def _state_of(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, *times)
 
 
+def _file(folder: int, name: str, most: int) -> _File:
+    """A file as it is; of one that is larger, or may not be read, without its content."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        return _File(status.st_mode, os.readlink(name, dir_fd=folder))
+    if not stat.S_ISREG(status.st_mode):
+        return _File(status.st_mode, b"")
+    try:
+        descriptor = os.open(name, _READ, dir_fd=folder)
+    except PermissionError:
+        return _File(status.st_mode, None, _state_of(status))
+    with os.fdopen(descriptor, "rb") as file:
+        content = file.read(most + 1)
+    return _File(status.st_mode, content if len(content) <= most else None)
+
+
 def _is_same(before: _File, now: _File) -> bool:
     is_known = now.content is not None or bool(now.state)
     return is_known and (
@@ -450,8 +485,8 @@ def _is_same(before: _File, now: _File) -> bool:
 def _put_aside(folder: int, name: str) -> str | None:
     """Rename it to what no tool reads; None: such a name would be too long, so it is removed."""
     aside = f"{name}{REFUSED_ENDING}"
-    remove(folder, aside)
     try:
+        remove(folder, aside)
         os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         remove(folder, name)
