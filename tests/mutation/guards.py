@@ -374,6 +374,8 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "for error in check(validator, wanted, instance, schema) or ():",
         "for error in (check(validator, wanted, instance, schema)):",
         "The library lets a keyword return None; in its present version none does.",
+    ),
+    Equivalent(
         "contracts/protected_files.py",
         "_is_unseen",
         'return is_mark or 0xFE00 <= code <= 0xFE0F or unicodedata.category(character) == "Cf"',
