@@ -133,6 +133,15 @@ async def test_the_workspace_can_be_changed(run: Runner, workspace: Path) -> Non
     assert (workspace / "a" / "b").is_dir()
 
 
+async def test_new_files_have_the_rights_that_a_command_gives_them(
+    run: Runner, workspace: Path
+) -> None:
+    result = await run.shell("umask 077; : > a; mkdir b; umask 0; : > c; mkdir d")
+    assert result.exit_code == 0
+    modes = [oct((workspace / each).stat().st_mode & 0o7777) for each in "abcd"]
+    assert modes == ["0o600", "0o700", "0o666", "0o777"]
+
+
 async def test_a_temporary_file_can_be_made(run: Runner, workspace: Path) -> None:
     result = await run.shell('f=$(mktemp) && echo hi > "$f" && cat "$f"')
     assert (result.exit_code, result.stdout, list(workspace.iterdir())) == (0, "hi\n", [])

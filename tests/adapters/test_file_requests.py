@@ -207,6 +207,54 @@ def test_links_are_followed_where_the_call_follows_them(ask: Asking, work: Path)
     assert ask("truncate", "to_file", 0) == 0
 
 
+def test_a_link_itself_is_moved_and_replaced(ask: Asking, work: Path) -> None:
+    (work / "link").symlink_to("file")
+    (work / "other").symlink_to("below/file")
+    assert ask("renameat", HERE, "link", HERE, "moved") == 0
+    assert (work / "moved").readlink() == Path("file")
+    assert ask("linkat", HERE, "file", HERE, "other", 0) == errno.EEXIST
+    assert ask("renameat", HERE, "file", HERE, "other") == 0
+    assert not (work / "other").is_symlink()
+    assert (work / "below" / "file").exists()
+
+
+def test_a_path_begins_where_the_call_or_the_link_says(ask: Asking, work: Path) -> None:
+    (work / "below" / "link").symlink_to("file")
+    (work / "below" / "inner").mkdir()
+    os.write(descriptor_of(ask("openat", HERE, "below/link", os.O_WRONLY, 0)), b"new")
+    assert (work / "below" / "file").read_text() == "newd\n"
+    assert (work / "file").read_text() == "good\n"
+    below = os.open("below", os.O_RDONLY)
+    descriptor_of(ask("openat", below, "inner", os.O_TMPFILE | os.O_RDWR, 0o600))
+    descriptor_of(ask("openat", below, "link", os.O_WRONLY | os.O_EXCL, 0))
+    descriptor_of(ask("openat", HERE, "more", CREATE | 1 << 40, 0o600))
+    assert ask("renameat2", HERE, "more", HERE, "most", 1 << 40) == 0
+
+
+def test_rights_are_those_that_the_process_asks_for(ask: Asking, work: Path) -> None:
+    os.umask(0)
+    descriptor_of(ask("openat", HERE, "a", CREATE, 0o777))
+    assert ask("mkdirat", HERE, "b", 0o777) == 0
+    assert ask("mknodat", HERE, "c", stat.S_IFREG | 0o777, 0) == 0
+    assert [mode_of(work / each) for each in "abc"] == [0o777] * 3
+    descriptor_of(ask("openat", HERE, "d", CREATE, 0o7755))
+    assert ask("mkdirat", HERE, "e", 0o7755) == 0
+    assert [mode_of(work / each) for each in "de"] == [0o755] * 2
+
+
+def test_no_descriptor_is_left_open(ask: Asking, work: Path) -> None:
+    (work / "link").symlink_to("below/../file")
+    os.close(descriptor_of(ask("openat", HERE, "file", os.O_WRONLY, 0)))
+    before = names_in(Path("/proc/self/fd"))
+    os.close(descriptor_of(ask("openat", HERE, "link", os.O_WRONLY, 0)))
+    os.close(descriptor_of(ask("openat", HERE, "below", os.O_TMPFILE | os.O_RDWR, 0)))
+    assert ask("mkdirat", HERE, "new", 0o700) == ask("truncate", "file", 1) == 0
+    assert ask("renameat", HERE, "new", HERE, "newer") == 0
+    assert ask("openat", HERE, ".git/config", os.O_WRONLY, 0) == READ_ONLY
+    assert ask("openat", HERE, "/x", CREATE, 0) == ELSEWHERE
+    assert names_in(Path("/proc/self/fd")) == before
+
+
 # --- what is refused ---------------------------------------------------------------------------
 
 READ_ONLY = errno.EROFS
@@ -319,6 +367,12 @@ def test_what_cannot_be_done_is_told_as_the_kernel_tells_it(ask: Asking, work: P
     assert ask("truncate", "file", 1001) == errno.EFBIG
     assert ask("truncate", "file", 1000) == 0
     assert ask("truncate", "file", -1 & 0xFFFFFFFFFFFFFFFF) == errno.EINVAL
+    assert ask("truncate", "file", 1 << 62) == errno.EFBIG
+    assert ask("openat", HERE, "sub", os.O_WRONLY, 0) == errno.EISDIR
+    assert ask("mknodat", HERE, ".git/config", 0o600, 0) == errno.EEXIST
+    assert ask("symlinkat", "x", HERE, ".git/config") == errno.EEXIST
+    assert ask("openat", HERE, "a" * 4096, CREATE, 0) == errno.ENAMETOOLONG
+    assert ask("openat", HERE, f"below/{'./' * 2040}new", CREATE, 0) != errno.ENAMETOOLONG
     assert ask("truncate", "pipe", 0) in (errno.EINVAL, errno.ENXIO)
     assert ask("openat", 999, str(work / "absolute"), CREATE, 0o600) != errno.EBADF
 
@@ -372,6 +426,12 @@ def test_git_writes_data_and_nothing_else(git: Asking, work: Path, folder: str) 
     assert git("mkdirat", HERE, f"{folder}/objects", 0o700) == 0
     assert git("mkdirat", HERE, f"{folder}/objects/aa", 0o700) == 0
     assert git("mkdirat", HERE, f"{folder}/refs", 0o700) == 0
+    assert git("renameat", HERE, f"{folder}/HEAD.lock", HERE, f"{folder}/HEAD") == 0
+    for name in ("objects", "refs"):
+        assert git("mkdirat", HERE, f"below/{name}", 0o700) == 0
+    assert git("openat", HERE, "below/HEAD", CREATE, 0o600) == READ_ONLY
+    assert git("mkdirat", HERE, "objects", 0o700) == git("mkdirat", HERE, "refs", 0o700) == 0
+    assert git("openat", HERE, "HEAD", CREATE, 0o600) == READ_ONLY
     for name in ("config", "config.lock", "hooks", "commondir", "objects/info", "info", "x"):
         assert git("mkdirat", HERE, f"{folder}/{name}", 0o700) in (READ_ONLY, errno.EEXIST)
         assert git("renameat", HERE, f"{folder}/index", HERE, f"{folder}/{name}") == READ_ONLY

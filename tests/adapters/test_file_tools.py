@@ -740,7 +740,16 @@ async def test_a_link_to_or_from_what_configures_us_is_not_written_through(
     assert refused.error_code == "protected-path"
 
 
-@pytest.mark.parametrize("below", [".github", ".vscode", ".git/hooks", "a/.idea", "recipes"])
+async def test_a_link_to_one_file_keeps_no_other_from_being_written(root: Path) -> None:
+    (root / "Makefile").symlink_to("rules.txt")
+    await Files(root)("write", path="other.txt", text="x")
+    await Files(root, allow_config=["Makefile"])("write", path="rules.txt", text="x")
+    assert (root / "rules.txt").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    "below", [".github", ".vscode", ".git/hooks", ".git/a/b/c", "a/.idea", "recipes"]
+)
 async def test_a_root_within_what_configures_us_opens_nothing(root: Path, below: str) -> None:
     (root / below).mkdir(parents=True, exist_ok=True)
     refused = await Files(root / below, exclude=[]).refusal("write", path="x.yaml", text="x")

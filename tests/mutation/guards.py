@@ -125,7 +125,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
             }
         ),
     ),
-    f"{_SUPERVISOR}/file_requests.py": Guard(tests=("adapters/test_file_requests.py",)),
+    f"{_SUPERVISOR}/file_requests.py": Guard(
+        tests=("adapters/test_file_requests.py",),
+        places=frozenset({"FileRequests", "_Call", "_above", "_kind", "_refuse_present"}),
+    ),
     f"{_SUPERVISOR}/seccomp.py": Guard(
         tests=("adapters/test_system_call_filters.py",),
         places=frozenset({"has_filter", "bpf_program", "_begin", "_Filter"}),

@@ -431,25 +431,17 @@ class _Call:
         """
         memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data = b""
-            while b"\0" not in data:
-                # No page that may be missing is touched before it is needed.
-                size = 4096 - (address + len(data)) % 4096
-                piece = os.pread(memory, size, address + len(data))
-                if not piece:
-                    raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
-                data += piece
-                if len(data) > 2 * _LONGEST:
-                    break
+            data = os.pread(memory, _LONGEST, address)
         except OSError as error:
             if error.errno == errno.EIO:
                 raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from error
             raise
         finally:
             os.close(memory)
-        text, _, _ = data.partition(b"\0")
-        if len(text) >= _LONGEST:
-            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        text, end, _ = data.partition(b"\0")
+        if not end:
+            number = errno.ENAMETOOLONG if len(data) == _LONGEST else errno.EFAULT
+            raise OSError(number, os.strerror(number))
         return os.fsdecode(text)
 
     def base(self, number: int) -> int:
