@@ -251,7 +251,7 @@ def test_no_descriptor_is_left_open(ask: Asking, work: Path) -> None:
     assert ask("mkdirat", HERE, "new", 0o700) == ask("truncate", "file", 1) == 0
     assert ask("renameat", HERE, "new", HERE, "newer") == 0
     assert ask("openat", HERE, ".git/config", os.O_WRONLY, 0) == READ_ONLY
-    assert ask("openat", HERE, "/x", CREATE, 0) == ELSEWHERE
+    assert ask("openat", HERE, "../outside/x", CREATE, 0) == ELSEWHERE
     assert names_in(Path("/proc/self/fd")) == before
 
 
@@ -331,7 +331,7 @@ def test_places_outside_of_the_workspace_are_the_kernels(ask: Asking, work: Path
     (work / "file_out").symlink_to(f"{outside}/file")
     for path in (f"{outside}/x", "../outside/x", "out/x", "/dev/null", "/", "file_out", ".."):
         assert ask("openat", HERE, path, CREATE, 0o600) == ELSEWHERE
-    for path in (f"{outside}/x", "../outside/x", "out/x", "/x"):
+    for path in (f"{outside}/x", "../outside/x", "out/x", "./../outside//x"):
         assert ask("mkdirat", HERE, path, 0o700) == ELSEWHERE
         assert ask("unlinkat", HERE, path, 0) == ELSEWHERE
         assert ask("truncate", path, 0) == ELSEWHERE

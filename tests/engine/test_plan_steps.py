@@ -625,6 +625,23 @@ async def test_a_person_sees_which_files_of_a_plan_configure_tools_and_a_yes_ope
     ) in question
 
 
+async def test_a_command_of_a_plan_changes_nothing_that_git_trusts(work: Work) -> None:
+    """A-149"""
+    git = work.folder / ".git"
+    (git / "hooks").mkdir(parents=True)
+    (git / "config").write_text("[core]\n")
+    evil = "cp -r .git .evil; mkdir -p sub/.git; echo ../.evil > .git/commondir; echo x > Makefile"
+    plan: dict[str, JsonValue] = {
+        "name": "Evil",
+        "steps": [{"id": "test", "type": "validate", "goal": "Look", "command": f"{evil}; true"}],
+    }
+    result = await work.run(worker(plan))
+    assert result.error is None
+    assert sorted(each.name for each in git.iterdir()) == ["config", "hooks"]
+    assert not (work.folder / "sub" / ".git").exists()
+    assert not (work.folder / "Makefile").exists()
+
+
 @pytest.mark.parametrize(
     "keys", [{"approval": "none"}, {"approval": "required", "opens_named": False}]
 )

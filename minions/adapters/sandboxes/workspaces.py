@@ -309,6 +309,8 @@ for act in (lambda: os.chmod(outside, 0o777), lambda: open(outside, "w")):
         act()  # on a file of that name that only the sandbox has, it may succeed
     except OSError:
         pass
+tried("what Git trusts", lambda: open(".git/config", "w"))
+tried("a special bit", lambda: os.open("special", os.O_CREAT | os.O_WRONLY, 0o4755))
 tried("a socket", lambda: socket.create_connection(("127.0.0.1", port), 2))
 tried("a signal", lambda: os.kill(starter, 0))
 tried("the environment", environ)
@@ -334,7 +336,8 @@ def _probed(make: Callable[[Command, SandboxLimits, str], Job]) -> Sequence[Sand
         socket.create_server(("127.0.0.1", 0)) as server,
     ):
         work, home, outside = (Path(base, name) for name in ("work", "home", "outside"))
-        work.mkdir()
+        (work / ".git").mkdir(parents=True)
+        (work / ".git" / "config").touch()
         home.mkdir()
         outside.write_text("secret")
         before = outside.stat()
@@ -354,7 +357,7 @@ def _probed(make: Callable[[Command, SandboxLimits, str], Job]) -> Sequence[Sand
     return [written, *(_probe(name, what) for name, what in said.items())]
 
 
-_TRIALS: Final = 6
+_TRIALS: Final = 8
 
 
 def _probe(name: str, what: str) -> SandboxProbe:
