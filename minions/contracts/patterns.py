@@ -47,6 +47,9 @@ IN_ALL_S: Final = 2.0
 AT_ONCE_S: Final = 0.01
 """The same where an event loop waits: what needs more is done in a thread, or not at all."""
 
+_SHORTEST_S: Final = 0.001
+"""Seconds for one pattern whose compiling took all that was left."""
+
 T = TypeVar("T")
 
 _LONGEST: Final = 4_000
@@ -161,10 +164,10 @@ class MatchTime:
             TimeoutError: Nothing is left.
             ValueError: It is not a regular expression, or exceeds the limits.
         """
-        if self.is_first_try and (self.left_s <= 0 or len(pattern) > _LONGEST_AT_ONCE):
-            raise _NeedsThreadError
         if self.left_s <= 0:
-            raise TimeoutError
+            raise self._over()
+        if self.is_first_try and len(pattern) > _LONGEST_AT_ONCE:
+            raise _NeedsThreadError
         begin = thread_time()
         try:
             return compiled_pattern(pattern)
@@ -180,17 +183,17 @@ class MatchTime:
         """
         known = self.compiled(pattern)
         begin = thread_time()
+        limit_s = max(_SHORTEST_S, min(PATTERN_TIME_S, self.left_s))
         try:
-            if self.left_s <= 0:
-                raise TimeoutError
-            found = known.search(text, timeout=min(PATTERN_TIME_S, self.left_s))
+            found = known.search(text, timeout=limit_s)
         except TimeoutError:
-            if self.is_first_try:
-                raise _NeedsThreadError from None
-            raise
+            raise self._over() from None
         finally:
             self.left_s -= thread_time() - begin
         return None if found is None else found[0]
+
+    def _over(self) -> BaseException:
+        return _NeedsThreadError() if self.is_first_try else TimeoutError()
 
 
 _FIRST_TRY: Final[ContextVar[MatchTime | None]] = ContextVar("minions_match_time", default=None)

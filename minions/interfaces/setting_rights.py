@@ -19,7 +19,6 @@ from attrs import evolve, frozen
 from minions.contracts.budgets import Budgets
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.settings import (
-    BUILT_IN_PROVIDERS,
     LocalSettings,
     McpSettings,
     PriceSettings,
@@ -261,7 +260,7 @@ def _caller_secrets(_place: _Place, value: object) -> Iterator[str]:
 
 def _base_url(place: _Place, value: object) -> Iterator[str]:
     yield f"sends prompts for models {place.name}/… to {value}"
-    if place.name in BUILT_IN_PROVIDERS and "api_key_env" not in place.table:
+    if "api_key_env" not in place.table:
         _, variable = _server_of(place.name, {})
         if variable is not None:
             yield f"sends {variable} to {value}"

@@ -413,9 +413,15 @@ def test_a_pattern_of_the_largest_size_is_taken() -> None:
 
 
 def test_no_text_is_matched_when_the_time_is_over() -> None:
+    compiled_pattern.cache_clear()
     for left_s in (0.0, -0.1, -2.0):
         with pytest.raises(TimeoutError):
             MatchTime(left_s).search("a", "a")
+    assert compiled_pattern.cache_info().misses == 0
+    short = MatchTime(0.0001)
+    with pytest.raises(TimeoutError):
+        short.search(SLOW[0] + "|" + "b" * 2_000, SLOW[1])
+    assert short.left_s > -PATTERN_TIME_S  # compiling took it all; the pattern gets little more
     time = MatchTime(1.0)
     assert time.search("a+", "baab") == "aa"
     assert 0 < time.left_s < 1.0
@@ -860,16 +866,25 @@ def test_what_nothing_else_describes_is_what_the_library_says(
 
 def test_the_names_are_bounded_by_their_number_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is matched in no time at all; all of them, with each pattern, are not."""
-    monkeypatch.setattr("minions.contracts.schema_keywords._MOST", 2_000)
     patterns: JsonValue = {f"^x{n}": {} for n in range(50)}
     names: JsonValue = {f"a{n}": 1 for n in range(50)}
-    schemas: list[dict[str, JsonValue]] = [
-        {"patternProperties": patterns},
-        {"additionalProperties": {}, "patternProperties": patterns},
-        {"unevaluatedProperties": {}, "patternProperties": patterns},
-    ]
-    for schema in schemas:
-        assert SchemaValidator(schema).errors(names) == (TOO_LONG.replace("200", "2"),)
+    unevaluated: JsonSchema = {"unevaluatedProperties": {}}
+    most: int
+    for most, more in ((2_000, {}), (4_000, {"additionalProperties": {}}), (4_000, unevaluated)):
+        monkeypatch.setattr("minions.contracts.schema_keywords._MOST", most)
+        schema: dict[str, JsonValue] = {**more, "patternProperties": patterns}
+        error = TOO_LONG.replace("200,000", f"{most:,}")
+        assert SchemaValidator(schema).errors(names) == (error,)
+
+
+def test_the_schemas_for_the_same_value_are_bounded_by_its_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("minions.contracts.schema_keywords._MOST", 2_000)
+    names: JsonValue = {f"a{n}": 1 for n in range(50)}
+    schema: dict[str, JsonValue] = {"unevaluatedProperties": {}, "patternProperties": {"b": {}}}
+    for count, expected in ((5, ()), (50, (TOO_LONG.replace("200", "2"),))):
+        assert SchemaValidator({**schema, "allOf": [{}] * count}).errors(names) == expected
 
 
 def test_each_pattern_is_compiled_once_for_all_names() -> None:

@@ -195,6 +195,11 @@ INNER = [
     ("10.0.0.5", "https://login.example", ["169.254.169.254"]),
     ("127.0.0.1", "https://login.example", ["169.254.169.254"]),
     ("127.0.0.1", "https://login.example", ["168.63.129.16"]),
+    ("10.0.0.5", "https://login.example", ["::ffff:169.254.169.254"]),
+    ("10.0.0.5", "https://login.example", ["0.0.0.0"]),
+    ("10.0.0.5", "https://login.example", ["::"]),
+    ("10.0.0.5", "https://login.example", ["224.0.0.1"]),
+    ("10.0.0.5", "https://login.example", ["ff02::1"]),
 ]
 
 
@@ -211,6 +216,38 @@ async def test_a_server_elsewhere_names_no_inner_address(
     auth = a_login(tmp_path, peer)
     with pytest.raises(OAuthFlowError, match=r"at an inner address .*the server is elsewhere"):
         await auth._checked_address(f"{said}/token")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "login.example"])
+async def test_only_a_server_here_sends_its_login_here_in_plain_text(
+    tmp_path: Path, host: str
+) -> None:
+    with pytest.raises(OAuthFlowError, match="which is not https"):
+        await a_login(tmp_path, "127.0.0.1")._checked_address(f"http://{host}/token")
+
+
+async def test_a_server_with_several_addresses_is_as_far_as_its_farthest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """While its answer has not told from which it comes."""
+
+    async def resolve(host: str, _port: int) -> list[str]:
+        return ["10.0.0.7"] if host == "login.example" else ["10.0.0.6", "93.184.216.34"]
+
+    monkeypatch.setattr("minions.adapters.tools.mcp.login.resolve_by_system", resolve)
+    with pytest.raises(OAuthFlowError, match="an inner address"):
+        await a_login(tmp_path, None)._checked_address("https://login.example/token")
+
+
+@pytest.mark.parametrize("about", [None, "/a/socket", b"", ("10.0.0.7", 443)])
+def test_a_connection_without_an_address_says_nothing(about: object) -> None:
+    class Stream:
+        def get_extra_info(self, _name: str) -> object:
+            return about
+
+    assert _peer_of(httpx2.Response(200)) is None
+    found = _peer_of(httpx2.Response(200, extensions={"network_stream": Stream()}))
+    assert found == ("10.0.0.7" if isinstance(about, tuple) else None)
 
 
 @pytest.mark.usefixtures("browser", "server")

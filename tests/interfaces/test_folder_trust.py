@@ -149,6 +149,15 @@ def test_of_a_pyproject_the_section_is_trusted_and_the_rest_may_change(
         ("json = true", True),
         ("prices = {}", False),
         ("params = '/etc/passwd'", False),
+        ("events = false", True),
+        ("debug = true", True),
+        ("log_format = 'json'", True),
+        ("dry_run = true", True),
+        ("dry_run = full", False),
+        ("no_cache = true", True),
+        ("no_cache = false", False),
+        ("no_store = true", False),
+        ("approve = full", False),
     ],
 )
 def test_an_untrusted_file_only_tightens(line: str, is_read: bool) -> None:
@@ -156,6 +165,70 @@ def test_an_untrusted_file_only_tightens(line: str, is_read: bool) -> None:
     key, _, value = line.partition(" = ")
     user: dict[str, object] = {"max_cost_usd": 0.5, "timeout": 60, "model": "ollama/own"}
     assert (harmless_keys({key: value == "true" or value}, user) == {key}) is is_read
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_read"),
+    [
+        ("model", "openai/x", True),
+        ("model", "local/a.gguf", False),
+        ("model", "local/a", True),
+        ("model", "ollama/a.gguf", True),
+        ("max_parallel", 3, True),
+        ("timeout", 60, True),
+        ("max_cost_usd", 1.0, True),
+    ],
+)
+def test_what_the_user_does_not_say_a_folder_says_as_a_recipe_would(
+    key: str, value: object, is_read: bool
+) -> None:
+    assert (harmless_keys({key: value}, {}) == {key}) is is_read
+    assert harmless_keys({key: value}, {key: value}) == frozenset()
+
+
+def test_a_list_that_is_too_long_trusts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust, file = FolderTrust(store=tmp_path / "trusted.json"), tmp_path / "minions.toml"
+    trust.add(file, b"x")
+    size = trust.store.stat().st_size
+    monkeypatch.setattr("minions.interfaces.folder_trust._MOST_BYTES", size)
+    assert trust.holds(file, b"x")
+    monkeypatch.setattr("minions.interfaces.folder_trust._MOST_BYTES", size - 1)
+    assert not trust.holds(file, b"x")
+    with pytest.raises(EnvironmentRefusedError, match="it has more than 0 MiB"):
+        trust.add(file, b"y")
+
+
+def test_what_else_stands_in_a_list_is_not_taken_for_trust(tmp_path: Path) -> None:
+    trust, file = FolderTrust(store=tmp_path / "trusted.json"), tmp_path / "minions.toml"
+    for text in ("[]", '"files"', '{"files": [1]}', '{"rights": {}}'):
+        trust.store.write_text(text)
+        assert not trust.knows(file)
+        with pytest.raises(EnvironmentRefusedError, match="has no mapping `files`"):
+            trust.add(file, b"x")
+    name = json.dumps(str(file))
+    trust.store.write_text(f'{{"files": {{}}, "rights": 3, "programs": {{{name}: {{"s": 3}}}}}}')
+    assert trust.rights_shown(file) is None
+    assert trust.programs_seen(file) == {}
+    trust.store.write_text(f'{{"files": {{}}, "programs": {{{name}: {{"s": {{"a": "b"}}}}}}}}')
+    assert trust.programs_seen(file) == {"s": {"a": "b"}}
+    trust.store.unlink()
+    trust.store.mkdir()
+    assert not trust.knows(file)
+
+
+def test_rights_that_were_not_shown_are_not_known(tmp_path: Path) -> None:
+    """What was shown of another content counts for nothing."""
+    trust, file = FolderTrust(store=tmp_path / "trusted.json"), tmp_path / "minions.toml"
+    trust.add(file, b"x", rights=["reads /data"], programs={"s": {"a": "b"}})
+    assert trust.rights_shown(file) == ("reads /data",)
+    trust.add(file, b"y")
+    assert trust.rights_shown(file) is None
+    assert trust.programs_seen(file) == {"s": {"a": "b"}}
+    assert trust.remove(file)
+    assert trust.programs_seen(file) == {}
+    assert not trust.remove(file)
 
 
 def test_a_mistake_in_an_untrusted_file_is_told_when_it_is_trusted(cli: Cli, write: Write) -> None:
@@ -199,6 +272,12 @@ def test_a_list_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
 def test_the_words_of_the_environment_are_checked() -> None:
     with pytest.raises(UsageError, match="expected true or false"):
         FolderTrust.of({"MINIONS_TRUST": "2"})
+    for said in ("1", "true", "YES"):
+        assert FolderTrust.of({"MINIONS_TRUST": said}).is_given
+    for said in ("0", "false", "No", ""):
+        assert not FolderTrust.of({"MINIONS_TRUST": said}).is_given
+        assert FolderTrust.of({"MINIONS_TRUST": said}, is_given=True).is_given
+    assert not FolderTrust.of({}).is_given
 
 
 def test_what_init_wrote_counts_at_once(

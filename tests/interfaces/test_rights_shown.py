@@ -18,6 +18,7 @@ from minions.interfaces.setting_rights import RIGHTS, TABLES, rights_of
 from minions.interfaces.settings import Settings
 
 SECRET = "AWS_SECRET_ACCESS_KEY"
+LOGIN = "[mcp.m]\nurl = 'https://h/mcp'\nclient_id = 'n'\noauth = 'client-credentials'\n"
 TO = f"client_secret = 'env:{SECRET}'\nissuer = 'https://evil'"
 
 
@@ -104,7 +105,7 @@ def test_a_key_that_nobody_worded_is_shown_as_it_is(monkeypatch: pytest.MonkeyPa
             "sends what is in the file /root/.ssh/id_rsa to https://evil/mcp, as the header A",
         ),
         (
-            f"[mcp.m]\nurl = 'https://h/mcp'\nclient_id = 'n'\noauth = 'client-credentials'\n{TO}",
+            f"{LOGIN}{TO}",
             f"sends {SECRET} to https://evil, to log in",
         ),
         (
@@ -129,6 +130,22 @@ def test_a_key_that_nobody_worded_is_shown_as_it_is(monkeypatch: pytest.MonkeyPa
             "sends OTEL_EXPORTER_OTLP_HEADERS to http://evil",
         ),
         ("[budgets]\nusd_per_day = 99.0", "lets all runs spend up to 99.0 US dollars a day"),
+        ("no_store = true", "no_store: keeps no journal"),
+        ("no_store = false", "no_store: keeps the journal"),
+        ("db = 'sqlite:///j.sqlite'", "answers and results of all runs in {here}/j.sqlite"),
+        ("model = 'other/x'", "to other/x at the server of other"),
+        ("strict = true", "refuses recipes that let untrusted text reach an effect\n"),
+        ("strict = 'full'", "let untrusted text reach an effect, whatever they say themselves\n"),
+        (
+            "[mcp.m]\ncommand = ['no-such-program']\nfolder = 'sub'",
+            "m.command: runs no-such-program in {here}/sub (",
+        ),
+        (
+            f"{LOGIN}private_key = 'file:/k.pem'\nissuer = 'https://evil'",
+            "logs in at https://evil by signing with what is in the file /k.pem",
+        ),
+        (f"{LOGIN}{TO}", "lets https://h/mcp say where Minions logs in by itself"),
+        ("[mcp.m]\nurl = 'https://h/mcp'\noauth = 'browser'", "say where you log in, in a browser"),
         ("[offline_models]\nr = 'scripted/x.yaml'", "answers r by scripted/x.yaml, where no model"),
     ],
 )
@@ -142,6 +159,28 @@ def test_what_a_key_sends_runs_reads_and_spends_is_shown_in_words(
     assert "hidden" not in shown.out
     if "not read" in shown.err + cli("config").err:  # else a recipe may say the same
         assert words.replace("{here}", str(here)) in cli("doctor").out
+
+
+def test_what_a_key_does_not_do_is_not_shown(cli: Cli, write: Write) -> None:
+    tables = {
+        f"[providers.openai]\nbase_url = 'http://h'\napi_key_env = '{SECRET}'": "OPENAI_API_KEY",
+        "[providers.x]\nbase_url = 'http://h'": "sends None",
+        "[mcp.m]\ncommand = ['sh']\nfolder = 'sub'": "starts in",
+    }
+    for text, words in tables.items():
+        write("minions.toml", text)
+        shown = cli("trust", "--show").out
+        assert "http://h" in shown or "sub" in shown
+        assert words not in shown
+
+
+def test_a_login_whose_server_is_not_said_is_shown_with_who_says_it(here: Path) -> None:
+    """The doctor shows also what is refused when it is trusted."""
+    server = {"url": "https://h/mcp", "client_secret": "env:A", "private_key": "env:B"}
+    words = {each.key: each.words for each in rights_of({"mcp": {"m": server}}, here)}
+    whom = "the login server of https://h/mcp"
+    assert words["mcp.m.client_secret"] == f"sends A to {whom}, to log in"
+    assert words["mcp.m.private_key"] == f"logs in at {whom} by signing with B"
 
 
 def test_a_program_is_shown_with_the_file_behind_it(cli: Cli, write: Write, here: Path) -> None:

@@ -344,10 +344,26 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "interfaces/test_folder_trust.py",
             "interfaces/test_rights_shown.py",
             "interfaces/test_cli_mcp.py",
-        )
+        ),
+        places=frozenset(
+            {
+                *("harmless_keys", "_names_weights", "FolderTrust.of", "FolderTrust.holds"),
+                *("FolderTrust.knows", "FolderTrust.rights_shown", "FolderTrust.programs_seen"),
+                *("FolderTrust.add", "FolderTrust.remove", "FolderTrust._known"),
+                "FolderTrust._read",
+            }
+        ),
     ),
     "interfaces/setting_rights.py": Guard(tests=("interfaces/test_rights_shown.py",)),
-    "recipe/checks/carried_text.py": Guard(tests=("recipe/test_untrusted_flows.py",)),
+    "recipe/checks/carried_text.py": Guard(
+        tests=("recipe/test_carried_text.py",),
+        places=frozenset(
+            {
+                *("carried_references", "carried_by", "_gives_no_text"),
+                *("may_hold_text", "_has_text_member"),
+            }
+        ),
+    ),
     "adapters/stores/sqlite_sessions.py": Guard(
         tests=_SQLITE,
         places=frozenset({"adopt_entries", "remove_session"}),
@@ -431,6 +447,14 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "return",
         "pass",
         "Every call that is decided by an argument exists on each architecture.",
+    ),
+    Equivalent(
+        "interfaces/setting_rights.py",
+        "_flag",
+        "return lambda _place, value: [yes if value else no]",
+        "return lambda _place, value: [yes if not (value) else no]",
+        "No child sees it: the function was made when the module was loaded. A test of `no_store` "
+        "pins it.",
     ),
     Equivalent(
         "recipe/permissions.py",

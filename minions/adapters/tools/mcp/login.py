@@ -187,7 +187,7 @@ def _peer_of(response: httpx2.Response) -> str | None:
     """The address that an answer came from."""
     stream = response.extensions.get("network_stream")
     about = stream.get_extra_info("server_addr") if stream is not None else None
-    return str(about[0]) if isinstance(about, tuple) and about else None
+    return str(about[0]) if isinstance(about, tuple) else None
 
 
 class _ProgramLogin(_GuardedLogin, ClientCredentialsOAuthProvider):
