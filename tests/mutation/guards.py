@@ -107,7 +107,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset(
             {
                 *("WorkspaceGuard", "mounts_of", "outermost", "_is_same", "_put_aside"),
-                *("_parts_of_repository", "_is_cache", "_state_of"),
+                "_parts_of_repository",
             }
         ),
     ),
@@ -120,7 +120,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset(
             {
                 *("is_repository", "trusted_by_git", "_within", "_tops", "_followed", "_configs"),
-                *("_of_repository_above", "_with_included", "_named_in", "_words", "_variables"),
+                *("_of_repository_above", "_with_included", "_named_in", "_variables"),
                 *("_unquoted", "_joined", "_text"),
             }
         ),
@@ -138,7 +138,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset(
             {
                 *("GIT_NAMES", "folded_name", "_is_unseen", "is_git_name", "configures"),
-                *("entry_configures", "entry_is_secret", "_is_entry", "is_secret", "is_opened"),
+                *("entry_configures", "_is_entry", "is_secret"),
                 *("_is_meant", "_opens", "matches_any", "_Names", "_Patterns"),
             }
         ),
@@ -148,7 +148,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
         places=frozenset(
             {
                 "ConfinedFolder.place",
-                "ConfinedFolder._is_secret",
                 "ConfinedFolder.check_writable",
                 "ConfinedFolder._is_led_to",
                 "ConfinedFolder._hides",
@@ -447,6 +446,13 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "return",
         "pass",
         "Every call that is decided by an argument exists on each architecture.",
+    ),
+    Equivalent(
+        "recipe/checks/carried_text.py",
+        "carried_by",
+        "return",
+        "pass",
+        "Nothing follows the branches.",
     ),
     Equivalent(
         "interfaces/setting_rights.py",

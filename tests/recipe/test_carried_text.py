@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minions.contracts.json_values import JsonValue
-from minions.recipe.checks.carried_text import carried_references, may_hold_text
+from minions.recipe.checks.carried_text import carried_by, carried_references, may_hold_text
+from minions.recipe.expressions.template import compile_template
 
 NUMBER: JsonValue = {"type": "integer"}
 TEXT: JsonValue = {"type": "string"}
@@ -102,3 +103,5 @@ def test_a_number_carries_text_in_full_alone(
     assert [str(each.path[0]) for each in carried_references(template)] == usual
     found = carried_references(template, in_full=True)
     assert [str(each.path[0]) for each in found] == in_full
+    (term,) = compile_template("{{ a | length }}").terms()
+    assert list(carried_by(term)) == []
