@@ -206,8 +206,9 @@ class _Decoding:
         """Take the whole members in the next window, but for the last of them; where it begins."""
         text = self._text
         for mark in (",", "},", "],"):
-            end = text.rfind(mark, at, at + _WINDOW) + len(mark) - 1
-            chunk = text[at:end]
+            found = text.rfind(mark, at, at + _WINDOW)
+            end = found + len(mark) - 1
+            chunk = text[at:end] if found >= 0 else ""
             if self._left <= 0 or not chunk or chunk.isspace():
                 continue
             # Between brackets of its own it is a whole list, or object, only where it was cut

@@ -7,6 +7,8 @@ import random
 
 import pytest
 from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Struct
 
 from minions.contracts import json_parts
@@ -56,12 +58,56 @@ def test_no_part_is_longer_than_allowed() -> None:
     assert len(parts) < 2_000
 
 
-def test_a_text_is_decoded_in_parts_as_in_one() -> None:
-    chance = random.Random(5)
-    decoder = json.JSONDecoder()
-    for _ in range(100):
-        text = json.dumps(some_value(chance), indent=chance.choice((None, 1)))
-        assert decode_in_parts(f" {text}\n", decoder) == json.loads(text)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(), inner, max_size=8),
+    max_leaves=40,
+)
+
+
+@given(
+    value=JSON_VALUES,
+    window=st.integers(1, 80),
+    indent=st.sampled_from((None, 1)),
+    is_ascii=st.booleans(),
+)
+def test_a_text_is_decoded_in_parts_as_in_one(
+    value: JsonValue, window: int, indent: int | None, is_ascii: bool
+) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=is_ascii)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_parts, "_WINDOW", window)
+        patch.setattr(json_parts, "LONG_TEXT", 0)
+        assert decode_in_parts(f" {text}\n", json.JSONDecoder()) == json.loads(text)
+
+
+@given(
+    value=JSON_VALUES,
+    window=st.integers(1, 80),
+    at=st.integers(0, 200),
+    mark=st.sampled_from('{}[],:"1\\ '),
+)
+def test_a_damaged_text_is_refused_or_read_in_parts_as_in_one(
+    value: JsonValue, window: int, at: int, mark: str
+) -> None:
+    text = json.dumps(value)
+    text = text[: at % len(text)] + mark + text[at % len(text) + 1 :]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_parts, "_WINDOW", window)
+        patch.setattr(json_parts, "LONG_TEXT", 0)
+        try:
+            expected = json.loads(text)
+        except ValueError:
+            with pytest.raises(ValueError, match="."):
+                decode_in_parts(text, json.JSONDecoder())
+        else:
+            assert decode_in_parts(text, json.JSONDecoder()) == expected
+
+
+@pytest.mark.parametrize("text", ["word " * 60_000, "a, b " * 60_000, "}, " * 90_000])
+def test_one_long_text_within_an_object_is_read(text: str) -> None:
+    for value in ({"output": text}, {"output": text, "facts": [1, 2]}, [text], [[text], {}]):
+        assert parse_json(json.dumps(value), in_parts=True) == value
 
 
 LONG = "[" + "1," * 100_000
