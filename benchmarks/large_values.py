@@ -23,6 +23,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import SystemClock
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.options import ServerOptions
+from minions.interfaces.server.process import short_holds
 from minions.interfaces.settings import Settings
 
 HELD_MS: Final = 20.0
@@ -153,7 +154,8 @@ async def _held(effort: Effort, folder: Path) -> dict[str, dict[str, float]]:
     try:
         for text, (name, inputs, step) in recipes.items():
             gc.collect()
-            found[name] = await _of_recipe(app, text.split()[1], inputs, step)
+            async with short_holds():
+                found[name] = await _of_recipe(app, text.split()[1], inputs, step)
     finally:
         await app.aclose()
     return found

@@ -31,7 +31,7 @@ from minions.interfaces.server.timed_protocol import (
     protocol_of,
 )
 
-__all__ = ["bound_socket", "serve", "serve_until_signal"]
+__all__ = ["bound_socket", "serve", "serve_until_signal", "short_holds"]
 
 _BEYOND_GRACE_S: Final = 4.0
 """Seconds that the end may take beyond the runs' grace; then the process exits."""
@@ -91,7 +91,7 @@ async def serve(app: App, sock: socket.socket, tell: Callable[[str], None]) -> i
         _Stopper(app, server, tell) as stopper,
         _few_lines(),
     ):
-        async with dropping_late(connections, app.log), _short_holds():
+        async with dropping_late(connections, app.log), short_holds():
             await server.serve(sockets=[listening])
     return 128 + stopper.caught if stopper.caught is not None else 0
 
@@ -114,7 +114,7 @@ async def serve_until_signal(
 
     ending = asyncio.create_task(end())
     with contextlib.closing(_as_tcp(sock)) as listening, _few_lines():
-        async with dropping_late(connections, log), _short_holds():
+        async with dropping_late(connections, log), short_holds():
             await server.serve(sockets=[listening])
     ending.cancel()
 
@@ -218,7 +218,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _short_holds() -> AsyncIterator[None]:
+async def short_holds() -> AsyncIterator[None]:
     """Within the block, no thread and no search for garbage holds the interpreter for long.
 
     A thread that computes gives way after a millisecond. What was created lately is searched often
