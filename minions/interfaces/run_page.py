@@ -66,6 +66,7 @@ async def load_run_page(
     steps = await beside(
         threads, is_long, lambda: steps_in(current_rows(rows), is_running=is_running)
     )
+    del rows  # now, not with all the rest: to free very many holds the event loop, too
     try:
         recorded = await load_recorded_run(journal, run.run_id, threads=threads)
         recipe = await beside(threads, is_long, lambda: recorded.recipe(catalog))
