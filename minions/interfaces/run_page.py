@@ -60,13 +60,13 @@ async def load_run_page(
         JournalError: `corrupt-entry`; the run cannot be read.
     """
     detail = await show_run(journal, run, threads=threads)
-    rows = await journal.entries(run.session_id, run_id=run.run_id)
+    # Only the thread has them at last, and frees them: very many hold the event loop for long.
+    rows = [await journal.entries(run.session_id, run_id=run.run_id)]
     is_running = run.status == RunState.RUNNING
     is_long = threads is not None
     steps = await beside(
-        threads, is_long, lambda: steps_in(current_rows(rows), is_running=is_running)
+        threads, is_long, lambda: steps_in(current_rows(rows.pop()), is_running=is_running)
     )
-    del rows  # now, not with all the rest: to free very many holds the event loop, too
     try:
         recorded = await load_recorded_run(journal, run.run_id, threads=threads)
         recipe = await beside(threads, is_long, lambda: recorded.recipe(catalog))
