@@ -225,6 +225,11 @@ class ChildRunQueue(ABC):
     def user(self) -> str | None:
         """The label of the user for whom the run is executed; None: none."""
 
+    @property
+    @abstractmethod
+    def project(self) -> str | None:
+        """The folder of the project in which the run was started; None: of none."""
+
     @abstractmethod
     async def put(self, run: QueueableRun) -> None:
         """Record the run as queued, and submit it.

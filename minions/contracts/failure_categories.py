@@ -78,7 +78,7 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         redirect-refused reserved-key outside-root outside-project excluded-path file-refused
         secret-refused secret-shown model-refused recipe-text-refused plans-refused
         workspace-refused unauthorized wrong-host wrong-origin
-        missing-scope other-name other-user input-refused
+        missing-scope other-name other-user other-project input-refused
         open-token-file not-permitted not-writable read-only real-model not-faked
         secret-in-file secret-file protected-path weights-refused
         mcp-tools-changed mcp-program-replaced mcp-not-locked no-person mcp-unknown-asker

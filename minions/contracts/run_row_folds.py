@@ -82,6 +82,7 @@ def _begun(entry: JournalEntry, fact: RunStarted | RunRejected) -> RunRow:
         mark=_mark(fact.note),
         input_words=_input_words(fact) if isinstance(fact, RunStarted) else None,
         user=fact.user if isinstance(fact, RunStarted) else None,
+        project=fact.project,
         day=day_of(entry.at),
     )
 
@@ -238,6 +239,7 @@ def _opened(entry: JournalEntry) -> SessionRow:
     fact = entry.fact
     opened = fact if isinstance(fact, SessionOpened | SessionForked) else None
     owned = fact if isinstance(fact, RunStarted) else opened
+    placed = fact if isinstance(fact, RunRejected) else owned
     forked = fact if isinstance(fact, SessionForked) else None
     return SessionRow(
         session_id=entry.session_id,
@@ -251,6 +253,7 @@ def _opened(entry: JournalEntry) -> SessionRow:
         has_inputs=opened is not None and bool(opened.inputs),
         own_recipe=given(opened.recipe) if opened is not None else None,
         user=owned.user if owned is not None else None,
+        project=placed.project if placed is not None else None,
     )
 
 

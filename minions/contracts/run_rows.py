@@ -116,6 +116,8 @@ class RunRow:
     """
     user: str | None = None
     """The label of the user for whom it runs; None: it has none, or it came from a file."""
+    project: str | None = None
+    """The folder of the project in which it was started; None: not known."""
     day: int = 0
     """The UTC day on which its last execution began, as `day_of` numbers it; 0: not known."""
     spent: Spent = field(factory=Spent)
@@ -163,6 +165,8 @@ class SessionRow:
     user: str | None = None
     """The label of the user to whom it belongs: of its opening, or of the run that made it; None:
     it is the operator's, or it came from a file."""
+    project: str | None = None
+    """The folder of the project in which it was made; None: not known."""
 
     @property
     def recipe(self) -> str | None:
@@ -188,6 +192,8 @@ class RunFilter:
     recipe: str | None = None
     user: str | None = None
     """The label of the user for whom it runs."""
+    project: str | None = None
+    """The folder of the project in which it was started."""
     text: str | None = None
     """Words, each of which occurs in the recipe, the model, the status, an id, the first words of
     the inputs or the error, in any case."""
@@ -210,6 +216,7 @@ class RunFilter:
             and (self.statuses is None or self.status_of(row) in self.statuses)
             and (self.recipe is None or row.recipe == self.recipe)
             and (self.user is None or row.user == self.user)
+            and (self.project is None or row.project == self.project)
             and (self.since is None or row.started_at >= self.since)
             and self.has_text(row)
         )
@@ -234,6 +241,8 @@ class SessionFilter:
     """The session from which it was forked."""
     user: str | None = None
     """The label of the user to whom it belongs."""
+    project: str | None = None
+    """The folder of the project in which it was made."""
     text: str | None = None
     """Words, each of which occurs in the name, the recipe or the id, in any case."""
 
@@ -245,6 +254,7 @@ class SessionFilter:
             and (self.name is None or row.name == self.name)
             and (self.parent is None or row.parent == self.parent)
             and (self.user is None or row.user == self.user)
+            and (self.project is None or row.project == self.project)
             and self.has_text(row)
         )
 

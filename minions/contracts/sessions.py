@@ -175,6 +175,8 @@ class Session:
     """State of its last run, one of `RunState`; None: it has no run."""
     user: str | None = None
     """The label of the user to whom it belongs; None: it is the operator's."""
+    project: str | None = None
+    """The folder of the project in which it was made; None: not known."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """The fields that are not None."""

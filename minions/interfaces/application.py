@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
@@ -35,6 +36,7 @@ from minions.interfaces.wiring.extensions import built_in_extensions, extended
 from minions.interfaces.wiring.prices import make_prices
 from minions.interfaces.wiring.program_servers import make_program_toolsets
 from minions.interfaces.wiring.runtime import Closer, Runtime
+from minions.recipe.project_folders import project_of
 
 __all__ = ["Approve", "Minions", "RecipeLike"]
 
@@ -107,6 +109,8 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
         elif journal is not None:
             opened = journal_at(journal, chosen.clock)
             chosen, owned = evolve(chosen, journal=opened), (opened.aclose,)
+        if journal is not None and chosen.project is None:
+            chosen = evolve(chosen, project=project_of(Path.cwd()))
         state = state or state_beside(chosen.journal)
         known = _with_tools(extensions, tools, state, servers)
         models = EnvironmentModels(known)

@@ -111,6 +111,7 @@ async def learn_recipe(
     step_id: str | None = None,
     most: int,
     max_tokens: int,
+    project: str | None = None,
 ) -> LearntRecipe:
     """Add examples to the steps of a recipe: good outputs of recorded runs, few, short, and of
     every kind of answer. Examples that a step has stay, and count against the bounds.
@@ -120,6 +121,7 @@ async def learn_recipe(
         step_id: Only this step; None: each that answers from a goal.
         most: Examples of a step at most.
         max_tokens: Their tokens at most, estimated.
+        project: The folder of the project whose runs are looked through; None: all.
     Raises:
         RecipeError: The recipe has faults.
         NotFoundError: There is no such step.
@@ -127,7 +129,7 @@ async def learn_recipe(
         JournalError: The journal cannot be read.
     """
     recipe = load_recipe_text(text, file, catalog)
-    runs = await _runs_of(journal, recipe.id)
+    runs = await _runs_of(journal, recipe.id, project)
     steps: list[LearntStep] = []
     changed = text
     for step in _steps_of(recipe, step_id):
@@ -153,10 +155,12 @@ async def learn_recipe(
     )
 
 
-async def _runs_of(journal: Journal, recipe_id: str) -> Sequence[RunRow]:
+async def _runs_of(
+    journal: Journal, recipe_id: str, project: str | None
+) -> Sequence[RunRow]:
     """Those that a person judged, and the newest others, whose checks may speak for them."""
-    judged = await judged_runs(journal, recipe_id, limit=MOST_RUNS)
-    newest = await journal.runs(RunFilter(recipe=recipe_id), limit=MOST_RUNS)
+    judged = await judged_runs(journal, recipe_id, limit=MOST_RUNS, project=project)
+    newest = await journal.runs(RunFilter(recipe=recipe_id, project=project), limit=MOST_RUNS)
     return list({run.run_id: run for run in (*judged.runs, *newest)}.values())
 
 

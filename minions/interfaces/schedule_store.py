@@ -45,6 +45,8 @@ class Schedule:
     bundle: Mapping[str, JsonValue] = field(repr=False)
     """The recipes that its steps are."""
     directory: str | None = None
+    project: str | None = None
+    """The folder of the project to which its runs belong."""
     inputs: Mapping[str, JsonValue] = field(factory=dict)
     """Inputs of its runs; secrets as references."""
     note: Mapping[str, JsonValue] = field(factory=dict)
@@ -86,6 +88,7 @@ class Schedule:
                 "document": self.document,
                 "bundle": self.bundle,
                 "directory": self.directory,
+                "project": self.project,
                 "inputs": self.inputs,
                 "note": self.note,
                 "place": self.place.to_note(),
@@ -116,7 +119,7 @@ class Schedule:
         try:
             stored = _mapping(parse_json(text))
             spec = _mapping(stored["spec"])
-            directory = stored["directory"]
+            directory, project = stored["directory"], stored.get("project")
             schedule = cls(
                 name=name,
                 spec=ScheduleSpec(
@@ -129,6 +132,7 @@ class Schedule:
                 document=_mapping(stored["document"]),
                 bundle=_mapping(stored["bundle"]),
                 directory=None if directory is None else str(directory),
+                project=None if project is None else str(project),
                 inputs=_mapping(stored["inputs"]),
                 note=_mapping(stored["note"]),
                 place=QueuePlace.of_note(stored["place"]) or QueuePlace(),

@@ -17,6 +17,7 @@ __all__ = [
     "USUAL_FOLDER",
     "NamedFiles",
     "project_file",
+    "project_of",
     "project_root",
     "read_bytes",
     "toml_tables",
@@ -56,6 +57,11 @@ def project_root(folder: Path) -> Path | None:
     if file is not None:
         return file.parent
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+
+
+def project_of(folder: Path) -> str:
+    """The folder that names the project of what is made there: its root, else the folder itself."""
+    return os.path.realpath(project_root(folder) or folder)
 
 
 def _has_section(pyproject: Path) -> bool:

@@ -16,13 +16,13 @@ MARKS = {"imported": True, "strangers_recipe": True}
 
 def test_a_recorded_decision_is_shown_and_decides_nothing() -> None:
     given = entry_of("decision", "recorded", DECIDED)
-    taken = imported_entry(given)
+    taken = imported_entry(given, None)
     assert (taken.state, taken.body, taken.key) == ("imported", DECIDED, "k")
 
 
 def test_a_recorded_mark_is_shown_and_counts_for_nothing() -> None:
     given = entry_of("mark", "recorded", {"verdict": "good", "address": "a", "by": "ada"})
-    taken = imported_entry(given)
+    taken = imported_entry(given, None)
     assert (taken.state, taken.body) == ("imported", given.body)
     assert marks_in([taken]) == ()
     assert len(marks_in([given])) == 1
@@ -35,7 +35,7 @@ def test_a_recorded_mark_is_shown_and_counts_for_nothing() -> None:
 )  # fmt: skip
 def test_what_grants_nothing_stays_as_it_is(kind: str, state: str) -> None:
     given = entry_of(kind, state, {"note": {"approve": "all"}, "directory": "/"})
-    assert imported_entry(given) is given
+    assert imported_entry(given, None) is given
 
 
 @pytest.mark.parametrize("state", ["started", "resumed"])
@@ -58,7 +58,7 @@ def test_of_a_runs_start_only_what_grants_nothing_is_taken(state: str) -> None:
         "directory": "/home",
         "decisions": {"k": "approve:1"},
     }
-    assert imported_entry(entry_of("run", state, body)).body == {
+    assert imported_entry(entry_of("run", state, body), None).body == {
         "recipe": "r",
         "inputs": {"x": 1},
         "note": {"command": "run", "extensions": ["x.py"], **MARKS},
@@ -67,5 +67,5 @@ def test_of_a_runs_start_only_what_grants_nothing_is_taken(state: str) -> None:
 
 
 def test_a_run_without_a_note_says_only_that_it_was_imported() -> None:
-    taken = imported_entry(entry_of("run", "started", {"recipe": "r", "note": None}))
+    taken = imported_entry(entry_of("run", "started", {"recipe": "r", "note": None}), None)
     assert taken.body == {"recipe": "r", "note": MARKS, "steps": {}}

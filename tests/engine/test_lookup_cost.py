@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
@@ -30,6 +31,8 @@ from minions.testing.clock import FakeClock
 
 RECIPE = "id: small\nsteps: [{id: a, set: {n: 1}}, {id: ask, ask: 'Fine?'}]\n"
 FEW, MANY = 100, 5_000
+OWN, OTHER = "/work/own", "/work/other"
+"""The project of one run, and that of all others."""
 
 Work = Callable[["Place"], Awaitable[object]]
 
@@ -40,7 +43,7 @@ class Place:
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
         self.journal = SqliteJournal(folder / f"{count}.db", FakeClock())
-        self.services: Services = deterministic_services(self.journal)
+        self.services: Services = evolve(deterministic_services(self.journal), project=OWN)
         self.recipe = folder / "small.yaml"
         self.run_id = ""
         self.steps = 0
@@ -63,6 +66,11 @@ class Place:
                     f"SELECT ?, ?, {columns} FROM entries WHERE run_id = ? AND kind = 'run'",
                     (f"old_{number:05}", f"old_run_{number:05}", self.run_id),
                 )
+            db.execute(
+                "UPDATE entries SET body = json_set(body, '$.project', ?) "
+                "WHERE run_id <> ? AND state = 'started'",
+                (OTHER, self.run_id),
+            )
             db.execute(
                 "UPDATE entries SET body = json_set(body, '$.status', 'completed'), at = at - 1 "
                 "WHERE run_id <> ? AND state = 'finished'",
@@ -119,8 +127,16 @@ WORKS: dict[str, Work] = {
     "a run by its session": lambda place: find_run(place.journal, "old_00007"),
     "a session by a start": lambda place: find_session(place.journal, "old_0000"[:8] + "7"),
     "a list of sessions": lambda place: StepRepository(place.services).list_sessions(limit=20),
-    "the last session": lambda place: last_session(place.journal),
-    "a new name": lambda place: named_session(place.journal, "diary"),
+    "runs of a small project": lambda place: list_runs(
+        place.journal, wanted=RunFilter(project=OWN), limit=20
+    ),
+    "runs of a large project": lambda place: list_runs(
+        place.journal, wanted=RunFilter(project=OTHER), limit=20
+    ),
+    "the last session": lambda place: last_session(place.journal, None),
+    "the last session of a small project": lambda place: last_session(place.journal, OWN),
+    "the last session of a large project": lambda place: last_session(place.journal, OTHER),
+    "a new name": lambda place: named_session(place.journal, "diary", None),
     "approvals": lambda place: all_waiting(place.journal, _no_calls),
     "a resume": _resume,
     "a new run": lambda place: place.start(),

@@ -257,7 +257,7 @@ async def test_an_imported_run_spends_only_what_it_spends_here(place: Place) -> 
     for entry in entries:  # with the recipe
         if (digest := getattr(entry.fact, "document", None)) is not None:
             await elsewhere.put_blob(await place.journal.get_blob(digest))
-    await elsewhere.adopt("ses_a", [imported_entry(entry) for entry in entries])
+    await elsewhere.adopt("ses_a", [imported_entry(entry, None) for entry in entries])
     other = Place(elsewhere, place.clock)
     (row,) = await elsewhere.runs()
     assert (row.user, row.spent, row.foreign) == (None, Spent(), CALL)

@@ -22,6 +22,7 @@ from minions.adapters.stores.row_queries import (
     spent_question,
 )
 from minions.adapters.stores.stored_rows import (
+    project_key,
     rest_of_run,
     rest_of_session,
     run_of,
@@ -133,7 +134,8 @@ _KNOWN: Final = (
 def _run_values(row: RunRow) -> list[object]:
     return [
         row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
-        row.started_at, rest_of_run(row), user_key(row), row.day, *row.spent, *row.day_spent,
+        row.started_at, rest_of_run(row), user_key(row), project_key(row), row.day, *row.spent,
+        *row.day_spent,
     ]  # fmt: skip
 
 
@@ -141,7 +143,7 @@ def _session_values(row: SessionRow) -> list[object]:
     return [
         row.session_id, None if row.name is None else search_key(row.name),
         None if row.parent is None else search_key(row.parent), row.updated_at,
-        row.last_position, user_key(row), rest_of_session(row),
+        row.last_position, user_key(row), project_key(row), rest_of_session(row),
     ]  # fmt: skip
 
 
@@ -188,12 +190,12 @@ def _put_many(table: str, columns: str, kinds: str) -> bytes:
 
 _KINDS_OF_RUN: Final = (
     "text, text, bigint, text, text, timestamptz, text, "
-    "text, bigint, bigint, float8, bigint, float8"
+    "text, text, bigint, bigint, float8, bigint, float8"
 )
 _RUN: Final = ("runs", RUN_COLUMNS, _KINDS_OF_RUN)
 _OF_RUN: Final = len(RUN_COLUMNS.split(", "))
 _SESSION: Final = (
-    "sessions", SESSION_COLUMNS, "text, text, text, timestamptz, bigint, text, text"
+    "sessions", SESSION_COLUMNS, "text, text, text, timestamptz, bigint, text, text, text"
 )  # fmt: skip
 _OF_SESSION: Final = len(SESSION_COLUMNS.split(", "))
 _PUT_RUNS: Final = _put_many(*_RUN)

@@ -24,9 +24,11 @@ __all__ = [
 
 RUN_COLUMNS: Final = (
     "run_id, session_id, position, recipe, status, started_at, rest, "
-    "user_name, day, tokens, cost_usd, day_tokens, day_cost_usd"
+    "user_name, project, day, tokens, cost_usd, day_tokens, day_cost_usd"
 )
-SESSION_COLUMNS: Final = "session_id, name, parent, updated_at, last_position, user_name, rest"
+SESSION_COLUMNS: Final = (
+    "session_id, name, parent, updated_at, last_position, user_name, project, rest"
+)
 
 _RARE: Final = frozenset(
     (
@@ -141,6 +143,8 @@ def runs_question(
         where.add("recipe = {}", search_key(wanted.recipe))
     if wanted.user is not None:
         where.add("user_name = {}", search_key(wanted.user))
+    if wanted.project is not None:
+        where.add("project = {}", search_key(wanted.project))
     if wanted.since is not None:
         where.add("started_at >= {}", dialect.time(wanted.since))
     if after is not None:
@@ -221,6 +225,8 @@ def sessions_question(
             is_few = True
     if wanted.user is not None:
         where.add("user_name = {}", search_key(wanted.user))
+    if wanted.project is not None:
+        where.add("project = {}", search_key(wanted.project))
     if after is not None:
         where.behind("updated_at", after.updated_at, "session_id", after.session_id)
     start = "count(*)" if part is None else SESSION_COLUMNS

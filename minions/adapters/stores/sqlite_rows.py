@@ -20,6 +20,7 @@ from minions.adapters.stores.row_queries import (
 from minions.adapters.stores.sqlite_database import readable_rows
 from minions.adapters.stores.stored_rows import (
     micros,
+    project_key,
     rest_of_run,
     rest_of_session,
     run_of,
@@ -144,7 +145,8 @@ _PUT_SESSION: Final = _put("sessions", SESSION_COLUMNS)
 def _run_values(row: RunRow) -> tuple[str | int | float | None, ...]:
     return (
         row.run_id, row.session_id, row.position, search_key(row.recipe), row.status,
-        micros(row.started_at), rest_of_run(row), user_key(row), *_spent_values(row),
+        micros(row.started_at), rest_of_run(row), user_key(row), project_key(row),
+        *_spent_values(row),
     )  # fmt: skip
 
 
@@ -156,7 +158,7 @@ def _session_values(row: SessionRow) -> tuple[str | int | None, ...]:
     return (
         row.session_id, None if row.name is None else search_key(row.name),
         None if row.parent is None else search_key(row.parent), micros(row.updated_at),
-        row.last_position, user_key(row), rest_of_session(row),
+        row.last_position, user_key(row), project_key(row), rest_of_session(row),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from minions.contracts.run_rows import Number, RunRow, SessionRow, Spent
 __all__ = [
     "found_by_text",
     "micros",
+    "project_key",
     "rest_of_run",
     "rest_of_session",
     "run_of",
@@ -48,12 +49,23 @@ def rest_of_run(row: RunRow) -> str:
     return _shortened(
         row.model, ended, usage or None, row.mark, row.error_code, row.error_message,
         row.problem, recipe, row.input_words, list(row.foreign) if any(row.foreign) else None,
+        _whole_project(row),
     )  # fmt: skip
 
 
 def user_key(row: RunRow | SessionRow) -> str | None:
     """What the column holds for the label of the user."""
     return None if row.user is None else search_key(row.user)
+
+
+def project_key(row: RunRow | SessionRow) -> str | None:
+    """What the column holds for the folder of the project."""
+    return None if row.project is None else search_key(row.project)
+
+
+def _whole_project(row: RunRow | SessionRow) -> str | None:
+    """The folder, where its column holds a key that is another text."""
+    return None if project_key(row) == row.project else row.project
 
 
 def run_of(
@@ -65,6 +77,7 @@ def run_of(
     started_at: datetime,
     rest: str,
     user: str | None,
+    project: str | None,
     day: int,
     *spent: object,
 ) -> RunRow:
@@ -75,7 +88,9 @@ def run_of(
     Raises:
         ValueError, TypeError, OverflowError: They hold what was never written to them.
     """
-    model, ended, usage, mark, code, message, problem, whole, words, foreign = _lengthened(rest, 10)
+    (
+        model, ended, usage, mark, code, message, problem, whole, words, foreign, folder,
+    ) = _lengthened(rest, 11)  # fmt: skip
     tokens, cost_usd, day_tokens, day_usd = spent
     if type(usage) is list:
         usage = dict(zip(_USAGE, usage, strict=True))
@@ -95,6 +110,7 @@ def run_of(
         problem=_text(problem),
         input_words=_text(words),
         user=_text(user),
+        project=_text(project if folder is None else folder),
         day=_checked(day, int),
         spent=_spent(tokens, cost_usd),
         day_spent=_spent(day_tokens, day_usd),
@@ -116,6 +132,7 @@ def rest_of_session(row: SessionRow) -> str:
     return _shortened(
         micros(row.created_at), micros(row.last_at), row.status, row.last_run_id, row.ran_recipe,
         row.own_recipe, row.is_mixed, row.has_inputs, row.forked_at, name, parent,
+        _whole_project(row),
     )  # fmt: skip
 
 
@@ -126,6 +143,7 @@ def session_of(
     updated_at: datetime,
     last_position: int,
     user: str | None,
+    project: str | None,
     rest: str,
 ) -> SessionRow:
     """The row of these columns.
@@ -135,8 +153,8 @@ def session_of(
     """
     (
         created, last, status, last_run, ran, own, is_mixed, has_inputs, forked_at,
-        whole_name, whole_parent,
-    ) = _lengthened(rest, 11)  # fmt: skip
+        whole_name, whole_parent, folder,
+    ) = _lengthened(rest, 12)  # fmt: skip
     return SessionRow(
         session_id=_checked(session_id, str),
         created_at=time_of(created),
@@ -153,6 +171,7 @@ def session_of(
         last_run_id=_text(last_run),
         status=_text(status),
         user=_text(user),
+        project=_text(project if folder is None else folder),
     )
 
 

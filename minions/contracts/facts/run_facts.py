@@ -104,6 +104,9 @@ class RunStarted(RunBeginning, frozen=True, kw_only=True):
     kind: ClassVar[str] = "run"
     state: ClassVar[str] = "started"
 
+    project: str | None = None
+    """The folder of the project in which it was started; None: of none."""
+
 
 class RunResumed(RunBeginning, frozen=True, kw_only=True):
     """A later execution of a run starts: by `resume`, `retry` or a decision."""
@@ -195,6 +198,8 @@ class RunRejected(FactShape, frozen=True, kw_only=True):
     state: ClassVar[str] = "rejected"
 
     recipe: str
+    project: str | None = None
+    """The folder of the project in which it was refused; None: of none."""
     note: Object | None = None
     error: Object | None = None
     faults: tuple[Fault, ...]

@@ -22,6 +22,8 @@ class SessionOpened(FactShape, frozen=True, kw_only=True):
     inputs: Object | None = None
     user: str | None = None
     """The label of the user to whom the session belongs; None: it is the operator's."""
+    project: str | None = None
+    """The folder of the project in which it was made; None: of none."""
 
 
 class SessionForked(FactShape, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class SessionForked(FactShape, frozen=True, kw_only=True):
     inputs: Object | None = None
     user: str | None = None
     """The label of the user to whom the session belongs; None: it is the operator's."""
+    project: str | None = None
+    """The folder of the project in which it was made; None: of none."""
 
 
 class SessionCut(FactShape, frozen=True, kw_only=True):

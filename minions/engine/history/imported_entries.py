@@ -19,6 +19,7 @@ from minions.contracts.facts import (
     MarkImported,
     MarkRecorded,
     RunBeginning,
+    RunRejected,
     RunResumed,
     RunStarted,
     SessionForked,
@@ -39,11 +40,14 @@ also after the run was resumed here."""
 R = TypeVar("R", bound=RunBeginning)
 
 
-def imported_entry(entry: JournalEntry) -> JournalEntry:
+def imported_entry(entry: JournalEntry, project: str | None) -> JournalEntry:
     """The entry as the importing journal stores it: without decisions, marks, grants, directory
     and changes of files that could be undone.
 
     The label of a user is one of the journal that it comes from; budgets here do not know it.
+
+    Args:
+        project: The folder of the project that imports it; None: none.
     """
     match fact := entry.fact:
         case DecisionRecorded():
@@ -55,9 +59,12 @@ def imported_entry(entry: JournalEntry) -> JournalEntry:
         case RunResumed():
             return replace(entry, fact=replace(_without_grants(fact), decisions=None, by=None))
         case RunStarted():
-            return replace(entry, fact=_without_grants(fact))
-        case SessionOpened() | SessionForked() if fact.user is not None:
-            return replace(entry, fact=replace(fact, user=None))
+            started = replace(_without_grants(fact), project=project)
+            return replace(entry, fact=started)
+        case RunRejected():
+            return replace(entry, fact=replace(fact, project=project))
+        case SessionOpened() | SessionForked():
+            return replace(entry, fact=replace(fact, user=None, project=project))
         case _:
             return entry
 

@@ -95,6 +95,7 @@ def _summary(row: RunRow) -> RunSummary:
         problem=row.problem,
         input_words=row.input_words,
         user=row.user,
+        project=row.project,
     )
 
 

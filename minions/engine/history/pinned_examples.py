@@ -74,7 +74,9 @@ class PinnedExamples:
     ) -> ExamplesPinned:
         source, journal = step.recorded_examples, self._services.journal
         assert source is not None  # noqa: S101  # selected by it
-        judged = await judged_runs(journal, recipe.id, limit=MOST_RUNS)
+        judged = await judged_runs(
+            journal, recipe.id, limit=MOST_RUNS, project=self._services.project
+        )
         runs = [run for run in judged.runs if self._may_learn_from(run)]
         ends = tuple((run.run_id, run.ended_at) for run in runs)
         place = (recipe.id, step.id, f"{fingerprint} {self._user}")

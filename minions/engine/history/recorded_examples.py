@@ -67,10 +67,13 @@ class JudgedRuns(NamedTuple):
     """Session and position of each entry of a mark or decision, of all recipes."""
 
 
-async def judged_runs(journal: Journal, recipe_id: str, *, limit: int) -> JudgedRuns:
+async def judged_runs(
+    journal: Journal, recipe_id: str, *, limit: int, project: str | None
+) -> JudgedRuns:
     """Runs of the recipe of which a person has said something.
 
     Args:
+        project: The folder of the project in which they ran; None: any.
         limit: At most so many.
     Raises:
         JournalError: The journal cannot be read.
@@ -82,7 +85,7 @@ async def judged_runs(journal: Journal, recipe_id: str, *, limit: int) -> Judged
     run_ids = list(dict.fromkeys(row.run_id for row in rows))
     if not run_ids:
         return JudgedRuns((), entries)
-    wanted = RunFilter(recipe=recipe_id, run_ids=run_ids)
+    wanted = RunFilter(recipe=recipe_id, run_ids=run_ids, project=project)
     return JudgedRuns(await journal.runs(wanted, limit=limit), entries)
 
 

@@ -32,6 +32,8 @@ class RunSummary:
     """The first words of its inputs: `question: Where is … · times: 3`."""
     user: str | None = None
     """The label of the user for whom it runs; None: it has none."""
+    project: str | None = None
+    """The folder of the project in which it was started; None: not known."""
 
     @property
     def has_ended(self) -> bool:

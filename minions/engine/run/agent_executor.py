@@ -105,6 +105,7 @@ class AgentExecutor(RunFactory):
             run=run,
             asked_as=asked_as or found.id,
             own_recipe=lambda recorded: own_recipe(recorded, self.catalog),
+            project=self.services.project,
         )
 
     async def stream(

@@ -119,6 +119,7 @@ class ChildRuns:
             session_id=ChildRunNames.session(run_id),
             note=self._note(link),
             user=self._queue.user,
+            project=self._queue.project,
             chosen=evolve(shared.chosen, item=item),
         )
         return self._assemble(start)

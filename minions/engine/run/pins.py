@@ -57,11 +57,13 @@ async def find_pins(
     run: str | None,
     asked_as: str,
     own_recipe: OwnRecipe,
+    project: str | None = None,
 ) -> Pins:
     """From the run of that id, or the newest ended run of the recipe that has all that is needed.
 
     Args:
         asked_as: How the caller named the recipe, for commands to try.
+        project: The folder of the project whose runs are looked through; None: all.
     Raises:
         NotFoundError: No such step or run.
         UsageError: No run has it, or the run is one of another recipe.
@@ -71,7 +73,7 @@ async def find_pins(
     if run is None and not required:
         return Pins(part=part)
     if run is None:
-        found = await _newest(journal, recipe, required, asked_as)
+        found = await _newest(journal, recipe, required, asked_as, project)
     else:
         found = await _named(journal, recipe, required, run, asked_as)
     recorded = await load_recorded_run(journal, found.run_id)
@@ -148,9 +150,13 @@ async def _steps(journal: Journal, run: RunSummary) -> Sequence[JournalEntry]:
 
 
 async def _newest(
-    journal: Journal, recipe: AgentRecipe, required: Sequence[str], asked_as: str
+    journal: Journal,
+    recipe: AgentRecipe,
+    required: Sequence[str],
+    asked_as: str,
+    project: str | None,
 ) -> RunSummary:
-    ended = RunFilter(recipe=recipe.id, statuses=_ENDED)
+    ended = RunFilter(recipe=recipe.id, statuses=_ENDED, project=project)
     fewest = required
     for run in await list_runs(journal, wanted=ended, limit=_MOST_RUNS):
         rows = await _steps(journal, run)

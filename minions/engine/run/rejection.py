@@ -36,6 +36,7 @@ async def record_rejected_run(
     run_id, session_id = services.ids("run"), services.ids("ses")
     rejected = RunRejected(
         recipe=recipe_id,
+        project=services.project,
         note=dict(note or {}),
         error=error.info().to_json(),
         faults=tuple(map(_told, error.faults)),

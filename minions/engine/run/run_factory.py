@@ -99,6 +99,7 @@ class RunFactory:
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
         user: str | None = None,
+        project: str | None = None,
         live_conversation: ConversationStart | None = None,
     ) -> AgentRun[T]: ...
 
@@ -114,6 +115,7 @@ class RunFactory:
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
         user: str | None = None,
+        project: str | None = None,
         live_conversation: ConversationStart | None = None,
     ) -> AgentRun[JsonValue]: ...
 
@@ -128,6 +130,7 @@ class RunFactory:
         note: Mapping[str, JsonValue] | None = None,
         part: RunPart | None = None,
         user: str | None = None,
+        project: str | None = None,
         live_conversation: ConversationStart | None = None,
     ) -> AgentRun[Any]:
         """Check everything that can be refused before a run; nothing has begun, nothing is stored.
@@ -137,6 +140,7 @@ class RunFactory:
             note: Stored with the run's start, for the caller to find when it is resumed.
             part: With the outputs that it needs: nothing is looked up here.
             user: The label of the user for whom it runs, whose daily budget it spends from.
+            project: The folder of the project to which it belongs; None: that of the services.
             live_conversation: Where it continues the session's conversation; None: at its end.
         Raises:
             As `execute`.
@@ -153,6 +157,7 @@ class RunFactory:
             session_id=session_id or ids("ses"),
             note=note or {},
             user=checked_user(user) if user is not None else None,
+            project=project or self._services.project,
             chosen=_chosen(found, part),
             live_conversation=live_conversation or ConversationStart(),
         )

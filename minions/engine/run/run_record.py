@@ -97,7 +97,9 @@ class RunRecord:
             beginning["queued"] = True
             beginning["note"] = {**self._start.note, **queue_note}
         if plan is None:
-            entry = await self._recorder.record("run", RunStarted(**beginning))
+            entry = await self._recorder.record(
+                "run", RunStarted(**beginning, project=self._start.project)
+            )
         else:
             entry = await self._record_resume(beginning, plan)
         word = "started" if plan is None else "resumed"

@@ -65,6 +65,8 @@ class RunStart:
     """What the caller wants to find when the run is resumed; stored with the start."""
     user: str | None = None
     """The label of the user for whom it runs; None: it has none."""
+    project: str | None = None
+    """The folder of the project in which a new run starts; None: of none."""
     replay: Replay | None = None
     """None: the run is new."""
     resume_plan: ResumePlan | None = None

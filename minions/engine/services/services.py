@@ -117,6 +117,9 @@ class Services:
     decider: Decider = field(factory=Deny)
     """Approves calls that need approval, and answers questions."""
     secrets: SecretSource = environment_and_files
+    project: str | None = None
+    """The folder of the project in which runs and sessions are made; what one project lists and
+    continues is its own. None: of none."""
     worker_id: str = field(factory=worker_name)
     is_worker_gone: IsWorkerGone = is_worker_gone
     is_worker_alive: IsWorkerAlive = is_worker_alive

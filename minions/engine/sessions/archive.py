@@ -418,12 +418,16 @@ def _entry(row: _Row) -> JournalEntry:
 # --- into a journal ----------------------------------------------------------------------------
 
 
-async def store_archive(journal: Journal, archive: Archive) -> tuple[str, ...]:
+async def store_archive(
+    journal: Journal, archive: Archive, *, project: str | None = None
+) -> tuple[str, ...]:
     """Import the sessions with their ids, and return the ids of those that were stored.
 
     A parent that exists already with the same rows is not changed. Approvals, decisions, folders
     and limits of the file do not count here: see `imported_entry`.
 
+    Args:
+        project: The folder of the project to which they belong here; None: none.
     Raises:
         UsageError: The session exists, or one of its runs, or another parent with its id; or the
             file cannot be read as sessions and runs. Nothing was stored.
@@ -438,7 +442,7 @@ async def store_archive(journal: Journal, archive: Archive) -> tuple[str, ...]:
     stored: list[str] = []
     try:
         for session in wanted:
-            entries = [imported_entry(entry) for entry in session.entries]
+            entries = [imported_entry(entry, project) for entry in session.entries]
             await journal.adopt(session.session_id, entries)
             stored.append(session.session_id)
     except BaseException:
@@ -491,7 +495,9 @@ async def _is_here(journal: Journal, archive: Archive, session: ArchivedSession)
             f"in its place, remove it first: minions sessions rm {shell_word(session_id)}",
             code="session-exists",
         )
-    as_imported = tuple(imported_entry(entry) for entry in session.entries)
+    projects = (getattr(row.fact, "project", None) for row in known)
+    project = next((each for each in projects if each is not None), None)  # that imported it
+    as_imported = tuple(imported_entry(entry, project) for entry in session.entries)
     if known and known not in (session.entries, as_imported):
         raise UsageError(
             f"Session '{session_id}', from which '{archive.session_id}' was forked, is here, but "

@@ -79,7 +79,13 @@ class StepRepository:
                 raise UsageError(
                     f"There is a session '{session_id}' already.", code="session-exists"
                 )
-            opened = SessionOpened(recipe=recipe, name=name, inputs=dict(inputs or {}), user=user)
+            opened = SessionOpened(
+                recipe=recipe,
+                name=name,
+                inputs=dict(inputs or {}),
+                user=user,
+                project=self.services.project,
+            )
             await self._write(lease, opened)
         return await self.get_session(session_id)
 
@@ -126,6 +132,7 @@ class StepRepository:
             last_run_id=row.last_run_id,
             status=row.status,
             user=row.user,
+            project=row.project,
         )
 
     async def _with_states(self, read: Callable[[], Awaitable[Sequence[Session]]]) -> list[Session]:
@@ -171,6 +178,7 @@ class StepRepository:
         offset: int = 0,
         text: str | None = None,
         user: str | None = None,
+        project: str | None = None,
     ) -> tuple[Session, ...]:
         """Sessions, those first in which a run began or ended last.
 
@@ -182,8 +190,9 @@ class StepRepository:
             offset: Skip so many of the newest.
             text: Words, each of which is part of the name, the recipe or the id.
             user: Only those of that user; None: all.
+            project: Only those of the project with that folder; None: all.
         """
-        wanted = SessionFilter(session_ids=session_ids, text=text, user=user)
+        wanted = SessionFilter(session_ids=session_ids, text=text, user=user, project=project)
 
         async def recorded() -> Sequence[Session]:
             rows = await self.services.journal.sessions(wanted, limit=limit, offset=offset)
@@ -191,9 +200,12 @@ class StepRepository:
 
         return tuple(await self._with_states(recorded))
 
-    async def count_sessions(self, *, text: str | None = None, user: str | None = None) -> int:
+    async def count_sessions(
+        self, *, text: str | None = None, user: str | None = None, project: str | None = None
+    ) -> int:
         """How many sessions `list_sessions` returns without a limit."""
-        return await self.services.journal.count_sessions(SessionFilter(text=text, user=user))
+        wanted = SessionFilter(text=text, user=user, project=project)
+        return await self.services.journal.count_sessions(wanted)
 
     async def list_fork_tree(self, session_id: str) -> tuple[Session, ...]:
         """The root of the session's fork tree and all its forks, parents before their forks.
@@ -258,6 +270,7 @@ class StepRepository:
             name=name,
             inputs={**parent.inputs, **(inputs or {})},
             user=parent.user,
+            project=services.project or parent.project,
         )
         fork_id = services.ids("ses")
         async with self._writing(fork_id) as lease:

@@ -149,7 +149,7 @@ def _runs(ctx: click.Context, start: str) -> Iterator[tuple[str, str, str]]:
     for run_id, recipe, status in _rows(
         ctx,
         "SELECT run_id, recipe, status FROM runs WHERE run_id >= ? AND run_id < ? "
-        "ORDER BY started_at DESC LIMIT ?",
+        "AND project = ? ORDER BY started_at DESC LIMIT ?",
         start,
     ):
         yield str(run_id), str(recipe), str(status)
@@ -159,17 +159,21 @@ def _sessions(ctx: click.Context, start: str) -> Iterator[str]:
     for row in _rows(
         ctx,
         "SELECT session_id FROM sessions WHERE session_id >= ? AND session_id < ? "
-        "ORDER BY updated_at DESC LIMIT ?",
+        "AND project = ? ORDER BY updated_at DESC LIMIT ?",
         start,
     ):
         yield str(row[0])
 
 
 def _rows(ctx: click.Context, question: str, start: str) -> list[tuple[object, ...]]:
-    """Rows of an SQLite journal, which is only read; none where there is none, or on a server."""
+    """Rows of an SQLite journal, which is only read; none where there is none, or on a server.
+
+    Only those of this project.
+    """
     import sqlite3
 
     from minions.contracts.errors import MinionsError
+    from minions.recipe.project_folders import project_of
 
     with contextlib.suppress(MinionsError, OSError, sqlite3.Error):
         path = _database(ctx)
@@ -177,7 +181,8 @@ def _rows(ctx: click.Context, question: str, start: str) -> list[tuple[object, .
             return []
         uri = f"{path.as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0.1)) as db:
-            return db.execute(question, (start, start + "\U0010ffff", _MOST_RUNS)).fetchall()
+            values = (start, start + "\U0010ffff", project_of(Path.cwd()), _MOST_RUNS)
+            return db.execute(question, values).fetchall()
     return []
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CommandContext",
+    "all_projects_option",
     "cache_option",
     "cassette_options",
     "command_context",
@@ -67,6 +68,13 @@ class CommandContext:
     def folder_of(self, key: str) -> Path:
         """The folder where a relative path under that key starts."""
         return self.origin.folder_of(key)
+
+    @property
+    def project(self) -> str:
+        """The folder of the project in which the command was given."""
+        from minions.recipe.project_folders import project_of
+
+        return project_of(self.origin.folder)
 
     def given(self, key: str) -> tuple[str, ...]:
         """The texts of a repeatable flag of this command; empty: not given."""
@@ -181,6 +189,7 @@ class CommandContext:
             log=make_log(self.settings, log_line),
             recipe_folders=recipe_folders,
             warn=tell,
+            project=self.project,
         )
 
 
@@ -282,6 +291,13 @@ def cassette_options(function: F) -> F:
     function = click.option("--replay", metavar="FILE", help=text)(function)
     text = "Add each call of a model, with its answer, to FILE."
     return click.option("--record", metavar="FILE", help=text)(function)
+
+
+def all_projects_option(function: F) -> F:
+    """The flag of commands that show or continue what was made in this project."""
+    return click.option(
+        "--all", "of_all", is_flag=True, help="Of all projects, not of this one alone."
+    )(function)
 
 
 def user_option(function: F) -> F:

@@ -25,7 +25,7 @@ async def keep_rejection(context: CommandContext, recipe: Path, error: RecipeErr
     note = {"cwd": str(Path.cwd()), "file": str(recipe)}
     try:
         async with contextlib.aclosing(context.journal()) as journal:
-            services = Services(journal=journal)
+            services = Services(journal=journal, project=context.project)
             await record_rejected_run(services, recipe_id_of(recipe), error, note=note)
     except (MinionsError, OSError) as problem:
         tell(f"This run was not recorded: {problem}")

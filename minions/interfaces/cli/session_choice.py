@@ -103,17 +103,29 @@ async def is_session_named(journal: Journal, name: str) -> bool:
     return session.id.startswith(name) or session.name == name
 
 
-async def named_session(journal: Journal, name: str) -> str:
+async def named_session(journal: Journal, name: str, project: str | None) -> str:
     """The id of the session that `--session` names; an unknown name is the id of a new session.
 
     A start of an id is enough only with its prefix: `diary` does not mean `diary2`.
 
+    Args:
+        project: The folder of the project whose sessions may be named without an id; None: any.
     Raises:
-        UsageError: Several sessions match, or the name is not valid.
+        UsageError: Several sessions match, the name is not valid, or it is another project's.
         NotFoundError: It looks like an id, and there is no such session.
     """
-    if name.startswith(("ses_", "run_")) or await _called(journal, name):
+    if name.startswith(("ses_", "run_")):
         return (await find_session(journal, name)).id
+    if await _called(journal, name):
+        session = await find_session(journal, name)
+        if project is not None and session.project not in (None, project):
+            raise UsageError(
+                f"Session '{name:.100}' is of the project {session.project}, and its messages "
+                f"would go to a model of the project {project}. Take another name, or give --all "
+                "to continue it here.",
+                code="other-project",
+            )
+        return session.id
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             f"--session {name!r}: a name has up to 64 letters, digits, '.', '_' and '-'.",
@@ -122,18 +134,25 @@ async def named_session(journal: Journal, name: str) -> str:
     return name
 
 
-async def last_session(journal: Journal) -> str:
-    """The id of the session in which a run began or ended last.
+async def last_session(journal: Journal, project: str | None) -> str:
+    """The id of the session of the project in which a run began or ended last.
 
+    Args:
+        project: The folder of the project; None: any.
     Raises:
         NotFoundError: There is none.
     """
-    newest = await StepRepository(Services(journal=journal)).list_sessions(limit=1)
-    if not newest:
-        raise NotFoundError(
-            "There is no session to continue: nothing ran yet.", code="unknown-session"
-        )
-    return newest[0].id
+    if newest := await journal.sessions(SessionFilter(project=project), limit=1):
+        return newest[0].session_id
+    others = await journal.sessions(limit=1)
+    raise NotFoundError(
+        f"There is no session to continue: nothing ran yet in the project {project}. Sessions of "
+        "other projects: minions sessions list --all. Name one with --session, or give --all for "
+        "the last one of all."
+        if others
+        else "There is no session to continue: nothing ran yet.",
+        code="unknown-session",
+    )
 
 
 class OpenSession(RecordedRunOpener):
@@ -149,6 +168,7 @@ class OpenSession(RecordedRunOpener):
         is_new_ok: bool = False,
         usual: str | None = None,
         user: str | None = None,
+        of_all: bool = False,
     ) -> None:
         """Load the operator's code, as for a run; nothing is opened yet.
 
@@ -158,6 +178,7 @@ class OpenSession(RecordedRunOpener):
             is_new_ok: Whether the session may be new, and need not be stored.
             usual: The recipe of a session that has none yet.
             user: The label of the user for whom its turns run; None: none was given.
+            of_all: Whether the last session is that of all projects, not of this one.
         """
         super().__init__(context, name or "", model=model, needs_store=not is_new_ok)
         self._recipe_name = recipe
@@ -166,6 +187,7 @@ class OpenSession(RecordedRunOpener):
         self._is_new_ok = is_new_ok
         self._usual = usual
         self._user = user
+        self._project = None if of_all else context.project
 
     async def _find(self) -> RecordedRun | None:
         with naming_the_journal(self.context):
@@ -176,9 +198,11 @@ class OpenSession(RecordedRunOpener):
     async def _find_session(self) -> Session:
         journal, name = self._journal, self._name
         if not self._is_new_ok:
-            return await find_session(journal, name or await last_session(journal))
+            return await find_session(journal, name or await last_session(journal, self._project))
         services = Services(journal=journal)
-        session_id = await named_session(journal, name) if name else services.ids("ses")
+        session_id = (
+            await named_session(journal, name, self._project) if name else services.ids("ses")
+        )
         if await journal.entries(session_id, limit=1):
             return await StepRepository(services).get_session(session_id)
         now = services.clock.now()  # stored with its first turn, so that none is empty

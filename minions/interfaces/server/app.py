@@ -50,6 +50,7 @@ from minions.interfaces.wiring.logs import is_logging
 from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from minions.interfaces.wiring.webhook import waiting_webhook
 from minions.interfaces.wiring.worker_streams import remote_deltas
+from minions.recipe.project_folders import project_of
 
 __all__ = ["App", "api_document", "create_app"]
 
@@ -230,6 +231,7 @@ def create_app(
         log=log if is_logging(settings) else NullLog(),
         services=services,
         recipe_folders=tuple(recipes),
+        project=project_of(Path.cwd()) if services is None else None,
     ).evolve(models=models)
     runtime = _counting(runtime)
     note = {"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})}

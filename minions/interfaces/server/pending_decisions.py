@@ -73,15 +73,17 @@ cannot be resumed here."""
 
 
 async def all_waiting(
-    journal: Journal, in_doubt: CallsInDoubt, *, user: str | None = None
+    journal: Journal, in_doubt: CallsInDoubt, *, user: str | None = None, project: str | None = None
 ) -> list[ApprovalView]:
     """The pending decisions of all runs, the newest run first; a damaged run hides no other.
 
     Args:
         user: Of the runs of that user alone; None: of all.
+        project: Of the runs of the project with that folder; None: of all.
     """
     found: list[ApprovalView] = []
-    wanted = RunFilter(statuses={_STATUS, *(OPEN_STATES - {RunState.QUEUED})}, user=user)
+    statuses = {_STATUS, *(OPEN_STATES - {RunState.QUEUED})}
+    wanted = RunFilter(statuses=statuses, user=user, project=project)
     for run in await list_runs(journal, wanted=wanted):
         try:
             found += await waiting_of(journal, run, in_doubt)

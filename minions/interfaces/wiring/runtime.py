@@ -212,6 +212,7 @@ def make_runtime(
     services: Services | None = None,
     recipe_folders: tuple[Path, ...] = (),
     warn: Callable[[str], None] | None = None,
+    project: str | None = None,
 ) -> Runtime:
     """A runtime as the operator configured it; opens nothing yet.
 
@@ -221,6 +222,7 @@ def make_runtime(
         services: Services that the caller closes; None: made from `settings`.
         recipe_folders: As for a `Catalog`.
         warn: Called with a line about things that slow model calls down; None: the models' logger.
+        project: The folder of the project in which runs are made; None: that of the services.
     Raises:
         UsageError: A setting is wrong.
     """
@@ -257,6 +259,8 @@ def make_runtime(
         cassettes=cassettes,
     )
     services = _with_telemetry(services, telemetry)
+    if project is not None:
+        services = attrs.evolve(services, project=project)
     closers = (servers.aclose, models.aclose, *closers)
     if (close := telemetry.close) is not None:
         closers = (_off_the_loop(close), *closers)

@@ -57,6 +57,10 @@ class WorkerChildQueue(ChildRunQueue):
     def user(self) -> str | None:
         return self._recorded.start.user
 
+    @property
+    def project(self) -> str | None:
+        return self._recorded.summary.project
+
     async def put(self, run: QueueableRun) -> None:
         await self._queue.put(cast(AgentRun, run), self._place)
 

@@ -209,7 +209,12 @@ class DueSchedules:
         mark: JsonValue = {"name": schedule.name, "due": due.isoformat()}
         note = {**schedule.note, SCHEDULE: mark}
         run = self._runtime.executor_of(look.recipe, note=note).prepare(
-            look.recipe, schedule.inputs, run_id=run_id, session_id=session_id, note=note
+            look.recipe,
+            schedule.inputs,
+            run_id=run_id,
+            session_id=session_id,
+            note=note,
+            project=schedule.project,
         )
         try:
             await self._queue.put(run, schedule.place)

@@ -24,6 +24,7 @@ from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text, result_to_json
 from minions.interfaces.cli.options import (
     CommandContext,
+    all_projects_option,
     cassette_options,
     command_context,
     common_options,
@@ -56,7 +57,10 @@ _LONGEST_LINE: Final = 500_000
     metavar="NAME",
     help="Continue this session: an id, a unique start of ses_…, or a name.",
 )
-@click.option("-c", "--continue", "continues", is_flag=True, help="Continue the last session.")
+@click.option(
+    "-c", "--continue", "continues", is_flag=True, help="Continue the project's last session."
+)
+@all_projects_option
 @click.option("--approve", type=click.Choice(POLICIES), help="Who approves calls.")
 @cassette_options
 @user_option
@@ -67,6 +71,7 @@ def command(
     pairs: tuple[str, ...],
     session_name: str | None,
     continues: bool,
+    of_all: bool,
     user: str | None,
     **flags: object,
 ) -> int:
@@ -87,6 +92,7 @@ def command(
         is_new_ok=not continues,
         usual=PLAIN,
         user=user,
+        of_all=of_all,
     )
     with contextlib.redirect_stdout(sys.stderr):
         return asyncio.run(_chat(context, opened, pairs, out))

@@ -114,6 +114,7 @@ async def _learn(
             step_id=step_id,
             most=most,
             max_tokens=max_tokens,
+            project=runtime.services.project,
         )
         if settings.dry_run or not learnt.diff or not learnt.recipe.tests:
             return learnt, None

@@ -23,6 +23,7 @@ from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.console.run_reports import RunReports, annotations_wanted
 from minions.interfaces.cli.options import (
     CommandContext,
+    all_projects_option,
     cache_option,
     cassette_options,
     command_context,
@@ -94,7 +95,10 @@ __all__ = ["command", "reports_of", "run_with"]
     metavar="NAME",
     help="Run in this session: an id, a unique start of ses_…, or a name. New names make new ones.",
 )
-@click.option("-c", "--continue", "continues", is_flag=True, help="Run in the last session.")
+@click.option(
+    "-c", "--continue", "continues", is_flag=True, help="Run in the project's last session."
+)
+@all_projects_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
 @click.option("--junit", metavar="FILE", help="Write the steps as JUnit XML, however it ends.")
 @click.option(
@@ -119,7 +123,8 @@ def command(recipe: str, **options: object) -> int:
 
 
 _NO_SETTINGS: Final = (
-    "pairs", "first", "until", "only", "pin", "session_name", "continues", "user", "junit",
+    "pairs", "first", "until", "only", "pin", "session_name", "continues", "of_all",
+    "user", "junit",
     "annotations", "detach", "queue", "priority", "delay",
 )  # fmt: skip
 """Options of the command that are no settings."""
@@ -152,6 +157,7 @@ def run_with(
         pin=options["pin"],
         session=options["session_name"],
         continues=options["continues"],
+        of_all=options["of_all"],
         user=options["user"],
         reports=reports_of(context, options["junit"], options["annotations"], out),
         place=queue_place(context, options),
@@ -178,6 +184,8 @@ class _RunOptions:
     session: str | None = None
     """The session's name as it was typed; None: a new session."""
     continues: bool = False
+    of_all: bool = False
+    """Whether a session of another project may be meant."""
     """Whether to run in the last session."""
     user: str | None = None
     """The label of the user for whom it runs; None: none was given."""
@@ -273,7 +281,8 @@ async def _run_until(
         plan = executor.plan(recipe, inputs, part=part)
         show_plan(plan, recipe.id, out, json=context.settings.json)
         return 0
-    session = await _session(wanted, runtime.services.journal)
+    project = None if wanted.of_all else context.project
+    session = await _session(wanted, runtime.services.journal, project)
     run = await match_beside_loop(
         lambda: executor.prepare(
             recipe,
@@ -335,15 +344,15 @@ def _without_file(context: CommandContext, runtime: Runtime) -> Runtime:
     return runtime.evolve(journal=MemoryJournal(runtime.services.clock))
 
 
-async def _session(wanted: _RunOptions, journal: Journal) -> str | None:
+async def _session(wanted: _RunOptions, journal: Journal, project: str | None) -> str | None:
     """The id of the session to run in; None: a new one."""
     if not wanted.continues and wanted.session is None:
         return None
     from minions.interfaces.cli.session_choice import last_session, named_session
 
     if wanted.session is None:
-        return await last_session(journal)
-    return await named_session(journal, wanted.session)
+        return await last_session(journal, project)
+    return await named_session(journal, wanted.session, project)
 
 
 async def _pins(

@@ -175,6 +175,6 @@ def _opened(file: str) -> BinaryIO:
 async def _import(context: CommandContext, archive: Archive) -> tuple[str, ...]:
     journal = context.journal()
     try:
-        return await store_archive(journal, archive)
+        return await store_archive(journal, archive, project=context.project)
     finally:
         await journal.aclose()

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import click
+from attrs import evolve
 
 from minions.contracts.codec import encode
 from minions.contracts.durations import seconds_of, spoken
@@ -22,7 +23,12 @@ from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import plain
-from minions.interfaces.cli.options import CommandContext, command_context, output_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    all_projects_option,
+    command_context,
+    output_options,
+)
 from minions.interfaces.wiring.databases import database_of, has_database
 
 __all__ = ["list_", "list_width", "run_lines"]
@@ -56,6 +62,7 @@ _NOTHING: Final = "–"
     metavar="WORDS",
     help="Only runs with these words in recipe, model, inputs, errors or ids.",
 )
+@all_projects_option
 @click.option("--db", metavar="PATH|URL", help="Where the journal is.")
 @output_options
 def list_(
@@ -66,23 +73,28 @@ def list_(
     user: str | None,
     since: str | None,
     search: str | None,
+    of_all: bool,
     **flags: object,
 ) -> int:
-    """List runs, the newest first."""
+    """List runs of this project, the newest first.
+
+    A project is the nearest folder with a minions.toml or .git, else the current one.
+    """
     context = command_context(flags)
     wanted = RunFilter(
         statuses=statuses or None,
         recipe=recipe,
         user=user,
+        project=None if of_all else context.project,
         text=search,
         since=_since(since, SystemClock().now()) if since is not None else None,
     )
-    runs = asyncio.run(_list(context, wanted, limit + 1))
+    runs, is_elsewhere = asyncio.run(_list(context, wanted, limit + 1))
     if context.settings.json:
         say(json_text([encode(run) for run in runs[:limit]]))
         return 0
     if not runs:
-        tell(_none(context) if wanted == RunFilter() else "No run fits.")
+        tell(_none(context, wanted, is_elsewhere=is_elsewhere))
         return 0
     for line in run_lines(runs[:limit], list_width()):
         say(line)
@@ -91,8 +103,16 @@ def list_(
     return 0
 
 
-def _none(context: CommandContext) -> str:
-    """Why no run is listed."""
+def _none(context: CommandContext, wanted: RunFilter, *, is_elsewhere: bool) -> str:
+    """Why no run is listed.
+
+    Args:
+        is_elsewhere: Whether a run of another project fits.
+    """
+    if is_elsewhere:
+        return f"No run of the project {wanted.project} fits. Those of other projects: --all."
+    if evolve(wanted, project=None) != RunFilter():
+        return "No run fits."
     folder = context.folder_of("db")
     if context.settings.no_store or has_database(context.settings, folder):
         return "No runs yet. `minions run RECIPE` makes the first."
@@ -100,10 +120,17 @@ def _none(context: CommandContext) -> str:
     return f"No runs yet: {place} does not exist. `minions run RECIPE` makes it."
 
 
-async def _list(context: CommandContext, wanted: RunFilter, limit: int) -> tuple[RunSummary, ...]:
+async def _list(
+    context: CommandContext, wanted: RunFilter, limit: int
+) -> tuple[tuple[RunSummary, ...], bool]:
+    """The runs; and where there are none, whether a run of another project fits."""
     journal = context.known_journal()
     try:
-        return await list_runs(journal, wanted=wanted, limit=limit)
+        runs = await list_runs(journal, wanted=wanted, limit=limit)
+        if runs or wanted.project is None:
+            return runs, False
+        others = await list_runs(journal, wanted=evolve(wanted, project=None), limit=1)
+        return runs, bool(others)
     finally:
         await journal.aclose()
 

@@ -118,6 +118,9 @@ class SystemView:
     version: str
     journal: str
     """The place of the journal, without a password."""
+    project: str | None = None
+    """The folder of the project in which the server runs; None: it is not told to a token that sees
+    one user's runs alone."""
     started_at: datetime
     active_runs: int
     """For a token that sees one user's runs alone those of that user."""

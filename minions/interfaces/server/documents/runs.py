@@ -15,6 +15,7 @@ from minions.interfaces.server.documents.common import (
     STATE,
     USER,
     JsonObject,
+    Page,
     number_schema,
     text_schema,
 )
@@ -55,6 +56,8 @@ class RunsPage:
     session: str | None = field(default=None, metadata=MAYBE_TEXT)
     user: str | None = field(default=None, metadata=MAYBE_TEXT)
     """The label that the run was begun with."""
+    project: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The folder of the project in which the run was started."""
     text: str | None = field(default=None, metadata=MAYBE_TEXT)
     """Words, each of which is part of the recipe, the model, the state, the id of run or session,
     the first words of the inputs, or the error."""
@@ -201,6 +204,9 @@ class RunRow:
     """The first words of its inputs; None: it has none, or was listed before they were kept."""
     user: str | None = None
     """The label of the user for whom it runs; None: it has none."""
+    project: str | None = None
+    """The folder of the project in which it was started; None: it is not known, or not told to a
+    token that sees one user's runs alone."""
 
 
 @frozen(kw_only=True)
@@ -383,6 +389,14 @@ class MarkView:
 
 
 # --- decisions ------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class ApprovalsPage(Page):
+    """Which part of the list of pending decisions to return, and a filter."""
+
+    project: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The folder of the project in which the run was started."""
 
 
 @frozen(kw_only=True)

@@ -99,6 +99,8 @@ class SessionsPage:
     offset: int = field(default=0, metadata=number_schema(0))
     text: str | None = field(default=None, metadata=MAYBE_TEXT)
     """Words, each of which is part of the name, the recipe or the id of the session."""
+    project: str | None = field(default=None, metadata=MAYBE_TEXT)
+    """The folder of the project in which the session was made."""
     tree: str | None = field(default=None, metadata=MAYBE_TEXT)
     """The id of a session: only the sessions of its fork tree, parents first."""
 
@@ -145,6 +147,9 @@ class SessionView:
     """The number of messages; only in the response about one session."""
     position: int | None = None
     """The position of its newest row, after which its events can be followed; as `step_count`."""
+    project: str | None = None
+    """The folder of the project in which it was made; not told to a token that sees one user's
+    sessions alone."""
 
 
 @frozen(kw_only=True)

@@ -16,9 +16,10 @@ from minions.contracts.executions import RunState
 from minions.contracts.patterns import match_beside_loop
 from minions.contracts.run_rows import RunFilter
 from minions.engine.history.lookup import count_runs, list_runs
-from minions.interfaces.server.documents.common import CallerView, Health, Page, Ready, SystemView
+from minions.interfaces.server.documents.common import CallerView, Health, Ready, SystemView
 from minions.interfaces.server.documents.runs import (
     Approvals,
+    ApprovalsPage,
     ApprovalView,
     DecisionRequest,
     RunAccepted,
@@ -58,10 +59,15 @@ _READY_S: Final = 5.0
 
 
 @get(needs=TokenScope.READ)
-async def list_approvals(request: ApiRequest, asked: Asked[Page]) -> Approvals:
+async def list_approvals(request: ApiRequest, asked: Asked[ApprovalsPage]) -> Approvals:
     """List the decisions that runs wait for: approvals, questions and calls in doubt."""
     state = request.app_state
-    waiting = await all_waiting(state.journal, state.runtime.calls_in_doubt, user=request.owner)
+    waiting = await all_waiting(
+        state.journal,
+        state.runtime.calls_in_doubt,
+        user=request.owner,
+        project=asked.project,
+    )
     limit, offset = asked.limit, asked.offset
     part = tuple(waiting[offset : offset + limit])
     return Approvals(approvals=part, total=len(waiting), limit=limit, offset=offset)
@@ -191,6 +197,7 @@ async def get_system(request: ApiRequest) -> SystemView:
     return SystemView(
         version=__version__,
         journal=app_state.place,
+        project=app_state.runtime.services.project if request.owner is None else None,
         started_at=app_state.started_at,
         active_runs=await _active_runs(request),
         max_runs=app_state.options.max_runs,

@@ -93,14 +93,14 @@ def links_of(request: ApiRequest, run_id: str, session_id: str) -> Links:
     )
 
 
-def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
+def run_row(request: ApiRequest, run: RunSummary) -> RunRow:
     """A run for the list."""
     return RunRow(
         run_id=run.run_id,
         session_id=run.session_id,
         recipe=run.recipe,
         status=run.status,
-        is_active=is_active,
+        is_active=request.app_state.run_manager.find(run.run_id) is not None,
         model=run.model,
         started_at=run.started_at,
         finished_at=run.finished_at,
@@ -108,6 +108,7 @@ def run_row(run: RunSummary, *, is_active: bool) -> RunRow:
         problem=run.problem,
         about=run.input_words,
         user=run.user,
+        project=run.project if request.owner is None else None,
     )
 
 

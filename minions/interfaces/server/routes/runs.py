@@ -97,6 +97,7 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
         statuses=None if asked.status is None else {asked.status},
         session_id=asked.session,
         user=asked.user,
+        project=asked.project,
         text=asked.text,
     )
     if request.owner is not None:
@@ -106,11 +107,9 @@ async def list_runs(request: ApiRequest, asked: Asked[RunsPage]) -> Runs:
     found = await recorded_runs(
         app_state.journal, wanted=wanted, limit=asked.limit, offset=asked.offset
     )
-    rows = [
-        run_row(run, is_active=app_state.run_manager.find(run.run_id) is not None) for run in found
-    ]
+    rows = tuple(run_row(request, run) for run in found)
     total = await count_runs(app_state.journal, wanted)
-    return Runs(runs=tuple(rows), total=total, limit=asked.limit, offset=asked.offset)
+    return Runs(runs=rows, total=total, limit=asked.limit, offset=asked.offset)
 
 
 @get("/{run_id:str}", responses=refuses(404, 409), needs=TokenScope.READ)

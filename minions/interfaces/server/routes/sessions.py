@@ -110,19 +110,23 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
     """List all sessions, the newest first."""
     limit, offset, text = asked.limit, asked.offset, asked.text
     tree, repository = asked.tree, request.app_state.repository
-    owner = request.owner
+    owner, project = request.owner, asked.project
     if tree:
         if owner is not None:
             await session_of(request, tree)
         every = await repository.list_fork_tree(tree)
-        own = (each for each in every if owner in (None, each.user))
+        own = (
+            each for each in every if owner in (None, each.user) and project in (None, each.project)
+        )
         found = [each for each in own if has_words(text, each.name, each.recipe, each.id)]
         part, total = found[offset : offset + limit], len(found)
     else:
         part = list(
-            await repository.list_sessions(limit=limit, offset=offset, text=text, user=owner)
+            await repository.list_sessions(
+                limit=limit, offset=offset, text=text, user=owner, project=project
+            )
         )
-        total = await repository.count_sessions(text=text, user=owner)
+        total = await repository.count_sessions(text=text, user=owner, project=project)
     shown = [_view(request, session) for session in part]
     reply: dict[str, JsonValue] = {
         "sessions": shown,
@@ -187,7 +191,10 @@ async def get_session(request: ApiRequest, session_id: InPath) -> ApiResponse[Se
 def _view(request: ApiRequest, session: Session) -> dict[str, JsonValue]:
     run_id = session.last_run_id
     is_active = run_id is not None and request.app_state.run_manager.find(run_id) is not None
-    return {**session.to_json(), "is_active": is_active}
+    view = {**session.to_json(), "is_active": is_active}
+    if request.owner is not None:
+        view.pop("project", None)
+    return view
 
 
 @delete("/{session_id:str}", responses=refuses(404, 409), needs=TokenScope.ADMIN)

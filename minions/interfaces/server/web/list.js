@@ -159,6 +159,30 @@ export function offer(control, options) {
 	return control;
 }
 
+/** The last folder of a project's path. */
+export const folderOf = (project) => project.split(/[\\/]/).filter(Boolean).at(-1) ?? project;
+
+/** A filter by project: the server's own, and those of the rows that were seen; hidden where there is but one. */
+export class ProjectFilter {
+	constructor(signal) {
+		this.control = choice("Project", "Any project");
+		this.control.hidden = true;
+		this.own = null;
+		this.filter = { name: "project", label: "project", control: this.control, word: folderOf };
+		get("/system", { signal }).then(({ project }) => this.take([{ project }], project), () => {}); // only offered
+	}
+
+	take(rows, own = this.own) {
+		this.own = own;
+		offer(this.control, [...new Set(rows.map(({ project }) => project).filter(Boolean))].map((each) => [each, each === this.own ? `${folderOf(each)} (here)` : folderOf(each)]));
+		this.control.hidden = this.control.options.length < 3 && !this.control.value;
+		document.body.classList.toggle("many-projects", !this.control.hidden);
+	}
+}
+
+/** Under what a row is about: of which project it is. */
+export const projectHint = ({ project }) => (project ? h("div.hint.clip.project-hint", { title: project }, folderOf(project)) : null);
+
 /** The address of the runs of a session. */
 export const runsOf = (session) => `#/runs?session=${enc(session)}`;
 

@@ -3,14 +3,14 @@
 import { enc, get, post } from "./api.js";
 import { between, chip, cost, count, duration, empty, fill, h, loading, needs, plural, shortId, statusOf, time, tag } from "./dom.js";
 import { Fields } from "./form.js";
-import { LiveList, cell, choice, main, num, offer, state } from "./list.js";
+import { LiveList, ProjectFilter, cell, choice, main, num, offer, projectHint, state } from "./list.js";
 import { go } from "./app.js";
 
 const STATUSES = ["queued", "running", "interrupted", "completed", "partial", "failed", "limit_reached", "needs_decision", "cancelled", "rejected", "unreadable"];
 
 export async function showRuns({ root, query, signal }) {
 	const picked = new Set();
-	const recipe = choice("Recipe", "Any recipe");
+	const recipe = choice("Recipe", "Any recipe"), projects = new ProjectFilter(signal);
 	const compare = h("button.wide-only", { onclick: () => go(`/compare?${[...picked].map((id, at) => `${"ab"[at]}=${enc(id)}`).join("&")}`) });
 	const list = new LiveList({
 		signal, name: "runs",
@@ -19,6 +19,7 @@ export async function showRuns({ root, query, signal }) {
 		filters: [
 			{ name: "status", label: "status", control: choice("Status", "Any status", STATUSES.map((each) => [each, statusOf(each).word])), word: (value) => statusOf(value).word },
 			{ name: "recipe", label: "recipe", control: recipe, word: (value) => value },
+			projects.filter,
 			{ name: "session", label: "session", word: shortId },
 		],
 		row,
@@ -45,11 +46,12 @@ export async function showRuns({ root, query, signal }) {
 			main("Recipe", h("a.strong", { href: `#/runs/${enc(run.run_id)}` }, run.recipe), h("div.hint.clip", { title: run.model }, run.model ?? "no model")),
 			h("td.about", { data: { label: "Inputs" }, title: run.about }, run.about ?? h("span.muted", "–")), cell("Started", time(run.started_at)),
 			num("Duration", length), num("Tokens", count(run.usage.total_tokens)), num("Cost", cost(run.usage)),
-			cell("Run", h("code", { title: run.run_id }, shortId(run.run_id)), " ", h("a.quiet-link", { href: `#/sessions/${enc(run.session_id)}`, title: run.session_id }, "session")));
+			cell("Run", h("code", { title: run.run_id }, shortId(run.run_id)), " ", h("a.quiet-link", { href: `#/sessions/${enc(run.session_id)}`, title: run.session_id }, "session"), projectHint(run)));
 	}
 
 	function choose() {
 		for (const box of list.body.querySelectorAll("input")) box.disabled = picked.size >= 2 && !box.checked;
+		projects.take(list.items ?? []);
 		compare.disabled = picked.size !== 2;
 		compare.textContent = ["Compare two", "Pick one more", "Compare these two"][picked.size];
 	}

@@ -2,18 +2,19 @@
 
 import { begin, enc, follow, get, post } from "./api.js";
 import { Rows, action, callout, changed, chip, cost, count, duration, empty, fill, h, lacks, loading, needs, note, plural, shortId, time } from "./dom.js";
-import { LiveList, cell, main, runsOf, state } from "./list.js";
+import { LiveList, ProjectFilter, cell, main, projectHint, runsOf, state } from "./list.js";
 import { decisionCard } from "./approvals.js";
 import { writing } from "./drawer.js";
 import { code, said, tail } from "./text.js";
 import { go } from "./app.js";
 
 export async function showSessions({ root, query, signal }) {
+	const projects = new ProjectFilter(signal);
 	const list = new LiveList({
-		signal, name: "sessions", heads: ["Session", "Recipe", "Last run", "Updated", "Forked from"],
+		signal, name: "sessions", filters: [projects.filter], after: () => projects.take(list.items ?? []), heads: ["Session", "Recipe", "Last run", "Updated", "Forked from"],
 		key: (each) => each.id,
 		row: (each) => h("tr",
-			main("Session", link(each.id, each.name)),
+			main("Session", link(each.id, each.name), projectHint(each)),
 			cell("Recipe", each.recipe ?? h("span.muted", "several or none")),
 			state("Last run", each.last_run_id ? h("a.chip-link", { href: `#/runs/${enc(each.last_run_id)}` }, chip(each.status)) : h("span.muted", "none yet")),
 			cell("Updated", time(each.updated_at)),
