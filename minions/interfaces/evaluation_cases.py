@@ -74,8 +74,10 @@ def listed_rows(cases: Iterable[object]) -> list[CaseRow]:
 async def recorded_rows(
     journal: Journal, recipe: AgentRecipe, most: int, project: str | None
 ) -> RecordedCases:
-    """The newest completed runs of a recipe in a project (None: in all); not those of evaluations, and none of a stranger's:
-    the inputs of an imported run could name files and secrets of whoever asks them again.
+    """The newest completed runs of a recipe in a project (None: in all).
+
+    Not those of evaluations, and none of a stranger's: the inputs of an imported run could name
+    files and secrets of whoever asks them again.
     """
     wanted = RunFilter(recipe=recipe.id, statuses=(RunState.COMPLETED,), project=project)
     found, after = RecordedCases(), None

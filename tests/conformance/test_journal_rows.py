@@ -196,6 +196,9 @@ async def test_any_text_is_kept_and_found(journal: Journal, text: str) -> None:
 # --- lists -----------------------------------------------------------------------------------
 
 
+LONG = "/work/" + "long" * 100
+
+
 async def some_runs(journal: Journal, clock: FakeClock) -> None:
     """Seven runs in four sessions, a second apart but for the last two."""
     for number, (session, recipe, status) in enumerate(
@@ -211,7 +214,8 @@ async def some_runs(journal: Journal, clock: FakeClock) -> None:
     ):
         clock.advance(1 if number < 6 else 0)
         user: dict[str, JsonValue] = {"user": f"Jörg {number % 2}"} if number > 2 else {}
-        drafts = [begun(recipe, **user), *([ended(status)] if status else [])]
+        place: dict[str, JsonValue] = {"project": LONG if number == 2 else "/a"} if number else {}
+        drafts = [begun(recipe, **user, **place), *([ended(status)] if status else [])]
         await store(journal, session, f"run_{number}", *drafts)
 
 
@@ -274,6 +278,10 @@ FILTERS: dict[str, tuple[RunFilter, list[int]]] = {
     "a user": (RunFilter(user="Jörg 1"), [5, 3]),
     "a user and a session": (RunFilter(user="Jörg 1", session_id="t3"), [3]),
     "nobody": (RunFilter(user="Jörg"), []),
+    "a project": (RunFilter(project="/a"), [5, 6, 4, 3, 1]),
+    "a project with a long path": (RunFilter(project=LONG), [2]),
+    "a project and a recipe": (RunFilter(project="/a", recipe="talk"), [6, 3, 1]),
+    "no project": (RunFilter(project="/"), []),
     "words": (RunFilter(text="PRÜFUNG any"), [2]),
     "words of a state": (RunFilter(text="running", running={"run_6"}), [6]),
     "blanks": (RunFilter(text="  "), [5, 6, 4, 3, 2, 1, 0]),
@@ -306,7 +314,7 @@ async def test_sessions_are_listed_by_what_happened_last(
 ) -> None:
     """A-127."""
     await some_runs(journal, clock)
-    opened: Body = {"name": "Diary", "parent": "s1", "sequence": 1, "position": 1}
+    opened: Body = {"name": "Diary", "parent": "s1", "sequence": 1, "position": 1, "project": "/b"}
     fork = draft_of("session", "forked", opened, key="session")
     await store(journal, "f1", "edit", fork)
     clock.advance(1)
@@ -316,6 +324,8 @@ async def test_sessions_are_listed_by_what_happened_last(
     assert await session_ids(journal, SessionFilter(session_ids=["t3", "x"])) == ["t3"]
     assert await session_ids(journal, SessionFilter(name="Diary")) == ["f1"]
     assert await session_ids(journal, SessionFilter(parent="s1")) == ["f1"]
+    assert await session_ids(journal, SessionFilter(project="/b")) == ["f1"]
+    assert await session_ids(journal, SessionFilter(project="/a")) == ["s2", "s4", "t3"]
     assert await session_ids(journal, SessionFilter(text="diary f1")) == ["f1"]
     first = await journal.sessions(limit=2)
     second = await journal.sessions(limit=2, after=first[-1])
@@ -331,6 +341,7 @@ JUNK: st.SearchStrategy[JsonValue] = st.sampled_from(
 )
 NAMES = (
     "user",
+    "project",
     "spent",
     "recipe",
     "model",
@@ -361,7 +372,7 @@ BODIES = st.sampled_from(
         {"status": "completed", "usage": {"input_tokens": 1}, "output": 1},
         {"status": "failed", "error": {"code": "c", "message": "m" * 300}},
         {"status": "needs_decision"},
-        {"recipe": "talk", "steps": {}, "user": "ann"},
+        {"recipe": "talk", "steps": {}, "user": "ann", "project": "/a/" + "b" * 300},
         {"status": "completed", "usage": {"total_tokens": 7, "cost_usd": 0.5}},
         {"status": "failed", "usage": {"cost_usd": 10**400}, "spent": {"tokens": 9, "cost_usd": 1}},
         {"parent": "ses_a", "sequence": 1, "position": 1, "name": "n", "inputs": {"a": 1}},
