@@ -155,9 +155,7 @@ async def learn_recipe(
     )
 
 
-async def _runs_of(
-    journal: Journal, recipe_id: str, project: str | None
-) -> Sequence[RunRow]:
+async def _runs_of(journal: Journal, recipe_id: str, project: str | None) -> Sequence[RunRow]:
     """Those that a person judged, and the newest others, whose checks may speak for them."""
     judged = await judged_runs(journal, recipe_id, limit=MOST_RUNS, project=project)
     newest = await journal.runs(RunFilter(recipe=recipe_id, project=project), limit=MOST_RUNS)

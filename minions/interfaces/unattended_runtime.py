@@ -15,6 +15,7 @@ from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Ids
+from minions.contracts.words import shell_word
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
@@ -142,9 +143,11 @@ class UnattendedRuntime:
 
     # --- recorded runs --------------------------------------------------------------------------
 
-    async def recorded(self, run_id: str) -> RecordedRun:
+    async def recorded(self, run_id: str, *, of_any_folder: bool = False) -> RecordedRun:
         """A run that may be resumed here.
 
+        Args:
+            of_any_folder: Also one that began elsewhere; `check_folder` is left to the caller.
         Raises:
             NotFoundError: There is no such run.
             UsageError: It was rejected, or belongs to another command.
@@ -152,23 +155,35 @@ class UnattendedRuntime:
         """
         services = self.services
         recorded = await load_recorded_run(services.journal, run_id, threads=services.beside)
-        command, home = recorded.note.get("command"), RunPolicy.recorded(recorded.note).cwd
+        command = recorded.note.get("command")
         if command is not None:
             raise UsageError(
                 f"Run '{recorded.run_id}' was made by `minions {command}`, which cannot be "
                 "resumed.",
                 code="other-command",
             )
+        if not of_any_folder:
+            self.check_folder(recorded)
+        return recorded
+
+    def check_folder(self, recorded: RecordedRun) -> None:
+        """Refuse a run that began in another folder.
+
+        Raises:
+            EnvironmentRefusedError: `other-folder`.
+        """
+        home = RunPolicy.recorded(recorded.note).cwd
         if home is not None and self._folder is not None and home != self._folder:
             raise EnvironmentRefusedError(
                 f"Run '{recorded.run_id}' was started in {home}, where relative paths of its "
-                f"tools start; this process runs in {self._folder}. {self.in_other_folders}",
+                f"tools start; this process runs in {self._folder}. "
+                f"{self.in_other_folders(recorded.run_id, home)}",
                 code="other-folder",
             )
-        return recorded
 
-    in_other_folders = "Use the command line there."
-    """What to do about a run that began in another folder."""
+    def in_other_folders(self, run_id: str, home: str) -> str:
+        """What to do about a run that began in another folder."""
+        return f"Go on there: cd {shell_word(home)} && minions resume {shell_word(run_id)}"
 
     async def prepared(self, recorded: RecordedRun, prepare: Callable[[], T]) -> T:
         """What `prepare()` gives, which reads the recipe and the entries of the run: in a thread

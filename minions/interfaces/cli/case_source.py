@@ -98,9 +98,7 @@ async def _rows(
 
 
 async def _recorded_rows(runtime: Runtime, recipe: AgentRecipe, most: int) -> list[CaseRow]:
-    found = await recorded_rows(
-        runtime.services.journal, recipe, most, runtime.services.project
-    )
+    found = await recorded_rows(runtime.services.journal, recipe, most, runtime.services.project)
     if found.unreadable:
         count, named = len(found.unreadable), ", ".join(found.unreadable[:3])
         words = "run cannot be read and is no case" if count == 1 else _MANY_UNREADABLE

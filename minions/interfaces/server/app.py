@@ -231,7 +231,7 @@ def create_app(
         log=log if is_logging(settings) else NullLog(),
         services=services,
         recipe_folders=tuple(recipes),
-        project=project_of(Path.cwd()) if services is None else None,
+        project=(services.project if services is not None else None) or project_of(Path.cwd()),
     ).evolve(models=models)
     runtime = _counting(runtime)
     note = {"cwd": str(Path.cwd()), BEGUN_BY_SERVER: True, **(note or {})}

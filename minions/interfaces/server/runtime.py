@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
+from typing import Final
 
 from attrs import evolve
 
@@ -28,6 +29,12 @@ from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.settings import Settings
 from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.kinds.ask import AskSpec
+from minions.recipe.kinds.assertion import AssertSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.recipe import RecipeSpec
+from minions.recipe.kinds.set import SetSpec
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["ServerRuntime", "ids_of_key"]
@@ -130,6 +137,19 @@ class ServerRuntime(UnattendedRuntime):
         self.check_inputs(recipe, inputs, is_stored=is_stored)
         return self.executor_of(recipe, note=note, ids=ids)
 
+    def resumable_recipe(self, recorded: RecordedRun) -> AgentRecipe:
+        """The recipe that is stored with the run, if the run can be resumed in this folder.
+
+        Raises:
+            EnvironmentRefusedError: `other-folder`; it began elsewhere, and may open something
+                there.
+            UsageError: As `own_recipe`.
+        """
+        recipe = self.own_recipe(recorded)
+        if _may_open(recipe):
+            self.check_folder(recorded)
+        return recipe
+
     async def resumed(
         self,
         recorded: RecordedRun,
@@ -149,7 +169,7 @@ class ServerRuntime(UnattendedRuntime):
         """
 
         def prepare() -> AgentRun:
-            recipe = self.own_recipe(recorded)
+            recipe = self.resumable_recipe(recorded)
             executor = self.executor(recipe, recorded.inputs, note=recorded.note)
             return executor.prepare_resume(
                 recorded, recipe=recipe, decisions=decisions, decided_by=decided_by, note=note
@@ -168,6 +188,20 @@ class ServerRuntime(UnattendedRuntime):
             if error.error_code == "corrupt-entry":
                 raise
             return ()
+
+
+_OPEN_NOTHING: Final = (AnalyzeSpec, AskSpec, AssertSpec, GoalSpec, RecipeSpec, SetSpec)
+"""Steps that read no relative path, as long as they have no tools."""
+
+
+def _may_open(recipe: AgentRecipe) -> bool:
+    """Whether steps of the recipe may read a path that starts in the working folder."""
+    return bool(recipe.tools) or any(
+        not isinstance(step, _OPEN_NOTHING)
+        or bool(step.offered_tools)
+        or (isinstance(step, RecipeSpec) and _may_open(step.recipe))
+        for step in recipe.steps
+    )
 
 
 def ids_of_key(key: str, ids: Ids) -> Ids:

@@ -38,10 +38,12 @@ _READY_S: Final = 5.0
 class WorkerRuntime(UnattendedRuntime):
     """The executors of a worker, by its own operator's policy."""
 
-    in_other_folders = (
-        "Start a worker in that folder, or let this one execute runs of all folders in its own: "
-        "`minions worker --any-folder`."
-    )
+    def in_other_folders(self, run_id: str, home: str) -> str:  # it is told already
+        """A worker there, or this one."""
+        return (
+            "Start a worker in that folder, or let this one execute runs of all folders in its "
+            "own: `minions worker --any-folder`."
+        )
 
 
 class Worker:

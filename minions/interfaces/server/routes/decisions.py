@@ -147,7 +147,7 @@ async def _decided(
 ) -> ApiResponse[RunAccepted]:
     app_state, run_id = request.app_state, view.run_id
     decision = await match_beside_loop(lambda: decision_of(view, data))
-    recorded = await app_state.runtime.recorded(run_id)
+    recorded = await app_state.runtime.recorded(run_id, of_any_folder=True)
     if recorded.run_id != run_id:
         raise NotFoundError(f"There is no run '{run_id}'.", code="unknown-run")
     run = await app_state.runtime.resumed(

@@ -50,7 +50,7 @@ class AgainRequest:
 async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAccepted]:
     """Resume a run that was killed, cancelled or stopped."""
     runtime = request.app_state.runtime
-    recorded = await runtime.recorded(await _idle(request, run_id))
+    recorded = await runtime.recorded(await _idle(request, run_id), of_any_folder=True)
     note = runtime.note_of(recorded)
     return await _started(request, await runtime.resumed(recorded, note=note))
 
@@ -61,10 +61,10 @@ async def retry_run(
 ) -> ApiResponse[RunAccepted]:
     """Retry failed steps, a step and all after it, or what reads other inputs."""
     runtime = request.app_state.runtime
-    recorded = await runtime.recorded(await _idle(request, run_id))
+    recorded = await runtime.recorded(await _idle(request, run_id), of_any_folder=True)
 
     def prepare() -> AgentRun:
-        recipe = runtime.own_recipe(recorded)
+        recipe = runtime.resumable_recipe(recorded)
         inputs = {**recorded.inputs, **data.inputs}
         executor = runtime.executor(recipe, inputs, note=recorded.note)
         return executor.prepare_retry(
@@ -91,7 +91,7 @@ async def roll_back_files(
 ) -> RollbackView:
     """Restore the files that the run changed, as far as its tools recorded it."""
     runtime = request.app_state.runtime
-    recorded = await runtime.recorded(await _idle(request, run_id))
+    recorded = await runtime.recorded(await _idle(request, run_id), of_any_folder=True)
     report = await roll_back_run(runtime.services, recorded.run_id, dry_run=data.dry_run)
     return RollbackView.of(report)
 
@@ -103,7 +103,7 @@ async def draw_run(
     """The graph of the run's own recipe."""
     runtime = request.app_state.runtime
     run = await find_exact(request, run_id)
-    recorded = await runtime.recorded(run.run_id)
+    recorded = await runtime.recorded(run.run_id, of_any_folder=True)
 
     def draw() -> ApiResponse[dict[str, object]]:
         recipe = runtime.own_recipe(recorded)

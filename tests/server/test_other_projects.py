@@ -1,0 +1,90 @@
+"""Runs of other projects in a server's journal: listed, filtered, and continued where that needs no
+folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from asgi_client import Client
+from served import MakeApp
+
+RECIPES = {
+    "asks": "id: asks\nsteps: [{id: n, set: {n: 1}}, {id: sure, ask: 'Sure?'}]\n",
+    "inner": "id: inner\ntools: [{files: {root: .}}]\n"
+    "steps: [{id: all, tool: files__list, params: {path: .}}]\n",
+    "opens": "id: opens\nsteps: [{id: sure, ask: 'Sure?'}, {id: i, recipe: inner}]\n",
+}
+
+
+@pytest.fixture
+def two(
+    recipes: Path, make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Client, Client]:
+    """Servers in the projects `a` and `b`, on one journal."""
+    for name, text in RECIPES.items():
+        (recipes / f"{name}.yaml").write_text(text, "utf-8")
+    found = []
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "minions.toml").write_text("", "utf-8")
+        monkeypatch.chdir(folder)
+        found.append(Client(make_app(journal=tmp_path / "j.sqlite")))
+    return found[0], found[1]
+
+
+async def started(client: Client, recipe: str) -> str:
+    run_id = str((await client.post("/runs", {"recipe": recipe})).json["run_id"])
+    await client.ended(run_id)
+    return run_id
+
+
+async def test_lists_tell_the_project_and_filter_by_it(
+    two: tuple[Client, Client], tmp_path: Path
+) -> None:
+    """A-157."""
+    a, b = two
+    first, second = await started(a, "asks"), await started(b, "asks")
+    rows = (await a.get("/runs")).json["runs"]
+    folders = {first: str(tmp_path / "a"), second: str(tmp_path / "b")}
+    assert {row["run_id"]: row["project"] for row in rows} == folders
+    for run_id, folder in folders.items():
+        query = f"project={folder}"
+        assert [row["run_id"] for row in (await a.get(f"/runs?{query}")).json["runs"]] == [run_id]
+        (waiting,) = (await b.get(f"/approvals?{query}")).json["approvals"]
+        assert waiting["run_id"] == run_id
+        (session,) = (await b.get(f"/sessions?{query}")).json["sessions"]
+        assert (session["last_run_id"], session["project"]) == (run_id, folder)
+    assert (await a.get("/system")).json["project"] == folders[first]
+
+
+async def test_what_needs_no_folder_works_in_another_one(
+    two: tuple[Client, Client],
+) -> None:
+    a, b = two
+    run_id = await started(a, "asks")
+    graph = await b.get(f"/runs/{run_id}/graph?format=svg")
+    assert graph.status == 200
+    rolled_back = await b.post(f"/runs/{run_id}/rollback", {"dry_run": True})
+    assert rolled_back.json["code"] == "nothing-recorded"
+    answer = {"decision": "answer", "value": "yes"}
+    assert (await b.post(f"/runs/{run_id}/decisions", answer)).status == 202
+    assert (await b.ended(run_id))["status"] == "completed"
+
+
+async def test_what_opens_a_folder_is_left_to_its_own(
+    two: tuple[Client, Client], tmp_path: Path
+) -> None:
+    a, b = two
+    run_id = await started(a, "opens")
+    assert (await b.get(f"/runs/{run_id}/graph")).status == 200
+    answer = {"decision": "answer", "value": "yes"}
+    for path, body in ((f"/runs/{run_id}/decisions", answer), (f"/runs/{run_id}/retry", {})):
+        refused = await b.post(path, body)
+        assert (refused.status, refused.json["code"]) == (409, "other-folder")
+        assert f"cd {tmp_path / 'a'} && minions resume {run_id}" in refused.json["detail"]
+    assert (await a.post(f"/runs/{run_id}/decisions", answer)).status == 202
+    assert (await a.ended(run_id))["status"] == "completed"
