@@ -140,6 +140,7 @@ def _unreadable_beginning(entry: JournalEntry) -> RunRow:
         session_id=entry.session_id,
         position=entry.position,
         recipe=_text(entry.body, "recipe") or "?",
+        project=_text(entry.body, "project"),
         started_at=entry.at,
         day=day_of(entry.at),
     )

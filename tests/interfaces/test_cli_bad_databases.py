@@ -132,7 +132,7 @@ def closed_database(database: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     that what it imports is there: nobody may not read a folder of root's.
     """
     assert cli(*RUN).code == 0
-    listed = json.loads(cli(*LIST, "--json").out)
+    listed = json.loads(cli(*LIST, "--all", "--json").out)
     first, second = (run["run_id"] for run in listed)
     for command in (("show", first), ("diff", first, second), ("export", first), ("rm", "none")):
         cli("sessions", *command, "--db", "j.sqlite")
@@ -151,7 +151,7 @@ def test_runs_of_a_database_that_cannot_be_written_are_listed_shown_compared_and
     cli: Cli, closed_database: Path
 ) -> None:
     with without_rights():
-        listed = json.loads(cli(*LIST, "--json").out)
+        listed = json.loads(cli(*LIST, "--all", "--json").out)
         first, second = (run["run_id"] for run in listed)
         for command in (("show", first), ("diff", first, second), ("export", first)):
             outcome = cli("sessions", *command, "--db", "j.sqlite")
@@ -163,7 +163,7 @@ def test_a_command_that_writes_to_such_a_database_says_what_to_do(
     cli: Cli, closed_database: Path
 ) -> None:
     with without_rights():
-        run_id = json.loads(cli(*LIST, "--json").out)[0]["run_id"]
+        run_id = json.loads(cli(*LIST, "--all", "--json").out)[0]["run_id"]
         for command in (RUN, ("sessions", "rm", run_id, "--yes", "--db", "j.sqlite")):
             outcome = cli(*command)
             assert (outcome.code, outcome.out) == (4, "")

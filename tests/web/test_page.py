@@ -137,6 +137,9 @@ def test_a_run_is_retried_from_a_step_and_begun_anew(
     expect(page.locator(".drawer .lines").first.locator("li")).to_have_count(2)
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_label("about")).to_have_value("bees")
+    page.get_by_label("about").fill("ants")
+    page.get_by_role("button", name="Start", exact=True).click()
     expect(page.locator("dl.facts")).not_to_contain_text("Begun")
     expect(page.locator("h1 .chip")).to_have_text("completed")
     assert run not in page.url
@@ -274,9 +277,9 @@ def test_everything_is_reached_by_keys(window: BrowserContext, served: Served) -
 
 def test_nothing_is_wider_than_a_small_screen(window: BrowserContext, served: Served) -> None:
     run = served.begin("story", '{"about": "bees"}')
-    page = _open(window, served, "/runs")
+    page = _open(window, served, f"/runs/{run}")
     page.set_viewport_size({"width": 400, "height": 800})
-    session = page.locator(".quiet-link").first.get_attribute("href") or ""
+    session = page.get_by_role("link", name="Session").get_attribute("href") or ""
     places = (
         "#/runs", "#/new?recipe=story", "#/sessions", "#/approvals", "#/system", session,
         f"#/runs/{run}", f"#/runs/{run}?step=tell&tab=cost", f"#/compare?a={run}&b={run}",

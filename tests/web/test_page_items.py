@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,8 +32,8 @@ def test_items_are_rows_with_totals_while_the_loop_runs_and_lead_to_prompt_and_a
     totals = drawer.locator(".items strong")
     expect(totals).to_contain_text("2/4, 1 failed")
     rows = drawer.locator(".items-table tbody tr")
-    expect(rows.nth(0)).to_contain_text("Ada.")
-    expect(rows.nth(1)).to_contain_text("cannot greet")
+    expect(rows.nth(0)).to_contain_text("cannot greet")
+    expect(rows.nth(1)).to_contain_text("Ada.")
     expect(page.get_by_role("button", name="Step greet: running").first).to_contain_text("2/4")
     served.let("owl.one")
     served.let("owl.two")
@@ -78,3 +79,40 @@ def test_an_item_runs_again_from_its_drawer(window: BrowserContext, served: Serv
     page.goto(served.at(f"/runs/{run}?step=greet&tab=items"))
     rows = page.get_by_role("dialog", name="greet").locator(".items-table tbody tr")
     expect(rows).to_have_count(2)
+
+
+def test_a_loop_with_failed_items_is_partial_everywhere_and_shows_them_first(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("crowd", json.dumps({"names": ["Ada", "Bo", "nobody", "Cy"]}))
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("partial")
+    node = page.locator("svg g.node").first
+    expect(node).to_have_class(re.compile("is-waiting"))
+    expect(node).to_contain_text("1 of 4 failed")
+    row = page.locator(".fall-row").first
+    expect(row.locator(".mark")).to_have_class("mark part")
+    expect(row.locator(".bar")).to_have_class("bar part")
+    row.click()
+    drawer = page.get_by_role("dialog", name="greet")
+    expect(drawer.locator(".drawer-head .chip")).to_have_text("partial")
+    first = drawer.locator(".items-table tbody tr").first
+    expect(first.locator("td").first).to_have_text("2")
+
+
+def test_what_is_read_aloud_of_a_step_has_what_is_seen(
+    window: BrowserContext, served: Served
+) -> None:
+    run = served.begin("story", '{"about": "bees"}')
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    for name, seen in page.evaluate(
+        """() => [...document.querySelectorAll("svg g.node, .fall-row")].map((each) => [
+            each.getAttribute("aria-label"),
+            [...each.querySelectorAll("text, .name, .totals, .took")].map(
+                (part) => part.textContent)])"""
+    ):
+        words = " ".join(part.strip() for part in seen if part.strip())
+        assert words in name, (words, name)

@@ -130,3 +130,25 @@ def _refused_and_cleared(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("'unfinished' is not one of ['queued'")
     page.get_by_role("button", name="Clear the filters").click()
     expect(page.locator("tbody tr")).to_have_count(100)
+
+
+def test_on_a_narrow_screen_a_row_is_two_lines_and_nothing_is_cut_off(
+    window: BrowserContext, many: Served
+) -> None:
+    page = _open(window, many, "/runs?status=failed")
+    page.set_viewport_size({"width": 768, "height": 800})
+    _rows(page, 1, "1 run with these filters")
+    width, row, table = page.evaluate(
+        """() => [document.documentElement.scrollWidth,
+            document.querySelector("tbody tr").getBoundingClientRect().height,
+            document.querySelector("table").getBoundingClientRect().right]"""
+    )
+    assert (width, row < 64, table <= 768) == (768, True, True)
+    assert page.locator("tbody tr a, tbody tr input").count() == 2
+
+
+def test_ids_that_begin_alike_are_told_apart(window: BrowserContext, many: Served) -> None:
+    page = _open(window, many, "/runs?recipe=common")
+    expect(page.locator("tbody tr")).to_have_count(100)
+    shown = page.locator("tbody tr code").all_text_contents()
+    assert len(set(shown)) == len(shown)

@@ -144,3 +144,17 @@ def test_an_answer_that_comes_too_late_is_refused_with_who_and_when(
     page.get_by_role("button", name="Carry it out", exact=True).click()
     expect(page.locator("#notes")).to_contain_text("This was decided by Ann at 20")
     expect(page.locator("h1 .chip")).to_have_text("failed")
+
+
+def test_a_plan_is_a_row_for_each_of_its_steps(window: BrowserContext, served: Served) -> None:
+    run = served.begin("unasked")
+    page = window.new_page()
+    page.goto(served.at(f"/runs/{run}"))
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    rows = page.locator(".fall-row .name")
+    expect(rows).to_have_text(["work", "planning", "write", "sum", "print", "other"])
+    expect(page.locator(".fall-row").nth(3).locator(".mark")).to_have_class("mark good")
+    page.get_by_role("button", name="inner steps").click()
+    expect(page.get_by_role("button", name="write__changes")).to_be_visible()
+    page.get_by_role("button", name="Show the plan's steps").click()
+    expect(rows).to_have_count(6)

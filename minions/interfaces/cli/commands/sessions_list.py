@@ -16,8 +16,9 @@ from minions.contracts.codec import encode
 from minions.contracts.durations import seconds_of, spoken
 from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunState
+from minions.contracts.journal import Journal
 from minions.contracts.run_rows import RunFilter
-from minions.engine.history.lookup import list_runs
+from minions.engine.history.lookup import UNREADABLE, list_runs
 from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
@@ -127,12 +128,29 @@ async def _list(
     journal = context.known_journal()
     try:
         runs = await list_runs(journal, wanted=wanted, limit=limit)
-        if runs or wanted.project is None:
+        if wanted.project is None:
+            return runs, False
+        if damaged := await _damaged(journal, wanted):
+            runs = tuple(sorted((*runs, *damaged), key=_started_at, reverse=True))[:limit]
+        if runs:
             return runs, False
         others = await list_runs(journal, wanted=evolve(wanted, project=None), limit=1)
         return runs, bool(others)
     finally:
         await journal.aclose()
+
+
+async def _damaged(journal: Journal, wanted: RunFilter) -> tuple[RunSummary, ...]:
+    """Damaged runs that fit and whose project cannot be read: every project's list names them."""
+    if UNREADABLE not in (wanted.statuses or (UNREADABLE,)):
+        return ()
+    damaged = evolve(wanted, statuses={UNREADABLE}, project=None)
+    runs = await list_runs(journal, wanted=damaged)
+    return tuple(run for run in runs if run.project is None)
+
+
+def _started_at(run: RunSummary) -> datetime:
+    return run.started_at
 
 
 def _since(text: str, now: datetime) -> datetime:

@@ -148,8 +148,8 @@ export function cost(usage) {
 
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-/** Short enough for a table; the whole id is on hover and in the link. */
-export const shortId = (id) => (id.length > 14 ? `${id.slice(0, 12)}…` : id);
+/** Short enough for a table; the whole id is on hover and in the link. Ids of one batch begin alike: the end tells them apart. */
+export const shortId = (id) => (id.length > 14 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id);
 
 /** JSON for people; text stays as it is. JSON in a text is laid out, too. */
 export function pretty(value) {

@@ -65,8 +65,9 @@ export class Drawer {
 	show(step, view, detail, kind, isOver, totals) {
 		this.again.hidden = !isOver || step.status === "pending";
 		this.loop.hidden = !step.isItem;
-		const status = isOver && step.status === "running" ? "interrupted" : step.status;
-		this.marks.show(view, step.id, isOver && status === "completed");
+		const isMixed = step.status === "completed" && totals?.failed > 0;
+		const status = isMixed ? "partial" : isOver && step.status === "running" ? "interrupted" : step.status;
+		this.marks.show(view, step.id, isOver && step.status === "completed");
 		const tab = this.tabFor(step, status, kind, totals);
 		TABS.forEach(([name], at) => {
 			const isOn = name === tab;

@@ -224,6 +224,51 @@ export class RunFold {
 	}
 }
 
+const PLANNING = new Set(["found", "found_files", "notes", "draft", "draft_text", "check", "mended", "mended_text", "second_check"]);
+
+/** To which step of a plan an inner step belongs: `write__changes` to `write`, those that made the plan to `planning`. */
+function planStepOf(inner) {
+	const first = inner.split("/")[0].replace(/\[\d+\]$/, "");
+	return PLANNING.has(first) ? "planning" : first.split("__")[0];
+}
+
+/**
+ * The rows of `ordered` with the inner steps of plans as one row for each step of the plan. `isPlan(id)`: whether the
+ * outermost step of that id is one. What such a row says is what its steps came to: a test that failed and passes after a repair has passed.
+ */
+export function byPlanSteps(rows, isPlan) {
+	const groups = new Map(), found = [];
+	for (const row of rows) {
+		const root = outermost(row.step.id);
+		if (!row.depth || !isPlan(root)) {
+			found.push(row);
+			continue;
+		}
+		const name = planStepOf(row.step.id.split("/").slice(1).join("/")), key = `${root}/${name}`;
+		if (!groups.has(key)) {
+			groups.set(key, { step: null, depth: 1, name, members: [] });
+			found.push(groups.get(key));
+		}
+		groups.get(key).members.push(row.step);
+	}
+	for (const group of groups.values()) group.step = summed(group.name, group.members);
+	return found;
+}
+
+function summed(name, members) {
+	const main = members.find(({ id }) => id.endsWith(`/${name}`)) ?? members[0];
+	const ends = (step) => step.spans.at(-1)?.end ?? "";
+	const active = members.filter(({ status }) => status === "running" || status === "waiting");
+	const done = members.filter(({ status }) => status !== "skipped" && status !== "pending");
+	const last = active.at(-1) ?? done.toSorted((a, b) => ends(a).localeCompare(ends(b))).at(-1);
+	const spans = members.flatMap((step) => step.spans).toSorted((a, b) => a.start.localeCompare(b.start));
+	const known = done.filter(({ duration }) => duration !== undefined);
+	return {
+		...main, status: last?.status ?? main.status, spans, items: new Map(), total: null, totals: null,
+		duration: known.length ? known.reduce((sum, { duration }) => sum + duration, 0) : undefined,
+	};
+}
+
 const COUNTS = ["input_tokens", "output_tokens", "cached_tokens", "total_tokens"];
 const noUsage = () => ({ input_tokens: 0, output_tokens: 0, cached_tokens: 0, total_tokens: 0, cost_usd: null });
 

@@ -71,6 +71,11 @@ export class Field {
 		return this.kind === "text" && !spec.secret && !spec.schema?.format && (shown.length > 60 || /^(message|text|prompt|question|task|content)$/.test(spec.name));
 	}
 
+	write(value) {
+		if (value === null || value === undefined) this.input.value = "";
+		else this.input.value = this.kind === "text" ? String(value) : JSON.stringify(value, null, this.kind === "json" ? 2 : 0);
+	}
+
 	/** {value}, {} where nothing was said, or {problem}. */
 	read() {
 		const text = this.input.value;
@@ -101,8 +106,10 @@ export class Field {
 
 /** Fields for a recipe's inputs, or for a form. */
 export class Fields {
-	constructor(specs) {
+	/** `values`: what they begin with, by name; others with their default. */
+	constructor(specs, values = {}) {
 		this.fields = specs.map((spec) => new Field(spec, spec.title));
+		for (const field of this.fields) if (Object.hasOwn(values, field.spec.name)) field.write(values[field.spec.name]);
 		this.top = h("div.field-errors", { role: "alert" });
 		this.el = h("div.fields", this.top, this.fields.map((field) => field.el));
 	}

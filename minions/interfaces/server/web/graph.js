@@ -5,7 +5,7 @@ import { plain, s, shape, statusOf } from "./dom.js";
 
 const ELEMENTS = new Set(["svg", "title", "defs", "marker", "rect", "path", "circle", "text", "g"]);
 const SVG = "http://www.w3.org/2000/svg";
-const CLASSES = { completed: "has-completed", failed: "has-failed", waiting: "is-waiting", running: "is-open", skipped: "has-not-run", pending: "has-not-run" };
+const CLASSES = { completed: "has-completed", partial: "is-waiting", failed: "has-failed", waiting: "is-waiting", running: "is-open", skipped: "has-not-run", pending: "has-not-run" };
 const STYLE = /<style>([^<]*)<\/style>/;
 let hasStyle = false;
 
@@ -96,9 +96,11 @@ export class Graph {
 			if (signature === node.shown) continue;
 			node.shown = signature;
 			node.g.setAttribute("class", `${node.base} node ${CLASSES[status] ?? "is-open"} ${id === open ? "picked" : ""}`);
-			node.g.setAttribute("aria-label", `Step ${id}: ${statusOf(status).word}${note ? `, ${note}` : ""}`);
 			node.g.querySelector(".badge")?.remove();
 			if (status !== "pending") this.mark(node, status, note);
+			// What is read aloud has what is seen, so that it can be said to choose the node.
+			const seen = [...node.g.querySelectorAll("text")].map((each) => each.textContent).join(" ");
+			node.g.setAttribute("aria-label", `Step ${id}: ${statusOf(status).word}. ${seen}`);
 		}
 	}
 

@@ -45,7 +45,8 @@ export class ItemTable {
 		[this.items, this.totals] = [items, totals];
 		this.summary.textContent = totalsText(totals);
 		const wanted = this.filter.value;
-		const all = [...items.keys()].filter((index) => !wanted || items.get(index).status === wanted).sort((a, b) => a - b);
+		const isFailed = (index) => items.get(index).status === "failed"; // they are looked for: first
+		const all = [...items.keys()].filter((index) => !wanted || items.get(index).status === wanted).sort((a, b) => isFailed(b) - isFailed(a) || a - b);
 		const last = Math.max(0, Math.ceil(all.length / PAGE) - 1);
 		this.page = Math.min(Math.max(0, this.page), last);
 		const shown = all.slice(this.page * PAGE, (this.page + 1) * PAGE);

@@ -1,9 +1,9 @@
 // One run: picture with live states, waterfall, what it waits for, and what each step did.
 
 import { download, enc, follow, get, onChange, post } from "./api.js";
-import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plural, shape, short, statusOf, time } from "./dom.js";
+import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plain, plural, shape, short, statusOf, time } from "./dom.js";
 import { decidedByOther, decisionCard, unsentText } from "./approvals.js";
-import { RunFold, outermost, timeline } from "./fold.js";
+import { RunFold, byPlanSteps, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
 import { Marks } from "./marks.js";
 import { planDiff } from "./plandiff.js";
@@ -34,6 +34,12 @@ const CUT_OFF = ["interrupted", "cancelled", "limit_reached"];
 const MOST_INNER = 100;
 const SOON_MS = 200, LATER_MS = 1000;
 const isOn = (status) => status === "running" || status === "cancelling";
+
+/** A run of a task by its first words; null of any other recipe. */
+function taskOf({ recipe, inputs }) {
+	const task = recipe === "StepExecutor" && inputs?.requirements;
+	return typeof task === "string" && task.trim() ? plain(task.trim().split("\n")[0].slice(0, 80)) : null;
+}
 
 class RunPage {
 	constructor(root, view, signal) {
@@ -101,17 +107,22 @@ class RunPage {
 		this.picture = h("div.picture", { role: "region", "aria-label": "Picture of the steps", "aria-keyshortcuts": "+ - 0 1", tabindex: "0" }, loading("the picture"));
 		this.fall = h("div.fall-rows", { role: "list" });
 		this.left = h("p.muted.pad", { hidden: true });
+		this.showsInner = false;
+		this.inner = h("button.quiet.pad", { hidden: true, onclick: () => {
+			this.showsInner = !this.showsInner;
+			this.paint();
+		} });
 		this.scale = h("div.scale", { "aria-hidden": "true" });
 		this.rows = new Rows(this.fall);
 		fill(this.root,
 			h("div.head",
-				h("div", h("h1.row", view.recipe, this.statusBox), h("p.muted.ids", h("code", view.run_id), copyButton(view.run_id, "run id"))),
+				h("div", h("h1.row", taskOf(view) ?? view.recipe, this.statusBox), h("p.muted.ids", h("code", view.run_id), copyButton(view.run_id, "run id"))),
 				h("div.row.tools", this.search.input, this.buttons, this.files())),
 			this.facts, this.search.el, this.waits, this.plans,
 			this.split = h("div.split.run",
 				h("section.panel.flush", { "aria-labelledby": "picture-title" }, this.pictureHead, this.picture),
 				h("div.stack",
-					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall, this.left),
+					h("section.panel.flush", { "aria-labelledby": "fall-title" }, h("h2", { id: "fall-title", text: "Waterfall" }), this.scale, this.fall, this.left, this.inner),
 					this.rollback.el, this.result)),
 			this.drawer.el);
 	}
@@ -207,9 +218,13 @@ class RunPage {
 		this.rollback.show(this.view, status);
 		this.paintResult();
 		this.marks.show(this.view, null, !isOn(status) && this.view.steps.some((step) => step.status === "completed"));
-		this.steps = this.someSteps(this.fold.ordered(this.ids));
+		const all = this.fold.ordered(this.ids), isPlan = (id) => this.graph?.kinds.get(id) === "plan";
+		const grouped = this.showsInner ? all : byPlanSteps(all, isPlan);
+		this.inner.hidden = !this.showsInner && grouped.length === all.length;
+		this.inner.textContent = this.showsInner ? "Show the plan's steps" : `Show all ${count(all.length)} inner steps`;
+		this.steps = this.someSteps(grouped);
 		const isOver = !isOn(status);
-		this.graph?.show((id) => this.stateOf(id, isOver), this.picked && outermost(this.picked));
+		this.graph?.show((id) => this.stateOf(this.fold.steps.get(id), isOver), this.picked && outermost(this.picked));
 		this.paintFall(isOver);
 		if (this.picked) this.paintDrawer(isOver);
 	}
@@ -232,8 +247,7 @@ class RunPage {
 		this.drawer.show(step, this.view, this.detail, this.graph?.kinds.get(outermost(this.picked)), isOver, known && this.fold.totalsOf(known));
 	}
 
-	stateOf(id, isOver) {
-		const step = this.fold.steps.get(id);
+	stateOf(step, isOver) {
 		if (!step) return null;
 		const kept = step.cachedFrom ? "(cached)" : step.pinnedFrom ? "(pinned)" : "";
 		const totals = this.fold.totalsOf(step);
@@ -241,8 +255,11 @@ class RunPage {
 		const usage = step.status === "running" ? totals?.usage : step.usage;
 		const took = step.status !== "running" && step.status !== "skipped" && step.duration !== undefined ? duration(step.duration) : "";
 		const tokens = usage?.total_tokens ? `${short(usage.total_tokens)} tok` : "";
-		const note = [kept || items, kept ? "" : took, kept ? "" : tokens].filter(Boolean).join(" · ");
-		return { status: isOver && step.status === "running" ? "interrupted" : step.status, note, totals };
+		const isMixed = step.status === "completed" && totals?.failed > 0;
+		const failed = isMixed ? `${count(totals.failed)} of ${count(totals.total ?? totals.ended)} failed` : "";
+		const note = [failed, kept || items, kept ? "" : took, kept ? "" : tokens].filter(Boolean).join(" · ");
+		const status = isMixed ? "partial" : isOver && step.status === "running" ? "interrupted" : step.status;
+		return { status, note, totals };
 	}
 
 	paintButtons(status) {
@@ -251,7 +268,7 @@ class RunPage {
 			isOn(status) && action("Stop", () => this.stop(), { needs: "run", class: "stop", disabled: status === "cancelling" }),
 			CUT_OFF.includes(status) && action("Resume", () => this.again("resume"), { needs: "run", class: "primary" }),
 			["failed", "partial"].includes(status) && action("Retry", () => this.again("retry"), { needs: "run", class: "primary", title: "Failed steps run again; what is done is kept" }),
-			!isOn(status) && status !== "rejected" && action("Run again", () => this.runAgain(), { needs: "run", title: "A new run with the same inputs" }),
+			!isOn(status) && status !== "rejected" && action("Run again", () => this.runAgain(), { needs: "run", title: "The form of a new run with these inputs" }),
 			h("a.button", { href: `#/compare?a=${enc(this.view.run_id)}` }, "Compare"),
 			h("a.button", { href: `#/sessions/${enc(this.view.session_id)}`, title: "The conversation, and forks of it" }, "Session"));
 	}
@@ -275,10 +292,9 @@ class RunPage {
 		await this.goOn();
 	}
 
-	async runAgain() {
-		const { recipe, cuts } = this.view;
-		const inputs = cuts.at("/inputs") ? await cuts.load("/inputs") : this.view.inputs;
-		go(`/runs/${enc((await post("/runs", { recipe, inputs: inputs ?? {} })).run_id)}`);
+	/** The form with the run's inputs: they are seen, and can be changed, before anything is paid. */
+	runAgain() {
+		go(`/new?recipe=${enc(this.view.recipe)}&like=${enc(this.view.run_id)}`);
 	}
 
 	/** A run that had ended may be active again: another caller decided or resumed it. */
@@ -392,17 +408,21 @@ class RunPage {
 		for (const { step } of this.steps) this.place(step, line, at, isOver);
 	}
 
-	fallRow({ step, depth }, line, isOver) {
-		const { status, totals } = this.stateOf(step.id, isOver), { kind, word } = statusOf(status);
+	fallRow({ step, depth, name: planned }, line, isOver) {
+		const { status, totals } = this.stateOf(step, isOver), { kind, word } = statusOf(status);
+		const mixed = status === "partial" ? kind : null;
 		const track = h("span.track", { "aria-hidden": "true" },
 			line.breaks.map(({ ms }) => h("span.break", { title: `${duration(ms)} in which nothing ran` })),
-			step.spans.map((span) => h("span", { class: `bar ${statusOf(span.end || !isOver ? span.status : "interrupted").kind}` })));
+			step.spans.map((span) => h("span", { class: `bar ${mixed ?? statusOf(span.end || !isOver ? span.status : "interrupted").kind}` })));
 		const took = step.duration !== undefined && status !== "skipped" && status !== "running" ? duration(step.duration) : "";
 		const kept = step.cachedFrom ? ", cached" : step.pinnedFrom ? ", pinned" : "";
-		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": `Step ${step.id}: ${word}${kept}${took && `, ${took}`}${totals ? `, items ${totalsText(totals)}` : ""}`,
+		const name = planned ?? (depth ? step.id.split("/").slice(1).join("/") : step.id), shownTotals = totals && totalsText(totals);
+		// What is read aloud begins with what is seen, so that it can be said to choose the row.
+		const spoken = [name, shownTotals, took || word, took && word].filter(Boolean).join(" ") + kept;
+		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": spoken,
 			"aria-pressed": String(this.picked === step.id), onclick: (event) => this.go(step.id, event.currentTarget) },
-		h("span", { class: `name depth-${Math.min(depth, 3)}` }, h("span", { class: `mark ${kind}` }, shape(kind)), h("span.clip", { title: step.id }, depth ? step.id.split("/").slice(1).join("/") : step.id)),
-		track, totals && h("span.totals.muted.tabular", { "aria-hidden": "true" }, totalsText(totals)), h("span.took", took || h("span.muted", word))));
+		h("span", { class: `name depth-${Math.min(depth, 3)}` }, h("span", { class: `mark ${kind}` }, shape(kind)), h("span.clip", { title: step.id }, name)),
+		track, totals && h("span.totals.muted.tabular", shownTotals), h("span.took", took || h("span.muted", word))));
 	}
 
 	rowOf(id) {

@@ -46,7 +46,7 @@ export async function showRuns({ root, query, signal }) {
 			main("Recipe", h("a.strong", { href: `#/runs/${enc(run.run_id)}` }, run.recipe), h("div.hint.clip", { title: run.model }, run.model ?? "no model")),
 			h("td.about", { data: { label: "Inputs" }, title: run.about }, run.about ?? h("span.muted", "–")), cell("Started", time(run.started_at)),
 			num("Duration", length), num("Tokens", count(run.usage.total_tokens)), num("Cost", cost(run.usage)),
-			cell("Run", h("code", { title: run.run_id }, shortId(run.run_id)), " ", h("a.quiet-link", { href: `#/sessions/${enc(run.session_id)}`, title: run.session_id }, "session"), projectHint(run)));
+			cell("Run", h("code", { title: run.run_id }, shortId(run.run_id)), projectHint(run)));
 	}
 
 	function choose() {
@@ -70,7 +70,7 @@ export async function showRuns({ root, query, signal }) {
 
 export async function showNew({ root, query, signal }) {
 	fill(root, h("h1", "Start a run"), loading("recipes"));
-	const all = (await get("/recipes?limit=1000", { signal })).recipes, wanted = query.get("recipe");
+	const all = (await get("/recipes?limit=1000", { signal })).recipes, wanted = query.get("recipe"), like = query.get("like");
 	const place = h("section.panel", h("p.muted", "Choose a recipe; its inputs are asked for here."));
 	const links = all.map((recipe) => h("li", h("a.pick-recipe", { href: recipe.ok ? `#/new?recipe=${enc(recipe.id)}` : "#/system", "aria-current": recipe.id === wanted && "true" },
 		h("span.strong", recipe.name || recipe.id),
@@ -79,11 +79,19 @@ export async function showNew({ root, query, signal }) {
 		all.length
 			? h("div.split.new-run", h("nav.panel", { "aria-label": "Recipes" }, h("ul.plain", links)), place)
 			: empty("No recipes here", h("p", "The server offers what lies in its recipes folder. Make one with ", h("code", "minions init"), " or start it with ", h("code", "minions serve --recipes DIR"), ".")));
-	if (wanted) showForm(place, await get(`/recipes/${enc(wanted)}`, { signal }));
+	if (!wanted) return;
+	const inputs = like ? await inputsOf(like, signal) : {};
+	showForm(place, await get(`/recipes/${enc(wanted)}`, { signal }), inputs);
 }
 
-function showForm(place, recipe) {
-	const fields = new Fields(recipe.inputs);
+/** The whole inputs of a run, long ones too. */
+async function inputsOf(run, signal) {
+	return (await get(`/runs/${enc(run)}/value?at=/inputs`, { signal })).value ?? {};
+}
+
+/** `inputs`: of an earlier run, to begin with. */
+function showForm(place, recipe, inputs) {
+	const fields = new Fields(recipe.inputs, inputs);
 	let key = "", keyOf = "";
 	const start = needs("run", h("button", { type: "submit", class: "primary", text: "Start" }));
 	const chat = recipe.is_agent ? needs("run", h("button", { text: "Open a conversation",

@@ -70,6 +70,7 @@ class Conversation {
 				h("div.stack", this.list, this.tail, this.end, this.waits, session.recipe ? this.form : h("p.muted", "This session has no recipe of its own: nothing can be said in it here. ", h("a", { href: runsOf(session.id) }, "Its runs"), " are listed under Runs.")),
 				h("aside.stack", { "aria-label": "About the session" }, h("section.panel", h("h2", "Summary"), this.facts), h("section.panel", h("h2", "Forks"), this.tree))));
 		await this.load();
+		this.end.scrollIntoView({ block: "end" }); // what was said last
 		this.follow();
 	}
 
