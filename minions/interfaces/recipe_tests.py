@@ -248,6 +248,7 @@ def _differences(
     output = encode(result.output)
     if test.has_output and dumps(output) != dumps(test.output):
         yield f"the output is {_short(output)}, not {_short(test.output)}"
+    yield from _wrong_fields(test.fields, output)
     values = {**context.values, "output": output}
     for text in test.holds:
         try:
@@ -256,6 +257,20 @@ def _differences(
         except MinionsError as error:
             yield f"'{text}': {error.message}"
     yield from _prompt_faults(test, result)
+
+
+def _wrong_fields(fields: Mapping[str, JsonValue], output: JsonValue) -> Iterator[str]:
+    if not fields:
+        return
+    from minions.evaluation.cases import NotGiven
+    from minions.evaluation.scorers import is_same, value_at
+
+    for path, wanted in fields.items():
+        found = value_at(output, path)
+        if isinstance(found, NotGiven):
+            yield f"the output has no '{path}': it is {_short(output)}"
+        elif not is_same(found, wanted):
+            yield f"'{path}' of the output is {_short(found)}, not {_short(wanted)}"
 
 
 def _unused(script: ScriptedModel) -> Iterator[str]:

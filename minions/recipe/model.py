@@ -315,6 +315,8 @@ class RecipeTest:
     output: JsonValue = None
     has_output: bool = False
     """Whether the output has to equal `output`."""
+    fields: Mapping[str, JsonValue] = field(factory=_empty)
+    """What the output has to have, by path; other fields are not compared."""
     error: str | None = None
     holds: tuple[str, ...] = ()
     prompt_tokens_max: Mapping[str, int] = field(factory=dict)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from minions import DefaultStep, MessageBundle
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.offers import Offer
@@ -167,3 +168,9 @@ def test_a_recipe_of_the_caller_names_no_server_of_models(
     with pytest.raises(EnvironmentRefusedError, match=r"inside\.example"):
         rights(tmp_path, brings_recipe=True).check_recipe(recipe, {})
     rights(tmp_path).check_recipe(recipe, {})
+
+
+def test_steps_made_by_code_within_a_recipe_of_the_caller_name_no_server(tmp_path: Path) -> None:
+    step = DefaultStep(id="one", messages=MessageBundle.of(goal="Say it."))
+    recipe = AgentRecipe(id="made", steps=(step,))
+    rights(tmp_path, brings_recipe=True).check_recipe(recipe, {})

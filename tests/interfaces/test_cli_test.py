@@ -351,3 +351,18 @@ def test_two_tests_that_name_one_script_both_start_at_its_beginning(
     )
     done = cli("test", "talk.yaml")
     assert done.code == 0, done.err
+
+
+def test_fields_of_the_output_are_compared_and_others_do_no_harm(cli: Cli, write: Write) -> None:
+    write(
+        "fields.yaml",
+        "id: fields\nsteps:\n"
+        "  - {id: q, set: {kind: bug, parts: [{name: a}, {name: b}], left: null}}\n"
+        "tests:\n"
+        "  - {name: right, expect: {fields: {kind: bug, parts.1.name: b, left: null}}}\n"
+        "  - {name: wrong, expect: {fields: {kind: task, parts.2.name: c}}}\n",
+    )
+    done = cli("test", "fields.yaml")
+    assert (done.code, done.out) == (1, "1 of 2 passed\n")
+    assert '\'kind\' of the output is "bug", not "task"' in done.err
+    assert "the output has no 'parts.2.name'" in done.err

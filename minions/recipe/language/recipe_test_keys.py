@@ -61,6 +61,10 @@ EXPECT: Final = Table(
     (
         choice_key("status", "The run's status; default `completed`.", RunStatus),
         Key(name="output", description="The run's output, compared exactly."),
+        mapping_key(
+            "fields",
+            "Fields of the output, each by its path (`items.0.name`); other fields do no harm.",
+        ),
         text_key("error", "The code of the run's error."),
         Key(
             name="holds",

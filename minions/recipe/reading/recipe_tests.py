@@ -59,6 +59,7 @@ def _test(
         status=RunStatus((wanted.text("status") if wanted else None) or RunStatus.COMPLETED),
         output=wanted.plain("output") if wanted else None,
         has_output=wanted is not None and wanted.node("output") is not None,
+        fields=_mapping(wanted, "fields") if wanted else {},
         error=wanted.text("error") if wanted else None,
         holds=_conditions(wanted, report) if wanted else (),
         prompt_tokens_max=_most_tokens(draft, wanted, report) if wanted else {},
