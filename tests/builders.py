@@ -67,6 +67,7 @@ def deterministic_services(
         worker_id="worker",
         parser=ConstrainingParser(),
         file_restorer=LocalFileRestorer(),
+        border_secret=lambda: b"of the tests",
     )
 
 

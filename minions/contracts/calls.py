@@ -223,6 +223,8 @@ class ModelFailure:
     """Of `output-truncated` the text before the cut; None: there is none, or tools were called."""
     has_begun_call: bool = False
     """Of `output-truncated`, whether a tool call had begun before the cut."""
+    begun_call: ToolCallRequest | None = None
+    """Of `output-truncated` the only call that had begun, as far as its arguments came."""
     status: int | None = None
     """The HTTP status of the answer; None: there was none, or the error came inside a 200."""
     rate_limits: RateLimits | None = None

@@ -191,8 +191,11 @@ class RunContext(ABC):
 
     @property
     def border_seed(self) -> str:
-        """What the borders of data in prompts are made from: the run's id."""
+        """What the borders of data in prompts are made from; here the run's id."""
         return self.run_id
+
+    has_older_borders: bool = False
+    """Whether prompts are as earlier versions wrote them: to find what they recorded."""
 
     @property
     @abstractmethod

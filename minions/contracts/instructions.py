@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from attrs import evolve, field, frozen
 
@@ -18,6 +18,8 @@ from minions.contracts.messages import Message
 from minions.contracts.schema import JsonSchema
 
 __all__ = [
+    "SENT_ITEMS",
+    "SENT_TEXT",
     "OutputFailure",
     "OutputInstructions",
     "OutputMode",
@@ -33,6 +35,14 @@ if TYPE_CHECKING:
 else:
     T_co = TypeVar("T_co", covariant=True)
 """The type of an output. The default is for type checkers: a bare `Step` is a `Step[object]`."""
+
+
+SENT_ITEMS: Final = 1_000
+"""The bound of items that is sent for a list whose schema sets none: a model that repeats itself
+comes to an end."""
+SENT_TEXT: Final = 2_000
+"""The bound of characters that is sent for a text within a list; engines that make a grammar of the
+schema take no more."""
 
 
 class OutputMode(StrEnum):
@@ -132,6 +142,8 @@ class OutputRequest:
     """Merged into the request body: `response_format`, or `tools` and `tool_choice`."""
     messages: tuple[Message, ...] = ()
     """Appended to the prompt's messages."""
+    unbounded: Mapping[str, JsonValue] | None = None
+    """The body without bounds that the declared schema does not have; None: there are none."""
 
     @property
     def is_strict(self) -> bool:
@@ -140,7 +152,12 @@ class OutputRequest:
 
     def without_strict(self) -> OutputRequest:
         """The same request without `strict`, for servers that refuse it."""
-        return evolve(self, body=_without_strict(self.body))
+        unbounded = None if self.unbounded is None else _without_strict(self.unbounded)
+        return evolve(self, body=_without_strict(self.body), unbounded=unbounded)
+
+    def without_bounds(self) -> OutputRequest:
+        """The same request with the lengths of lists and texts as they were declared."""
+        return self if self.unbounded is None else evolve(self, body=self.unbounded, unbounded=None)
 
 
 def _strict_parts(body: Mapping[str, JsonValue]) -> Iterable[Mapping[str, JsonValue]]:

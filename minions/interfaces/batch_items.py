@@ -110,6 +110,13 @@ class ItemsFile(BatchItems):
     def _json_rows(self) -> Iterator[ItemRow]:
         with open_regular(self.path) as file:
             for number, content in enumerate(BoundedLines(file, _LONGEST_ROW).lines(), 1):
+                if number == 1 and content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"["):
+                    raise UsageError(
+                        f"{self._name}:1: the file is one JSON list, but each line is an object of "
+                        f"inputs (JSON Lines). Write its items one a line: "
+                        f"jq -c '.[]' {self._name} > lines.jsonl",
+                        code="bad-items",
+                    )
                 if content.strip():
                     yield _json_row(content, f"{self._name}:{number}", is_first=number == 1)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Final
 
-__all__ = ["user_cache_folder", "user_config_folder", "user_data_folder"]
+__all__ = ["BorderSecret", "user_cache_folder", "user_config_folder", "user_data_folder"]
+
+_SECRET_BYTES: Final = 32
 
 
 def user_config_folder() -> Path:
@@ -27,6 +30,53 @@ def user_data_folder() -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("minions")
+
+
+class BorderSecret:
+    """What nobody outside of this installation knows: names of borders in prompts are made from it.
+
+    It is made once, in the user's folder of data, and read at its first use. Where the folder
+    cannot be written it lasts as long as the process: a server's cache then finds less.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is read yet."""
+        self._known: bytes | None = None
+
+    def __call__(self) -> bytes:
+        """The secret, of 32 bytes."""
+        if self._known is None:
+            self._known = _stored_secret(user_data_folder() / "border-secret")
+        return self._known
+
+
+def _stored_secret(path: Path) -> bytes:
+    new = os.urandom(_SECRET_BYTES)
+    part = path.with_name(f"{path.name}.{os.getpid()}.{new[:4].hex()}")
+    try:
+        if (stored := _secret_in(path)) is not None:
+            return stored
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(new)
+        try:
+            os.link(part, path)  # whoever comes first; another process may do the same now
+        except FileExistsError:
+            return _secret_in(path) or new
+        finally:
+            part.unlink()
+    except OSError:
+        pass
+    return new
+
+
+def _secret_in(path: Path) -> bytes | None:
+    """The stored secret; None: there is none, or it is not whole."""
+    try:
+        stored = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return stored if len(stored) == _SECRET_BYTES else None
 
 
 def user_cache_folder() -> Path:

@@ -91,7 +91,7 @@ def failure_of(result: Result[object, OutputFailure]) -> OutputFailure:
 
 
 def test_a_json_schema_request_holds_the_schema_and_no_messages(parser: InstructorParser) -> None:
-    request = parser.request(REPORT, OutputMode.JSON_SCHEMA)
+    request = parser.request(REPORT, OutputMode.JSON_SCHEMA).without_bounds()
     assert request.mode is OutputMode.JSON_SCHEMA
     assert request.messages == ()
     assert request.body == {
@@ -120,7 +120,7 @@ def test_a_json_schema_request_is_what_instructor_would_write(
     answer = structured_output._response_class("n", schema)
     _, theirs = handle_response_model(answer, mode=Mode.JSON_SCHEMA, messages=[])
     instructions = OutputInstructions[JsonValue](schema=schema, name="n")
-    ours = parser.request(instructions, OutputMode.JSON_SCHEMA)
+    ours = parser.request(instructions, OutputMode.JSON_SCHEMA).without_bounds()
     assert json.dumps({**ours.body, "messages": []}) == json.dumps(
         {"response_format": theirs["response_format"], "messages": theirs["messages"]}
     )
@@ -234,7 +234,7 @@ def test_the_tool_of_a_tools_request_lists_no_types(parser: InstructorParser) ->
 
 
 def test_a_tools_request_forces_one_tool_called_like_the_schema(parser: InstructorParser) -> None:
-    request = parser.request(REPORT, OutputMode.TOOLS)
+    request = parser.request(REPORT, OutputMode.TOOLS).without_bounds()
     parameters = sent_parameters({k: each for k, each in SCHEMA.items() if k != "description"})
     parameters["required"] = ["score", "title"]  # sorted by instructor
     function = {
@@ -348,7 +348,7 @@ def test_a_schema_that_is_no_object_is_asked_for_inside_one(parser: InstructorPa
     request = parser.request(OutputInstructions(schema=schema), OutputMode.JSON_SCHEMA)
     shown = {
         "type": "object",
-        "properties": {"value": {"type": "array", "items": moved}},
+        "properties": {"value": {"type": "array", "items": moved, "maxItems": 1000}},
         "required": ["value"],
         "additionalProperties": False,
         "$defs": {"n": {"type": "integer"}},

@@ -141,6 +141,16 @@ def test_a_failed_line_tells_its_code_and_the_retry_uses_an_edited_recipe(folder
     assert [result["output"] for result in folder.results] == ["seen: a 1", "seen: now good 1"]
 
 
+@pytest.mark.parametrize("text", ['[{"text": "a"}]', '[\n  {"text": "a"}\n]', "\ufeff [\n]"])
+def test_a_json_list_as_items_is_told_once_with_the_command(folder: Folder, text: str) -> None:
+    folder.write("items.jsonl", text)
+    done = folder.batch()
+    assert (done.code, done.out, folder.calls) == (2, "", [])
+    assert "items.jsonl:1: the file is one JSON list" in done.err
+    assert "jq -c '.[]' items.jsonl > items.jsonl" not in done.err
+    assert "not JSON" not in done.err
+
+
 def test_every_bad_line_is_named_before_anything_is_paid(folder: Folder) -> None:
     lines = ['{"text": "a"}', "", "{no json", "[1]", '{"text": 1}', '{"txet": "a"}']
     folder.write("items.jsonl", "\n".join(lines))

@@ -519,3 +519,23 @@ def test_config_shows_where_a_header_is_from_and_no_value(cli: Cli, write: Write
     for outcome in (cli("config"), cli("config", "--json")):
         assert "env:GATE" in outcome.out
         assert "s3cret" not in outcome.out
+
+
+@pytest.mark.parametrize("option", ["--input", "--inputs", "--var"])
+def test_an_option_of_other_programs_names_ours(
+    cli: Cli, write: Write, here: Path, option: str
+) -> None:
+    write("r.yaml", "steps: [{id: a, set: {x: 1}}]")
+    done = cli("run", "r.yaml", option, "t=1")
+    assert done.code == 2
+    assert "-p NAME=VALUE, or as --params FILE" in done.err
+    assert "Did you mean" not in done.err
+
+
+def test_inputs_as_the_value_of_params_are_told_how_to_give_them(
+    cli: Cli, write: Write, here: Path
+) -> None:
+    write("r.yaml", "inputs: {t: string}\nsteps: [{id: a, set: {x: '{{ inputs.t }}'}}]")
+    done = cli("run", "r.yaml", "--params", '{"t": "x"}')
+    assert (done.code, "--params takes a file, and this is its text" in done.err) == (2, True)
+    assert "-p NAME=VALUE" in done.err

@@ -221,7 +221,11 @@ class AnswerAssembly:
     def _failure(self, peer: ChatPeer) -> ModelFailure | None:
         if self.finish_reason == "length":
             text = None if self._slots else _joined(self._texts)
-            return peer.truncated(self.usage, text, has_begun_call=bool(self._slots))
+            calls = [
+                ToolCallRequest(id=slot.id or "call_0", name=slot.name, arguments=slot.arguments)
+                for slot in self._slots
+            ]
+            return peer.truncated(self.usage, text, calls=calls)
         if self.finish_reason == "content_filter":
             return peer.filtered(self.usage)
         if refusal := _joined(self._refusals).strip():

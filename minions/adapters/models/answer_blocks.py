@@ -143,7 +143,7 @@ class AnswerBlocks:
             MalformedAnswerError: A tool call has no name.
         """
         text, calls = self._text(), self._calls()
-        if (failure := self._failure(peer, text, has_calls=bool(calls))) is not None:
+        if (failure := self._failure(peer, text, calls)) is not None:
             return Failure(failure)
         thoughts = [block.text.text for block in self._of(BlockKind.THOUGHT)]
         message = assistant(
@@ -163,15 +163,16 @@ class AnswerBlocks:
             )
         )
 
-    def _failure(self, peer: ChatPeer, text: str, *, has_calls: bool) -> ModelFailure | None:
+    def _failure(
+        self, peer: ChatPeer, text: str, calls: Sequence[ToolCallRequest]
+    ) -> ModelFailure | None:
         if self.finish_reason == CUT_AT_LIMIT:
-            shown = None if has_calls else text
-            return peer.truncated(self.usage, shown, has_begun_call=has_calls)
+            return peer.truncated(self.usage, None if calls else text, calls=calls)
         if self.finish_reason == FILTERED:
             return peer.filtered(self.usage)
         if self.refusal is not None:
             return peer.refused(self.refusal or "it gave no reason", self.usage)
-        if not text and not has_calls:
+        if not text and not calls:
             return peer.empty(self.finish_reason, self.usage)
         return None
 

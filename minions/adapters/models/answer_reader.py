@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from attrs import evolve
+from attrs import define, evolve
 from returns.result import Failure, Result
 
 from minions.adapters.models.answer_assembly import MalformedAnswerError
@@ -64,6 +64,44 @@ _START_KEPT: Final = 2_000
 """Bytes of the start that are kept, to be shown if they are not a stream."""
 
 
+_LOOKS_EVERY: Final = 512
+"""Characters of an answer after which it is looked whether its end repeats itself."""
+_LONGEST_REPEAT: Final = 512
+_REPEATS: Final = 12
+"""How often the end has to repeat itself, before no more of it is wanted."""
+_REPEATED_TEXT: Final = 2_048
+"""Characters that have to be repeated: a list of equal words may be right."""
+_MATCHED: Final = 48
+"""Characters by which the last occurrence of the end is found."""
+
+
+@define
+class _Repetition:
+    """The end of an answer in JSON: does it say the same items again and again?"""
+
+    _tail: str = ""
+    _new: int = 0
+
+    def is_in(self, text: str) -> bool:
+        """Take the next piece; whether the model does not come to an end by itself.
+
+        Items in a row that are numbers may well be equal; what repeats has to hold a text.
+        """
+        self._tail += text
+        self._new += len(text)
+        if self._new < _LOOKS_EVERY:
+            return False
+        self._new = 0
+        tail = self._tail = self._tail[-_LONGEST_REPEAT * _REPEATS :]
+        at = tail.rfind(tail[-_MATCHED:], 0, -1)
+        period = len(tail) - _MATCHED - at
+        if at < 0 or period > _LONGEST_REPEAT:
+            return False
+        times = max(_REPEATS, _REPEATED_TEXT // period)
+        cycle = tail[-period:]
+        return tail.endswith(cycle * times) and '"' in cycle and "," in cycle
+
+
 class EventAnswer(AnswerReader):
     """Reads an answer of server-sent events, each a JSON document."""
 
@@ -76,6 +114,15 @@ class EventAnswer(AnswerReader):
         self._first_token_at: float | None = None
         self._failure: ModelFailure | None = None
         self._start = b""
+        self._repetition: _Repetition | None = None
+
+    def end_repetition(self) -> None:
+        """End the answer where a list in it only repeats itself, as if its room were used up."""
+        self._repetition = _Repetition()
+
+    @abstractmethod
+    def cut(self) -> None:
+        """Take the answer for one that was cut off at its limit."""
 
     @property
     @abstractmethod
@@ -119,6 +166,11 @@ class EventAnswer(AnswerReader):
             deltas += self.take_event(event)
         if deltas and self._first_token_at is None:
             self._first_token_at = self._clock()
+        if self._repetition is not None and not self.is_complete:
+            text = "".join(_json_in(delta) for delta in deltas)
+            if text and self._repetition.is_in(text):
+                self.cut()
+                self.is_done = True
         return deltas
 
     def result(self, broken: str | None = None) -> Result[ModelCallResponse, ModelFailure]:
@@ -171,3 +223,12 @@ class EventAnswer(AnswerReader):
         if self._first_token_at is None:
             return None
         return (self._first_token_at - self._started) * 1000
+
+
+def _json_in(delta: ModelDelta) -> str:
+    """The part of an answer in JSON that a fragment holds."""
+    if delta.tool_call is None:
+        return delta.content or ""
+    function = delta.tool_call.get("function")
+    text = function.get("arguments") if isinstance(function, Mapping) else None
+    return text if isinstance(text, str) else ""

@@ -15,7 +15,7 @@ from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
 from minions.adapters.models.chat_failures import ChatPeer, error_failure
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.json_values import json_type
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage
 
 __all__ = ["BlockAnswer", "BlockForm", "StreamedBlocks"]
 
@@ -106,6 +106,9 @@ class StreamedBlocks(EventAnswer):
     @property
     def finish_reason(self) -> str | None:
         return self._form.blocks.finish_reason
+
+    def cut(self) -> None:
+        self._form.blocks.finish_reason = CUT_AT_LIMIT
 
     def take_document(self, document: Mapping[str, object]) -> Sequence[ModelDelta]:
         if (error := self._form.error_in(document)) is not None:

@@ -372,6 +372,7 @@ def _failure_form(failure: ModelFailure) -> dict[str, JsonValue]:
             "suggestions": list(failure.suggestions),
             "text": failure.text,
             "has_begun_call": failure.has_begun_call,
+            "begun_call": encode(failure.begun_call) if failure.begun_call else None,
             "status": failure.status,
         }
     )

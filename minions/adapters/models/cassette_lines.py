@@ -124,6 +124,18 @@ class _Response(Struct, forbid_unknown_fields=True, frozen=True):
         )
 
 
+class _BegunCall(Struct, forbid_unknown_fields=True, frozen=True):
+    """A tool call that was cut off, as a line holds it."""
+
+    id: str
+    name: str
+    arguments: str
+
+    def value(self) -> ToolCallRequest:
+        """The call as a failure holds it."""
+        return ToolCallRequest(id=self.id, name=self.name, arguments=self.arguments)
+
+
 class _Failure(Struct, forbid_unknown_fields=True, frozen=True):
     """A failure, as a line holds it."""
 
@@ -134,6 +146,7 @@ class _Failure(Struct, forbid_unknown_fields=True, frozen=True):
     suggestions: tuple[str, ...] = ()
     text: str | None = None
     has_begun_call: bool = False
+    begun_call: _BegunCall | None = None
     status: int | None = None
 
     def value(self) -> ModelFailure:
@@ -147,6 +160,7 @@ class _Failure(Struct, forbid_unknown_fields=True, frozen=True):
             suggestions=self.suggestions,
             text=self.text,
             has_begun_call=self.has_begun_call,
+            begun_call=self.begun_call.value() if self.begun_call is not None else None,
             status=self.status,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.contracts.calls import ModelFailure, OutputMode, context_exceeded
 from minions.contracts.errors import OUTPUT_TRUNCATED, UNREACHABLE
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import TokenUsage, ToolCallRequest
 
 __all__ = ["ChatPeer", "error_failure", "retry_after_s", "status_failure"]
 
@@ -77,13 +77,13 @@ class ChatPeer:
         )
 
     def truncated(
-        self, usage: TokenUsage, text: str | None, *, has_begun_call: bool = False
+        self, usage: TokenUsage, text: str | None, *, calls: Sequence[ToolCallRequest] = ()
     ) -> ModelFailure:
         """The failure for the finish_reason `length`.
 
         Args:
             text: What had been said before the cut; None: tools were being called.
-            has_begun_call: Whether a tool call had begun.
+            calls: The tool calls that had begun.
         """
         return ModelFailure(
             code=OUTPUT_TRUNCATED,
@@ -92,7 +92,8 @@ class ChatPeer:
             usage=usage,
             suggestions=("raise max_output_tokens",),
             text=text if text and text.strip() else None,
-            has_begun_call=has_begun_call,
+            has_begun_call=bool(calls),
+            begun_call=calls[0] if len(calls) == 1 else None,
         )
 
     def refused(self, words: str, usage: TokenUsage) -> ModelFailure:

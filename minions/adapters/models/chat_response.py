@@ -21,7 +21,7 @@ from minions.adapters.models.chat_failures import ChatPeer, error_failure
 from minions.adapters.models.chat_shapes import read_completion, read_piece
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.json_values import json_type
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage
 
 __all__ = ["PlainAnswer", "StreamedAnswer"]
 
@@ -81,6 +81,9 @@ class StreamedAnswer(EventAnswer):
     @property
     def finish_reason(self) -> str | None:
         return self._assembly.finish_reason
+
+    def cut(self) -> None:
+        self._assembly.finish_reason = CUT_AT_LIMIT
 
     def take_event(self, event: bytes) -> Sequence[ModelDelta]:
         if not self.is_done and (piece := read_piece(event)) is not None:

@@ -20,7 +20,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
 from minions.adapters.models.attached_images import refused_attachments
 from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.header_checks import check_key
@@ -344,6 +344,8 @@ class HttpModel(PeerModel):
             if is_plain
             else self._wire.stream_reader(self._peer, prompt, self._clock, started)
         )
+        if prompt.output_request is not None and isinstance(reader, EventAnswer):
+            reader.end_repetition()
         sink = shown or on_delta
         outcome = await self._read(response, reader, prompt.options, sink)
         if is_plain and sink is not None and is_successful(outcome):

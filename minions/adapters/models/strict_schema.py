@@ -1,4 +1,5 @@
-"""Whether a JSON Schema satisfies the rules of hosted models for `"strict": true`.
+"""A JSON Schema as it is sent to bind an answer: its bounds, and whether it satisfies the rules of
+hosted models for `"strict": true`.
 
 Without `strict` such a server treats the schema as a hint. With it, a server refuses a schema
 outside of the rules: so in doubt the answer is no.
@@ -11,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
+from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema
 
-__all__ = ["is_strict_schema"]
+__all__ = ["bounded_schema", "is_strict_schema"]
 
 _KEYWORDS: Final = frozenset(
     {
@@ -37,6 +39,57 @@ _LONG_ENUM: Final = 250
 """Values of an enum above which their total length is limited, too."""
 _MOST_CHARACTERS_OF_A_LONG_ENUM: Final = 15_000
 _OF_OBJECTS: Final = frozenset(("properties", "required", "additionalProperties"))
+
+
+_OF_ONE: Final = ("additionalProperties", "items", "contains")
+_OF_SEVERAL: Final = ("anyOf", "allOf", "oneOf", "prefixItems")
+_OF_NAMES: Final = ("properties", "$defs", "definitions", "patternProperties")
+
+
+def bounded_schema(schema: JsonSchema) -> dict[str, JsonValue]:
+    """The schema with a bound of each list, and of the texts in lists, that it sets none for.
+
+    A strict schema keeps its texts without one: there `maxLength` is refused.
+    """
+    is_strict = is_strict_schema(schema)
+    return _bounded(schema, is_strict, is_item=False)
+
+
+def _bounded(
+    node: Mapping[str, JsonValue], is_strict: bool, *, is_item: bool
+) -> dict[str, JsonValue]:
+    """As above, of a part of the schema; `is_item`: whether it describes what stands in a list."""
+
+    def inner(each: JsonValue, name: str) -> JsonValue:
+        if not isinstance(each, Mapping):
+            return each
+        is_in_list = is_item or name in ("items", "prefixItems", "$defs", "definitions")
+        return _bounded(each, is_strict, is_item=is_in_list)
+
+    sent: dict[str, JsonValue] = {}
+    for name, value in node.items():
+        if name in _OF_ONE:
+            sent[name] = inner(value, name)
+        elif name in _OF_SEVERAL and isinstance(value, list | tuple):
+            sent[name] = [inner(each, name) for each in value]
+        elif name in _OF_NAMES and isinstance(value, Mapping):
+            sent[name] = {key: inner(each, name) for key, each in value.items()}
+        else:
+            sent[name] = value
+    said = node.get("type")
+    kinds = said if isinstance(said, list | tuple) else (said,)
+    if not {"enum", "const", "$ref"}.isdisjoint(node):
+        return sent
+    if "array" in kinds and "maxItems" not in node:
+        sent["maxItems"] = max(SENT_ITEMS, _count(node.get("minItems")))
+    is_free = {"maxLength", "format", "pattern"}.isdisjoint(node)
+    if is_item and not is_strict and "string" in kinds and is_free:
+        sent["maxLength"] = max(SENT_TEXT, _count(node.get("minLength")))
+    return sent
+
+
+def _count(value: JsonValue) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def is_strict_schema(schema: JsonSchema) -> bool:

@@ -17,7 +17,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.adapters.models.strict_schema import is_strict_schema
+from minions.adapters.models.strict_schema import bounded_schema, is_strict_schema
 from minions.contracts.calls import (
     ModelCallResponse,
     OutputFailure,
@@ -179,8 +179,16 @@ def _schema_request(name: str, schema: JsonSchema) -> OutputRequest:
     named: dict[str, JsonValue] = {"name": name, "schema": dict(schema)}
     if is_strict_schema(schema):
         named["strict"] = True
-    body: JsonSchema = {"response_format": {"type": "json_schema", "json_schema": named}}
-    return OutputRequest(mode=OutputMode.JSON_SCHEMA, body=body)
+    bounded = bounded_schema(schema)
+    return OutputRequest(
+        mode=OutputMode.JSON_SCHEMA,
+        body=_schema_body(named if bounded == schema else {**named, "schema": bounded}),
+        unbounded=None if bounded == schema else _schema_body(named),
+    )
+
+
+def _schema_body(named: JsonSchema) -> JsonSchema:
+    return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
 def _tool_request(name: str, schema: JsonSchema) -> OutputRequest:
@@ -194,12 +202,17 @@ def _tool_request(name: str, schema: JsonSchema) -> OutputRequest:
     del patch["messages"]
     # Not forced by name, which llama.cpp ignores: it is the only tool of the request.
     patch["tool_choice"] = "required"
+    bounded_tools: list[JsonValue] = []
     for tool in patch["tools"]:
         function = tool["function"]
         function["parameters"] = sent = sent_parameters(function["parameters"])
         if is_strict_schema(sent):
             function["strict"] = True
-    return OutputRequest(mode=OutputMode.TOOLS, body=patch)
+        bounded_tools.append({**tool, "function": {**function, "parameters": bounded_schema(sent)}})
+    if bounded_tools == patch["tools"]:
+        return OutputRequest(mode=OutputMode.TOOLS, body=patch)
+    body = {**patch, "tools": bounded_tools}
+    return OutputRequest(mode=OutputMode.TOOLS, body=body, unbounded=patch)
 
 
 def _response_class(name: str, schema: JsonSchema) -> type[ResponseSchema]:

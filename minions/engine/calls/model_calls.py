@@ -21,10 +21,12 @@ from minions.contracts.calls import (
     ModelCall,
     ModelCallResponse,
     ModelFailure,
+    OutputMode,
     Prompt,
 )
 from minions.contracts.errors import (
     NEEDS_DECISION,
+    OUTPUT_TRUNCATED,
     FailureInfo,
     JournalError,
     MinionsError,
@@ -34,6 +36,7 @@ from minions.contracts.errors import (
 from minions.contracts.facts import ModelCallFact
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
+from minions.contracts.json_parts import is_large
 from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Clock
@@ -42,12 +45,14 @@ from minions.engine.calls.attached_blobs import with_attachments
 from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.call_records import count_tokens, publish_retry, record_call
 from minions.engine.calls.call_usage import call_estimate, estimated_usage, prompt_too_long
+from minions.engine.calls.cut_answers import closed_answer
 from minions.engine.calls.model_call_facts import CUT_OFF
 from minions.engine.calls.model_executors import model_of, recall
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
+from minions.engine.services.breathing import beside
 from minions.engine.services.budget import CallReservation
 from minions.engine.services.pricing import expect_price, with_cost
 from minions.engine.services.retry import (
@@ -106,6 +111,9 @@ class ModelCalls:
     """Also holds calls that were cut off: they may have been paid for."""
     keeps_cut_text: bool = False
     """Whether a text that was cut off at its token limit is an answer, marked so."""
+    keeps_cut_lists: bool = False
+    """Whether a declared output that was cut off inside a list is an answer, marked so: whoever
+    reads it keeps what is whole."""
     refuses: bool = True
     """Whether the run is `limit_reached` when its budget keeps a call from starting."""
     may_pause: bool = False
@@ -322,7 +330,7 @@ class ModelCalls:
         context = self.view.context
         model = model_of(self.factory)
         response = failure = None
-        outcome = self._kept_text(running.prompt, attempted.outcome)
+        outcome = await self._kept_text(running.prompt, attempted.outcome)
         if is_successful(outcome):
             response = outcome.unwrap()
             usage = response.usage
@@ -356,23 +364,31 @@ class ModelCalls:
         info = budget.failure()
         return ModelFailure(code=info.code, message=info.message)
 
-    def _kept_text(
+    async def _kept_text(
         self, prompt: Prompt, outcome: Result[ModelCallResponse, ModelFailure]
     ) -> Result[ModelCallResponse, ModelFailure]:
         """In a conversation a text that was cut off at its token limit is an answer, marked so.
 
         It was paid for, and the user may ask for the rest. Where a declared output is due, half
-        of it is none.
+        of it is none, unless whole items of a list came before the cut.
         """
-        if is_successful(outcome) or not self.keeps_cut_text:
+        if is_successful(outcome):
             return outcome
         failure = outcome.failure()
-        if failure.text is None or prompt.instructions is not None:
+        call, text = failure.begun_call, failure.text
+        if failure.code != OUTPUT_TRUNCATED or (text is None and call is None):
             return outcome
-        message = assistant(failure.text)
-        return Success(
-            ModelCallResponse(message=message, usage=failure.usage, finish_reason=CUT_AT_LIMIT)
-        )
+        message = assistant(text, tool_calls=() if call is None else (call,))
+        cut = ModelCallResponse(message=message, usage=failure.usage, finish_reason=CUT_AT_LIMIT)
+        if prompt.instructions is None:
+            return Success(cut) if self.keeps_cut_text and text is not None else outcome
+        request = prompt.output_request
+        is_answer = call is None or (request is not None and request.mode is OutputMode.TOOLS)
+        if not self.keeps_cut_lists or not is_answer:
+            return outcome
+        threads = self.view.context.scope.services.beside
+        closed = await beside(threads, is_large(message), lambda: closed_answer(cut))
+        return outcome if closed is None else Success(cut)
 
     def _fed_back(self, call: ModelCall, entry: JournalEntry, *, remember: bool) -> ModelCall:
         """The call as an earlier execution of the run recorded it; no request is made."""

@@ -19,21 +19,25 @@ from minions.contracts.calls import (
     OutputParser,
 )
 from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
-from minions.contracts.instructions import OutputRung
+from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT, OutputRung
 from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue, is_unfinished_json
 from minions.contracts.memory import MemorySnapshot
-from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, user
+from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant, user
 from minions.contracts.output import checked_output
 from minions.contracts.patterns import match_beside_loop
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.schema import SchemaValidator
 from minions.contracts.schema_words import schema_words
+from minions.engine.calls.cut_answers import closed_answer, is_at_bound, merged_parts
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.output_parts import ObjectParts
 from minions.engine.services.breathing import beside
 
-__all__ = ["Answer", "Ask", "OutputLadder", "rung_of"]
+__all__ = ["ENDLESS_TOKENS", "Answer", "Ask", "OutputLadder", "rung_of"]
+
+ENDLESS_TOKENS: Final = 4096
+"""Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
 
 
 @frozen(kw_only=True)
@@ -51,6 +55,8 @@ class Answer:
     """How it was constrained; None: it was not."""
     is_strict: bool = False
     """Whether it was constrained by a strict schema."""
+    is_bounded: bool = False
+    """Whether bounds were sent that the declared schema does not have."""
     usage: TokenUsage = field(factory=TokenUsage)
     """Of its call, with all attempts."""
 
@@ -79,6 +85,8 @@ Say: TypeAlias = Callable[[Message], Awaitable[None]]
 """Appends a message to the conversation and records it."""
 TakeBack: TypeAlias = Callable[[MemorySnapshot], Awaitable[None]]
 """Forget the conversation since that mark."""
+Warn: TypeAlias = Callable[[str], Awaitable[None]]
+"""Records what was done with an answer that was cut off, and shows it in the result."""
 Tell: TypeAlias = Callable[[str, Answer, OutputFailure | None], None]
 """Tells what a rung gave: its name, the answer, and why that is not the output."""
 
@@ -116,45 +124,115 @@ class OutputLadder:
     take_back: TakeBack
     calls_left: Callable[[], int]
     tell: Tell
+    warn: Warn
     threads: BlockingCalls
     """Read and check long answers beside the event loop."""
 
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
-        read = await self._read(answer)
-        if not is_successful(read) and answer.mode is None and self.constrains:
+        read = await self._taken(answer)
+        if _is_unfit(read) and answer.mode is None and self.constrains:
+            failure = cast("OutputFailure", read.failure())
             if self.calls_left() < 1:
-                return Failure(_refused(read.failure(), "no model call is left to ask again"))
+                return Failure(_refused(failure, "no model call is left to ask again"))
             # The free answer is forgotten: it would only teach the model its own mistake.
             await self.take_back(answer.mark)
             asked = await self.ask("final", self.instructions)
             if not is_successful(asked):
                 return Failure(asked.failure())
             answer = asked.unwrap()
-            read = await self._read(answer)
-        if not is_successful(read) and await self._is_cut(answer):
+            read = await self._taken(answer)
+        if _is_unfit(read) and await self._is_cut(answer):
             asked = await self._asked_again(answer)
             if not is_successful(asked):
                 return Failure(asked.failure())
             answer = asked.unwrap()
-            read = await self._read(answer)
+            read = await self._taken(answer)
+            if _is_unfit(read) and await self._is_cut(answer):
+                return Failure(_truncated("it was asked for twice"))
         if is_successful(read):
             return Success(read.unwrap())
-        return await self._mended(answer, read.failure())
+        failed = read.failure()
+        if isinstance(failed, FailureInfo):
+            return Failure(failed)
+        return await self._mended(answer, failed)
+
+    async def _taken(
+        self, answer: Answer, form: OutputInstructions[object] | None = None
+    ) -> _Mended:
+        """The output in an answer; what is whole of it where it was cut off inside a list."""
+        wanted = form or self.instructions
+        is_at_limit = answer.raw.finish_reason == CUT_AT_LIMIT
+        read = None if is_at_limit else await self._read(answer, wanted)
+        if read is not None and (is_successful(read) or not await self._is_cut(answer)):
+            return _as_mended(read)
+        closed = await self._closed(answer, wanted, is_told=read is not None)
+        if closed is not None:
+            return _as_mended(closed)
+        return _as_mended(read if read is not None else await self._read(answer, wanted))
 
     async def _asked_again(self, answer: Answer) -> Result[Answer, FailureInfo]:
         """The whole answer in place of one that was cut off; what was cut is not repaired."""
         is_at_limit = answer.raw.finish_reason == CUT_AT_LIMIT
-        if (is_at_limit and self.has_own_room) or self.calls_left() < 1:
+        has_room = self.has_own_room or answer.raw.usage.output_tokens >= ENDLESS_TOKENS
+        if (is_at_limit and has_room) or self.calls_left() < 1:
             return Failure(_truncated("raise max_output_tokens, or ask for less"))
         await self.take_back(answer.mark)
         room = 4 * max(256, answer.raw.usage.output_tokens) if is_at_limit else None
-        asked = await self.ask(answer.phase, self.instructions, max_output_tokens=room)
-        if is_successful(asked) and await self._is_cut(asked.unwrap()):
-            read = await self._read(asked.unwrap())
-            if not is_successful(read):
-                return Failure(_truncated("it was asked for twice"))
-        return asked
+        return await self.ask(answer.phase, self.instructions, max_output_tokens=room)
+
+    async def _closed(
+        self, answer: Answer, form: OutputInstructions[object], *, is_told: bool
+    ) -> Result[object, FailureInfo] | None:
+        """The output of an answer that was cut off inside a list: its whole items are kept, and
+        only the required fields that are missing are asked for. None: it was not cut there, or what
+        is whole of it can never be the output.
+
+        Args:
+            is_told: Whether it was told already that the answer is not the output.
+        """
+        is_long = is_large(answer.raw.message, _LONG)
+        closed = await beside(self.threads, is_long, lambda: closed_answer(answer.raw))
+        if closed is None:
+            return None
+        read = await beside(
+            self.threads,
+            is_long,
+            lambda: self.parser.parse(form, closed.response, answer.mode),
+            matches=True,
+        )
+        value = None if is_successful(read) else read.failure().value
+        schema = await match_beside_loop(lambda: closed.missing(form, value))
+        is_kept = isinstance(schema, Mapping) and isinstance(value, Mapping)
+        if not is_successful(read) and not is_kept:
+            return None
+        if not is_told:
+            cut = OutputFailure(message=f"The answer was cut off {closed.words}.")
+            self.tell(rung_of(answer.phase, answer.mode), answer, cut)
+        if is_successful(read):
+            await self.warn(closed.words)
+            return Success(read.unwrap())
+        assert isinstance(schema, Mapping) and isinstance(value, Mapping)  # noqa: S101, PT018  # as above
+        if self.calls_left() < 1:
+            return Failure(_truncated(f"no model call is left for the rest, {closed.words}"))
+        await self.take_back(answer.mark)
+        await self.say(assistant(closed.text))
+        missing = OutputInstructions[object](schema=schema, name=form.name)
+        await self.say(user(_rest_words(missing)))
+        asked = await self.ask("fields", missing)
+        if not is_successful(asked):
+            return Failure(asked.failure())
+        rest = await self._read(asked.unwrap(), missing)
+        if not is_successful(rest):
+            why = rest.failure().message
+            return Failure(_truncated(f"what was missing was asked for alone. {why}"))
+        merged = merged_parts(value, cast("Mapping[str, JsonValue]", rest.unwrap()))
+        whole = await self._checked(form, merged)
+        if not is_successful(whole):
+            return Failure(_truncated(f"its whole items are kept. {whole.failure().message}"))
+        fields = ", ".join(cast("Mapping[str, JsonValue]", schema["properties"]))
+        await self.warn(f"{closed.words}, and {fields} asked for alone")
+        return Success(whole.unwrap())
 
     async def _mended(self, answer: Answer, failure: OutputFailure) -> Result[object, FailureInfo]:
         """The output after repair, single fields, and groups of them, as far as these apply."""
@@ -210,12 +288,10 @@ class OutputLadder:
         if not is_successful(asked):
             return Failure(asked.failure())
         answer = asked.unwrap()
-        read = await self._read(answer)
-        if is_successful(read):
-            return Success(read.unwrap())
-        if await self._is_cut(answer):
+        read = await self._taken(answer)
+        if _is_unfit(read) and await self._is_cut(answer):
             return Failure(_truncated("it was asked to be repaired"))
-        return Failure(read.failure())
+        return read
 
     async def _with_fields(self, _: Answer, failure: OutputFailure) -> _Mended | None:
         """What is right is kept, and only the other fields are asked for; None: it is all or
@@ -255,19 +331,24 @@ class OutputLadder:
             asked = await self.ask(phase, form)
             if not is_successful(asked):
                 return Failure(asked.failure())
-            read = await self._read(asked.unwrap(), form)
+            read = await self._taken(asked.unwrap(), form)
             if not is_successful(read):
                 return Failure(read.failure())
             found |= cast("dict[str, JsonValue]", read.unwrap())
-        validator = SchemaValidator(parts.schema)
-        merged = parts.merged(found)
-        whole = await beside(
+        whole = await self._checked(self.instructions, parts.merged(found))
+        return Success(whole.unwrap()) if is_successful(whole) else Failure(whole.failure())
+
+    async def _checked(
+        self, form: OutputInstructions[object], merged: Mapping[str, JsonValue]
+    ) -> Result[object, OutputFailure]:
+        """The output that was put together of parts."""
+        validator = SchemaValidator(form.json_schema())
+        return await beside(
             self.threads,
             is_large(merged),
-            lambda: checked_output(self.instructions, validator, merged),
+            lambda: checked_output(form, validator, merged),
             matches=True,
         )
-        return Success(whole.unwrap()) if is_successful(whole) else Failure(whole.failure())
 
     async def _read(
         self, answer: Answer, form: OutputInstructions[object] | None = None
@@ -280,6 +361,12 @@ class OutputLadder:
             matches=True,
         )
         failure = None if is_successful(read) else read.failure()
+        if failure is None and answer.is_bounded and is_at_bound(answer.raw):
+            await self.warn(
+                f"at a bound that the request added: {SENT_ITEMS} items of a list, or {SENT_TEXT} "
+                "characters of a text in one, where its schema sets none; declare `max_items` or "
+                "`max_length`"
+            )
         self.tell(rung_of(answer.phase, answer.mode), answer, failure)
         return read
 
@@ -299,6 +386,19 @@ class OutputLadder:
 
 _Mended: TypeAlias = Result[object, FailureInfo | OutputFailure]
 """The output; why the step fails; or why the answer is not the output, and the next rung is due."""
+
+
+def _is_unfit(read: _Mended) -> bool:
+    """Whether an answer came that is not the output, so that more can be tried."""
+    return not is_successful(read) and not isinstance(read.failure(), FailureInfo)
+
+
+def _as_mended(
+    read: Result[object, OutputFailure] | Result[object, FailureInfo],
+) -> _Mended:
+    """The same, where either failure may come."""
+    return Success(read.unwrap()) if is_successful(read) else Failure(read.failure())
+
 
 _MOST_REQUESTS: Final = 3
 """Requests of one output, unless more are known to be needed."""
@@ -327,6 +427,10 @@ def _truncated(what: str) -> FailureInfo:
 
 def _repair_words(failure: OutputFailure) -> str:
     return f"{failure.message}\nAnswer again with the corrected JSON value only, no explanation."
+
+
+def _rest_words(form: OutputInstructions[object]) -> str:
+    return f"Your answer was cut off; what stands above is kept. {_field_words(form)}"
 
 
 def _field_words(form: OutputInstructions[object]) -> str:

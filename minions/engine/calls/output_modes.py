@@ -30,6 +30,7 @@ _FORM_WORDS: Final = re.compile(
     re.IGNORECASE,
 )
 """Words of a refusal that is about the form of the answer."""
+_BOUNDS: Final = re.compile(r"max_?items|max_?length|repetition", re.IGNORECASE)
 _STRICT: Final = re.compile(r"\bstrict\b", re.IGNORECASE)
 
 
@@ -60,6 +61,8 @@ class OutputModes:
         self.tools_with_schema = known.tools_with_schema
         self.is_strict = known.takes_strict
         """Whether `strict` is sent beside a schema."""
+        self.takes_bounds = True
+        """Whether lists and texts without a bound are sent with one."""
         self.takes_system = known.takes_system
         """Whether system messages are sent as such."""
         self.binds = known.binds
@@ -92,6 +95,9 @@ class OutputModes:
         return failure.code == "bad-request" and self._refused(failure, asked)
 
     def _refused(self, failure: FailureInfo, asked: OutputRequest) -> bool:
+        if asked.unbounded is not None and _BOUNDS.search(failure.message):
+            self.takes_bounds = False
+            return True
         if self.is_strict and asked.is_strict and _STRICT.search(failure.message):
             self.is_strict = False
             self._learn(Feature.STRICT, Support.REFUSES)

@@ -15,6 +15,8 @@ __all__ = ["ObjectParts"]
 
 _SHARED: Final = ("$defs", "definitions", "$schema", "$id")
 _MOST_GROUPS: Final = 3
+_MOST_REFERENCES: Final = 8
+"""References that lead from one to the next."""
 _FEWEST_FIELDS: Final = 3
 """Fields from which on an object is worth being asked for in groups."""
 
@@ -59,16 +61,34 @@ class ObjectParts:
 
     def only(self, names: Iterable[str]) -> OutputInstructions[object]:
         """The instructions for an object of these fields alone."""
-        chosen = {name: self.properties[name] for name in names}
+        return self.only_with({name: self.properties[name] for name in names})
+
+    def only_with(self, chosen: Mapping[str, JsonValue]) -> OutputInstructions[object]:
+        """The instructions for an object of fields with these schemas."""
         shared = {key: self.schema[key] for key in _SHARED if key in self.schema}
         schema: dict[str, JsonValue] = {
             **shared,
             "type": "object",
-            "properties": chosen,
+            "properties": dict(chosen),
             "required": list(chosen),
             "additionalProperties": False,
         }
         return OutputInstructions(schema=schema, name=self.name)
+
+    def instructions_of(self, name: str) -> OutputInstructions[object] | None:
+        """The instructions for the object that a field holds; None: it is not declared as one."""
+        schema = self.properties.get(name)
+        for _ in range(_MOST_REFERENCES):
+            reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+            if not isinstance(reference, str):
+                break
+            place, _, key = reference.rpartition("/")
+            known = self.schema.get(place.removeprefix("#/"))
+            schema = known.get(key) if isinstance(known, Mapping) else None
+        if not isinstance(schema, Mapping) or schema.get("type") != "object":
+            return None
+        shared = {key: self.schema[key] for key in _SHARED if key in self.schema}
+        return OutputInstructions(schema={**shared, **schema}, name=self.name)
 
     def groups(self) -> Sequence[tuple[str, ...]]:
         """The fields in at most three groups; empty where there are too few of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from itertools import count
 from typing import Final
@@ -21,8 +21,10 @@ __all__ = [
     "as_text_data",
     "border_in",
     "border_of",
+    "border_of_run",
     "border_words",
     "is_border_words",
+    "several_within",
     "within",
     "without_border_names",
     "without_markers",
@@ -34,17 +36,35 @@ _MARKER: Final = re.compile(
 )
 
 
+_DIGITS: Final = 8
+"""Digits of a name: three tokens, where letters between them would be eight. Where texts hold the
+first few names, further ones are longer, so that no text can hold all of them."""
+_SHORT_NAMES: Final = 4
+
+
 def border_of(seed: str, texts: Iterable[str]) -> str:
     """The name of the tags around data: the first one of the seed that is in none of the texts.
 
     Args:
-        seed: As `RunContext.border_seed`: equal in all prompts of a run, so that a resumed run
-            sends what it sent before and a server finds the start of a prompt in its cache.
+        seed: As `RunContext.border_seed`: equal in all prompts of a recipe, so that a server finds
+            the start of a prompt in its cache, and known to nobody outside of the installation.
         texts: All that the prompt holds.
     """
     said = "\n".join(texts).lower()
     for number in count():
-        token = blake2b(f"{seed}/{number}".encode("utf-8", "replace"), digest_size=4).hexdigest()
+        digits = _DIGITS * (1 + number // _SHORT_NAMES)
+        digest = blake2b(f"{seed}/{number}".encode("utf-8", "replace")).digest()
+        token = f"{int.from_bytes(digest) % 10**digits:0{digits}}"
+        if token not in said:
+            return f"data-{token}"
+    raise AssertionError("unreachable: a text is finite")
+
+
+def border_of_run(run_id: str, texts: Iterable[str]) -> str:
+    """As above, of one run, for questions that are found in the journal by all of their words."""
+    said = "\n".join(texts).lower()
+    for number in count():
+        token = blake2b(f"{run_id}/{number}".encode("utf-8", "replace"), digest_size=4).hexdigest()
         if token not in said:
             return f"data-{token}"
     raise AssertionError("unreachable: a text is finite")
@@ -67,6 +87,18 @@ def as_text_data(value: JsonValue) -> str:
     """
     is_plain = isinstance(value, str) and value.strip() and not _MARKER.search(value)
     return str(value) if is_plain else as_data(value)
+
+
+def several_within(border: str, data: Mapping[str, str]) -> str:
+    """The outputs of steps between one border: each on a line of its own, behind the step's id.
+
+    Args:
+        data: JSON on one line, so that no output can begin the line of another step.
+    """
+    if len(data) == 1:
+        ((step_id, text),) = data.items()
+        return within(border, text, step_id=step_id)
+    return within(border, "\n".join(f"{step_id}: {text}" for step_id, text in data.items()))
 
 
 def within(border: str, data: str, *, step_id: str | None = None) -> str:

@@ -19,7 +19,7 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
-from minions.engine.compile.borders import as_data, border_of, border_words, within
+from minions.engine.compile.borders import as_data, border_of, border_words, several_within
 from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.compile.completion import SIGNAL_WORDS
 from minions.engine.compile.extensions import Extensions, ModelSource
@@ -297,12 +297,12 @@ class _Plan(Planner):
         border = border_of("", [])
         if shown:
             yield PromptPart(PromptSection.OUTPUTS, border_words(border).content or "")
-        texts = []
+        texts: dict[str, str] = {}
         for step_id in shown:
             known = self._known.find(step_id)
-            data = bounded(as_data(known[0])) if known else ""
-            texts.append(within(border, data, step_id=step_id))
-        yield PromptPart(PromptSection.OUTPUTS, "\n".join(texts))
+            texts[step_id] = bounded(as_data(known[0])) if known else ""
+        data = several_within(border, texts) if texts else ""
+        yield PromptPart(PromptSection.OUTPUTS, data)
 
     def _binds(self, own: ModelConfig | None, *, has_tools: bool) -> bool:
         """Whether the first request holds the schema of a declared output."""

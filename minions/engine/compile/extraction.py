@@ -9,7 +9,7 @@ from minions.contracts.instructions import OutputInstructions
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, system, user
 from minions.contracts.schema import JsonSchema
-from minions.engine.compile.borders import border_of, border_words, within, without_markers
+from minions.engine.compile.borders import border_of_run, border_words, within, without_markers
 
 __all__ = ["extraction_question", "summarised"]
 
@@ -39,7 +39,7 @@ def extraction_question(
         tool_params: JSON Schema of the tool's arguments, an object.
         context_data: Known values, by name; long lists are shown by their first items.
         missing: Parameters that must be found; None: those that the schema requires.
-        seed: Of the border around the values, as for `border_of`; None: they have none.
+        seed: Of the border around the values, the run's id; None: they have none.
         takes_others: Whether the answer may have parameters of the tool that are not `missing`.
     """
     wanted = list(_required(tool_params) if missing is None else missing)
@@ -54,7 +54,7 @@ def extraction_question(
     head = [system(_WORDS)]
     if seed is not None and known:
         known = without_markers(known)
-        border = border_of(seed, [text, known])
+        border = border_of_run(seed, [text, known])
         head.append(border_words(border))
         known = within(border, known)
     declared = tool_params.get("properties")

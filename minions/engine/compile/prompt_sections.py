@@ -104,8 +104,8 @@ def section_words(sections: Mapping[str, int]) -> str:
 # --- the parts of a prompt -------------------------------------------------------------------
 
 
-_OPENING: Final = re.compile(r"<(data-[0-9a-f]{8})[^<>\n]*>\n")
-_CLOSING: Final = re.compile(r"\n</(data-[0-9a-f]{8})>")
+_OPENING: Final = re.compile(r"<(data-[0-9a-f]{8,64})(?: [^<>\n]*)?>\n")
+_CLOSING: Final = re.compile(r"\n</(data-[0-9a-f]{8,64})>")
 
 
 def parts_of_call(call: ModelCall) -> Iterator[PromptPart]:

@@ -6,6 +6,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from copy import copy
 from datetime import datetime
+from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
 from minions.contracts.addresses import item_address
@@ -63,7 +64,9 @@ class StepView(RunContext):
         self._limits = limits
         self._metadata = metadata
         self._tools = tools
-        self._border_seed = context.run_id
+        self._border_seed: str | None = None
+        self.has_older_borders = False
+        """Whether prompts are as earlier versions wrote them: to find what they recorded."""
         self._is_silent = False
         self._agents: AgentCalls | None = None
         self._questions: ToolQuestions | None = None
@@ -99,8 +102,18 @@ class StepView(RunContext):
 
     @property
     def border_seed(self) -> str:
-        """The run's; empty in a view without it."""
+        """Of the recipe and the installation; empty in a view without it."""
+        if self._border_seed is None:
+            secret = self.context.scope.services.border_secret()
+            recipe_id = self.context.recipe.id.encode("utf-8", "replace")
+            self._border_seed = blake2b(recipe_id, key=secret, digest_size=16).hexdigest()
         return self._border_seed
+
+    def with_older_borders(self) -> StepView:
+        """The same step, with the prompts of earlier versions."""
+        older = copy(self)
+        older.has_older_borders = True
+        return older
 
     def without_border_seed(self) -> StepView:
         """The same step, with prompts that are equal in every run that asks the same."""

@@ -27,7 +27,7 @@ from minions.contracts.messages import Message, system, user
 from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.borders import as_data, border_of, border_words, within
+from minions.engine.compile.borders import as_data, border_of_run, border_words, within
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.context.agent_context import AgentContext
@@ -211,7 +211,7 @@ class Routes:
     def _messages(self, choice: _Choice, question: str, output: JsonValue) -> tuple[Message, ...]:
         listed = choice.listed
         shown = bounded(as_data(output))
-        border = border_of(self._context.run_id, [question, listed, shown])
+        border = border_of_run(self._context.run_id, [question, listed, shown])
         text = (
             f"Question: {question}\n\n"
             f"{within(border, shown, step_id=choice.step.id)}\n\n"

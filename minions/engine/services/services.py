@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -67,6 +68,11 @@ class NullLog:
 
 def _random_id(prefix: str) -> str:
     return f"{prefix}_{os.urandom(8).hex()}"
+
+
+def _process_secret() -> Callable[[], bytes]:
+    secret = os.urandom(32)
+    return lambda: secret
 
 
 def _new_random() -> Random:
@@ -136,6 +142,9 @@ class Services:
     cooldowns: dict[tuple[str, str], float] = field(factory=dict, repr=False, eq=False)
     """Until when models are passed over whose servers failed, by base URL and name, on the clock's
     monotonic time; for steps that have another model."""
+    border_secret: Callable[[], bytes] = field(factory=_process_secret, repr=False, eq=False)
+    """What nobody outside of the installation knows: names of borders around data in prompts are
+    made from it. The default is another one in each process."""
     chosen_examples: ExampleMemory = field(factory=ExampleMemory, repr=False, eq=False)
     """Which examples recorded runs gave, as long as nobody judges another one."""
     executing: set[str] = field(factory=set, repr=False, eq=False)

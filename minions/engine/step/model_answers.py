@@ -30,7 +30,7 @@ from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.model_tiers import ModelTiers, Replacement
-from minions.engine.calls.output_ladder import Answer
+from minions.engine.calls.output_ladder import ENDLESS_TOKENS, Answer
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.result_reader import ResultReader, has_long_result
 from minions.engine.calls.trace import StepTrace
@@ -45,8 +45,6 @@ _TRUNCATED: Final = (
     "An answer of step '{}' was cut off at its token limit. It is kept as it is; raise "
     "max_output_tokens, or ask for the rest."
 )
-_ENDLESS: Final = 4096
-"""Tokens of an answer that was cut off, from which on more room would not bring it to an end."""
 
 
 @frozen(kw_only=True)
@@ -98,9 +96,13 @@ class ModelAnswers:
         if form is None or mode is None:
             return None
         request = self.view.context.scope.services.parser.request(form, mode)
-        if request is None or self.modes.is_strict or not request.is_strict:
-            return request
-        return request.without_strict()
+        if request is None:
+            return None
+        if not self.modes.takes_bounds:
+            request = request.without_bounds()
+        return (
+            request if self.modes.is_strict or not request.is_strict else request.without_strict()
+        )
 
     def _usual_mode(self, phase: str) -> OutputMode | None:
         """How the call would be constrained if nothing was measured: what its row need not say."""
@@ -208,7 +210,7 @@ class ModelAnswers:
         used = lost.usage.output_tokens
         is_cut = lost.info.code == OUTPUT_TRUNCATED
         has_limit = self.tiers.current.options.max_output_tokens is not None
-        if not is_cut or has_limit or used >= _ENDLESS:
+        if not is_cut or has_limit or used >= ENDLESS_TOKENS:
             return None
         return 4 * max(used, 256)
 
@@ -257,6 +259,7 @@ class ModelAnswers:
             factory=self.tiers.current.factory,
             trace=self.trace,
             keeps_cut_text=view.live_conversation is not None,
+            keeps_cut_lists=self.output is not None,
             refuses=self.step.at_limit != "answer",
             may_pause=not self.tiers.has_other(has_images=has_images),
         )
@@ -280,13 +283,15 @@ class ModelAnswers:
             phase=phase,
             mode=request.mode if request else None,
             is_strict=request is not None and request.is_strict,
+            is_bounded=request is not None and request.unbounded is not None,
             usage=done.usage,
         )
         if is_call_for_schema:
             answer = evolve(answer, response=await self._as_text(done.response))
             done = evolve(done, response=answer.response)
         self.trace.add_model_call(done)
-        if answer.raw.finish_reason == CUT_AT_LIMIT and view.live_conversation is not None:
+        is_cut = answer.raw.finish_reason == CUT_AT_LIMIT
+        if is_cut and self.output is None and view.live_conversation is not None:
             await view.context.warn(OUTPUT_TRUNCATED, _TRUNCATED.format(view.address))
         return Success(answer)
 

@@ -22,6 +22,7 @@ from minions.contracts.completion import UNDECLARED, StepCompletionChain
 from minions.contracts.errors import (
     LIMIT_REACHED,
     MAX_MODEL_CALLS,
+    OUTPUT_TRUNCATED,
     FailureInfo,
     StepFailedError,
 )
@@ -312,8 +313,17 @@ class ModelLoop:
             take_back=self.conversation.take_back,
             calls_left=lambda: self.trace.calls_left,
             tell=self._tell_checked,
+            warn=self._warn_of_cut,
             threads=self.view.context.scope.services.beside,
         )
+
+    async def _warn_of_cut(self, what: str) -> None:
+        """Say in the journal and in the result that an answer was cut off, and what was kept."""
+        message = (
+            f"An answer of step '{self.view.address}' was cut off {what}. "
+            "Raise max_output_tokens, or ask for less, if there is more to list."
+        )
+        await self.view.context.warn(OUTPUT_TRUNCATED, message)
 
     def _tell_checked(self, rung: str, answer: Answer, failure: OutputFailure | None) -> None:
         """Count and show what a rung gave."""

@@ -13,6 +13,7 @@ from minions.contracts.output import older_output_words, output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.engine.calls.model_executors import capabilities_of
+from minions.engine.compile.borders import without_border_names
 from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
@@ -105,11 +106,21 @@ class ModelWork(StepWork):
 
     def _opens_as(self, started: StepStarted) -> bool:
         try:
-            openings = [self._opening(), self._unmarked_opening(), self._older_opening()]
+            older = self._parts.view.with_older_borders()
+            openings = [
+                self._opening(),
+                self._opening(older),
+                self._unmarked_opening(),
+                self._older_opening(),
+            ]
         except MinionsError:  # what it reads is not there any more
             return False
-        recorded = (started.messages, started.history)
-        return any(recorded == (each.own, each.history_place) for each in openings)
+        # Names of borders differ between installations, and mean the same.
+        recorded = without_border_names(started.messages or ())
+        return any(
+            recorded == without_border_names(each.own) and started.history == each.history_place
+            for each in openings
+        )
 
     def _still_fits(self, rows: StepRows) -> bool:
         """Whether the recorded output is one of those that the step declares."""
@@ -132,13 +143,13 @@ class ModelWork(StepWork):
         return opening_of(view, own, self._parts.output, mode, said=said, describe=describe)
 
     def _unmarked_opening(self) -> Opening:
-        step, view = self._step, self._parts.view
+        step, view = self._step, self._parts.view.with_older_borders()
         own = step.unmarked_messages(view) if isinstance(step, WrittenStep) else step.messages(view)
         return self._opening_with(view, own, output_words)
 
     def _older_opening(self) -> Opening:
         """The opening in the words of earlier versions: what they recorded is not asked again."""
-        step, view = self._step, self._parts.view
+        step, view = self._step, self._parts.view.with_older_borders()
         own = step.older_messages(view) if isinstance(step, WrittenStep) else step.messages(view)
         return self._opening_with(view, own, older_output_words)
 

@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 from attrs import evolve, frozen
 
+from minions.contracts.border_names import border_in, is_border_words, with_border_words
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.executions import StepExecution
 from minions.contracts.facts import ConversationStarted
 from minions.contracts.messages import Message, MessageRole, system, tool_result
 from minions.contracts.output import output_words
 from minions.contracts.verdicts import CompletionMode
-from minions.engine.compile.borders import is_border_words
 from minions.engine.compile.completion import SIGNAL_WORDS
 from minions.engine.context.step_view import StepView
 
@@ -105,8 +105,36 @@ def opening_of(
         spoken = (m.content for m in reversed(history) if m.role is MessageRole.USER)
         query = next(spoken, None)
         asked = [m for m in words if m.role is not MessageRole.GOAL or m.content != query]
-        return Opening(before=_as_guidance(asked), history=history)
+        if view.has_older_borders:
+            return Opening(before=_as_guidance(asked), history=history)
+        return _of_turn(asked, history)
     return Opening.split(words, history)
+
+
+def _of_turn(asked: Sequence[Message], history: tuple[Message, ...]) -> Opening:
+    """The prompt of a turn: what is equal in all turns comes first, so that a server finds it and
+    the history in its cache; texts with data within a border follow the history.
+    """
+    names = dict.fromkeys(border_in([each]) for each in asked if is_border_words(each))
+    tags = [f"<{name}" for name in names if name is not None]
+    said = [each for each in asked if not is_border_words(each)]
+    data = [
+        each
+        for each in said
+        if each.role is not MessageRole.SYSTEM and any(tag in (each.content or "") for tag in tags)
+    ]
+    before = _as_guidance([each for each in said if each not in data])
+    after = [
+        evolve(each, role=MessageRole.USER) if each.role is MessageRole.GOAL else each
+        for each in data
+    ]
+    if after:
+        for name in names:
+            if name is not None:
+                after[0] = with_border_words(name, after[0])
+    else:
+        before = (*before, *(each for each in asked if is_border_words(each)))
+    return Opening(before=before, history=history, after=tuple(after))
 
 
 def _as_guidance(messages: Sequence[Message]) -> tuple[Message, ...]:

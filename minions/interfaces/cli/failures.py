@@ -76,8 +76,20 @@ def _refusal(error: OSError) -> EnvironmentRefusedError:
     )
 
 
+_INPUTS: Final = (
+    "Inputs are given as -p NAME=VALUE, or as --params FILE with a YAML or JSON file "
+    "(--params - reads standard input)."
+)
+_FOREIGN_OPTIONS: Final = dict.fromkeys(
+    ("--input", "--inputs", "--var", "--vars", "--set", "--arg", "--args", "--data"), _INPUTS
+)
+"""What to write for options of other programs."""
+
+
 def _usage_text(error: click.ClickException) -> str:
     text = error.format_message()
+    if isinstance(error, click.NoSuchOption) and error.option_name in _FOREIGN_OPTIONS:
+        text = f"No such option '{error.option_name}'. {_FOREIGN_OPTIONS[error.option_name]}"
     context = getattr(error, "ctx", None)
     if context is not None:
         text += f"\nTry '{context.command_path} --help'."

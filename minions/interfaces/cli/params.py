@@ -157,6 +157,12 @@ def _decoded(content: bytes, argument: str) -> str:
 
 
 def _params_file(path: Path) -> Mapping[str, JsonValue]:
+    if path.name.lstrip().startswith(("{", "[")) and not path.exists():
+        raise UsageError(
+            f"--params takes a file, and this is its text: {path.name:.80}. Write -p NAME=VALUE "
+            "for each input, or --params - and send the text to standard input.",
+            code="bad-input",
+        )
     try:
         content = _read(path)
     except OSError as error:

@@ -31,6 +31,7 @@ from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
 from minions.interfaces.settings import Settings, Strictness
+from minions.interfaces.user_folders import BorderSecret
 from minions.interfaces.wiring.cassettes import Cassettes
 from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
 from minions.interfaces.wiring.databases import make_cache, make_journal, make_state
@@ -240,7 +241,9 @@ def make_runtime(
         services = make_services(journal, log, make_prices(settings), cache, warn)
         # A cassette tells what was known of the servers when it was recorded.
         if not settings.no_store and settings.replay is None:
-            services = attrs.evolve(services, profiles=user_profiles())
+            services = attrs.evolve(
+                services, profiles=user_profiles(), border_secret=BorderSecret()
+            )
         closers = (cache.aclose, journal.aclose, state.aclose)
     cassettes = Cassettes(
         settings,

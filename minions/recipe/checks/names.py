@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Final
 
 from minions.contracts.errors import Fault
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.tokens import WORDS
-from minions.recipe.text.nodes import Place
+from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report
 
-__all__ = ["check_names", "check_unused_names"]
+__all__ = ["check_foreign_templates", "check_names", "check_unused_names"]
 
 RESERVED: Final = ("inputs", "steps", "loop", "run", "env")
 """Roots of template expressions, which no step may have as its name."""
@@ -86,3 +88,53 @@ def check_unused_names(draft: RecipeDraft, used: frozenset[str], report: Report)
                     is_warning=True,
                 )
             )
+
+
+_FOREIGN: Final = re.compile(
+    r"(?<![\w{$])(?:\$?\{[ ]?(?P<braced>[^\W\d]\w{0,99}(?:\.\w{1,99}){0,9})[ ]?\}(?!\})"
+    r"|\$(?P<bare>[^\W\d]\w{0,99}(?:\.[^\W\d]\w{0,99}){0,9}))"
+)
+"""A name as templates of other tools write it: `{inputs.t}`, `${inputs.t}`, `$t`."""
+_EXPRESSION: Final = re.compile(r"\{\{[^{}]{0,2000}(?:\{[^{}]{0,200}\}[^{}]{0,2000})?\}\}")
+_OF_MODELS: Final = ("goal", "analyze", "context", "system_prompt", "messages", "ask", "route")
+"""Keys whose texts a model or a person reads."""
+
+
+def check_foreign_templates(draft: RecipeDraft, report: Report) -> None:
+    """Warn of templates of other tools in texts for models: these read them as they stand."""
+    inputs = draft.section.mapping("inputs")
+    own = {entry.key for entry in inputs.entries} if inputs else set()
+    steps = {name for step in draft.steps for name in (step.id, step.save_as) if name}
+    texts: list[ScalarNode] = []
+    for section in (draft.section, *(step.section for step in draft.steps)):
+        texts += [node for name in _OF_MODELS for node in _texts_in(section.node(name))]
+    for node in texts:
+        said = f"{node.value}"
+        if "{" not in said and "$" not in said:
+            continue
+        for found in _FOREIGN.finditer(_EXPRESSION.sub(lambda each: " " * len(each[0]), said)):
+            path = found["braced"] or found["bare"]
+            root, _, rest = path.partition(".")
+            is_input = root == "inputs" and rest.split(".")[0] in own
+            if not (is_input or root in own or root in steps or (root == "loop" and rest)):
+                continue
+            meant = f"inputs.{path}" if root in own and root not in steps else path
+            report(
+                node.part(found.start(), len(found[0])).fault(
+                    "foreign-template",
+                    f"'{found[0]:.80}' is no template: it is sent as it stands",
+                    help=f"write {{{{ {meant} }}}}",
+                    is_warning=True,
+                )
+            )
+
+
+def _texts_in(node: Node | None) -> Iterator[ScalarNode]:
+    if isinstance(node, ScalarNode) and isinstance(node.value, str):
+        yield node
+    elif isinstance(node, SequenceNode):
+        for item in node.items:
+            yield from _texts_in(item)
+    elif isinstance(node, MappingNode):
+        for entry in node.entries:
+            yield from _texts_in(entry.value)

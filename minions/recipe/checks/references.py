@@ -14,7 +14,7 @@ from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateU
 from minions.recipe.expressions.template import Reference
 from minions.recipe.expressions.values import path_text
 from minions.recipe.model import ExecutionMode
-from minions.recipe.text.foreign_words import NAME_WORDS
+from minions.recipe.text.foreign_words import NAME_WORDS, SIZE_WORDS
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report, later, suggestion
 
@@ -284,6 +284,9 @@ class _Checker:
             help_text = f"'{known}' has: {', '.join(dead_end.names)}"
         elif shape.node is TEXT_OUTPUT:
             help_text = "declare 'output:' on that step to get fields"
+        has_size = "list" in dead_end.reason or "text" in dead_end.reason or bool(dead_end.names)
+        if wanted in SIZE_WORDS and has_size:
+            help_text = f"write {known} | length"
         self._report(
             use.place_of(reference).fault(
                 "unknown-reference",

@@ -130,11 +130,14 @@ class _Parser:
         if self._accept(text) is None:
             self._fail(f"expected '{text}'")
 
-    def _fail(self, expected: str) -> NoReturn:
+    def _fail(self, expected: str, hint: str | None = None) -> NoReturn:
         token = self._next
         found = f"'{token.text:.40}' stands there" if token.text else "the expression ends there"
         raise TemplateError(
-            f"{expected}, but {found}", offset=token.offset, length=max(1, len(token.text))
+            f"{expected}, but {found}",
+            hint=hint,
+            offset=token.offset,
+            length=max(1, len(token.text)),
         )
 
     # --- the ranks ------------------------------------------------------------------------
@@ -325,7 +328,8 @@ class _Parser:
 
     def _name_of(self, kind: str) -> Token:
         if self._next.kind != "name":
-            self._fail(f"expected the name of a {kind}")
+            is_or = self._next.text == "|"
+            self._fail(f"expected the name of a {kind}", "write `or`" if is_or else None)
         return self._take()
 
     def _test_arguments(self) -> tuple[tuple[Term, ...], dict[str, Term]]:

@@ -307,10 +307,28 @@ _REFUSED: Final[Mapping[str, str]] = {
 }
 
 
+_STATEMENT: Final = re.compile(r"-?[ \t]*([a-z]{1,12})")
+_STATEMENT_HINTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("if", "elif", "else", "endif"),
+        "write {{ 'A' if CONDITION else 'B' }}, or `when` on the step; ",
+    ),
+    **dict.fromkeys(("for", "endfor"), "write {{ rows | join(', ') }}, or `loop` on the step; "),
+    "set": "write a step with `set`; ",
+}
+
+
+def _statement_hint(text: str, at: int) -> str:
+    found = _STATEMENT.match(text, at)
+    return _STATEMENT_HINTS.get(found[1], "") if found is not None else ""
+
+
 def _check_mark(text: str, mark: re.Match[str]) -> None:
     sign = mark.group()
     if sign in _REFUSED:
         hint = f"write {{{{ '{sign}' }}}} where the signs themselves are meant"
+        if sign == "{%":
+            hint = f"{_statement_hint(text, mark.end())}{hint}"
         raise TemplateError(_REFUSED[sign], hint=hint, offset=mark.start(), length=2)
     if text.startswith("-", mark.end()):
         raise TemplateError(

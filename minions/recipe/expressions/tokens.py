@@ -54,6 +54,14 @@ _LONGEST_NUMBER: Final = 300
 """Digits: converting a text to a number takes quadratic time."""
 
 
+_FOREIGN: Final = (
+    ("&&", "write `and`"),
+    ("!", "write `not`"),
+    ("?", "write `A if CONDITION else B`"),
+)
+"""What to write for signs of other languages."""
+
+
 class Token(NamedTuple):
     """One token of an expression."""
 
@@ -111,7 +119,8 @@ def _token(text: str, position: int, *, after_dot: bool) -> Token:
         message = f"the text that begins with {character} is not closed"
     else:
         message = f"the character {character!r} has no meaning in an expression"
-    raise TemplateError(message, offset=position)
+    hint = next((hint for sign, hint in _FOREIGN if text.startswith(sign, position)), None)
+    raise TemplateError(message, hint=hint, offset=position)
 
 
 def text_of(token: Token) -> str:

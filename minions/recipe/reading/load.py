@@ -18,7 +18,7 @@ from minions.recipe.checks.caching import check_caching
 from minions.recipe.checks.dependencies import link_steps
 from minions.recipe.checks.distribution import check_distribution
 from minions.recipe.checks.fitting import check_fitting
-from minions.recipe.checks.names import check_names, check_unused_names
+from minions.recipe.checks.names import check_foreign_templates, check_names, check_unused_names
 from minions.recipe.checks.nested import check_rights
 from minions.recipe.checks.references import check_references
 from minions.recipe.checks.returns import check_returns
@@ -281,6 +281,7 @@ def _run_checks(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
         for part in reference.path[:1]
     }
     check_unused_names(draft, declared | read, report)
+    check_foreign_templates(draft, report)
     draft.output = sources.known_output()
 
 

@@ -23,7 +23,7 @@ from minions.recipe.language import keys, model_keys
 from minions.recipe.model import ExecutionMode, InputSpec
 from minions.recipe.model_config import LOCAL_MODEL, ModelConfig
 from minions.recipe.reading.toolsets import read_tools
-from minions.recipe.text.foreign_words import TYPE_WORDS
+from minions.recipe.text.foreign_words import TYPE_WORDS, enum_hint, type_hint
 from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.schemas import KEYWORDS, TYPES, read_schema, short_type
@@ -82,7 +82,11 @@ def _read_input(node: Node, report: Report) -> InputSpec:
         return InputSpec(schema=short_type(node, report) or {})
     if not isinstance(node, MappingNode):
         message = f"an input is a JSON Schema or a default, but this is {type_of(node)}"
-        report(node.place.fault("wrong-type", message, help="write {type: array, default: [...]}"))
+        values = to_plain(node)
+        choices = enum_hint(values) if isinstance(values, list) else None
+        hint = "write {type: array, default: [...]}"
+        hint = f"{hint}; for a choice of these {choices}" if choices else hint
+        report(node.place.fault("wrong-type", message, help=hint))
         return InputSpec(schema={})
     required = node.find("required")
     if required is not None and isinstance(required.value, ScalarNode):
@@ -129,13 +133,16 @@ _UNTRUSTED: Final = Key(name="untrusted", types=("boolean",))
 
 def _warn_of_foreign_type(node: ScalarNode, report: Report) -> None:
     """Warn of a default that is the name of another language's type."""
-    if node.value not in TYPE_WORDS:
+    hint = TYPE_WORDS.get(f"{node.value}") or type_hint(f"{node.value}")
+    if hint is not None and f"{node.value}".endswith("?"):
+        hint = hint.replace("}", ", default: null}")
+    if not isinstance(node.value, str) or hint is None:
         return
     report(
         node.place.fault(
             "bad-schema",
             f"'{node.value}' is a default here, not a type",
-            label=TYPE_WORDS[str(node.value)],
+            label=hint,
             help=f"if it is the default, write {{type: string, default: {node.value}}}",
             is_warning=True,
         )

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["KEY_HINTS", "KEY_WORDS", "NAME_WORDS", "TYPE_WORDS"]
+from minions.contracts.json_values import JsonValue, dumps
+
+__all__ = [
+    "CHOICE_HINT",
+    "KEY_HINTS",
+    "KEY_WORDS",
+    "MODEL_HINTS",
+    "NAME_WORDS",
+    "ON_HINTS",
+    "SCHEMA_WORDS",
+    "SIZE_WORDS",
+    "TYPE_WORDS",
+    "enum_hint",
+    "type_hint",
+]
 
 KEY_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "prompt": ("goal",),
@@ -32,6 +46,43 @@ KEY_HINTS: Final[Mapping[str, str]] = {
 }
 """What to write for a key of another tool that no single key stands for."""
 
+MODEL_HINTS: Final[Mapping[str, str]] = {
+    **{
+        name: f"write it under `model`, as in model: {{{name}: {value}}}"
+        for name, value in (
+            ("temperature", "0.2"),
+            ("top_p", "0.9"),
+            ("seed", "7"),
+            ("stop", "[END]"),
+            ("reasoning_effort", "low"),
+            ("max_output_tokens", "500"),
+        )
+    },
+    **dict.fromkeys(
+        ("max_tokens", "max_completion_tokens"),
+        "write model: {max_output_tokens: 500} for an answer, limits: {max_tokens: 50000} for all",
+    ),
+    "options": "write model: {temperature: 0.2} for a model; choices are an output with an enum, "
+    "as in output: {kind: {enum: [bug, feature]}}",
+}
+CHOICE_HINT: Final = "write form: {enum: [red, blue]}, with the answers that may be given"
+"""What to write for the `options` of a question."""
+"""What to write for a setting of a model, where the mapping has a `model` of its own."""
+
+ON_HINTS: Final[Mapping[str, str]] = {
+    "schedule": "write `schedule` for times; events from outside start a run through the server",
+    "when": "write `when` for a condition, `on_error` for what follows a failure",
+}
+"""What to write for `on`, where the mapping may have that key."""
+
+SIZE_WORDS: Final = frozenset({"length", "size", "count", "len", "Length", "Count"})
+"""Members that lists and texts have in other languages: here it is a filter."""
+
+SCHEMA_WORDS: Final[Mapping[str, str]] = dict.fromkeys(
+    ("options", "choices", "values", "oneof", "allowed"), "write enum: [a, b]"
+)
+"""What to write for a keyword that JSON Schema does not have."""
+
 TYPE_WORDS: Final[Mapping[str, str]] = {
     "float": "write number",
     "double": "write number",
@@ -45,3 +96,45 @@ TYPE_WORDS: Final[Mapping[str, str]] = {
 
 NAME_WORDS: Final[Mapping[str, str]] = {"item": "loop.item", "index": "loop.index"}
 """The names in templates for names of other tools, in a step with `loop`."""
+
+_TYPE_NAMES: Final[Mapping[str, str]] = {
+    **{name: name for name in ("string", "number", "integer", "boolean", "object", "null")},
+    **dict.fromkeys(("float", "double"), "number"),
+    "int": "integer",
+    "str": "string",
+    "bool": "boolean",
+    "dict": "object",
+    **dict.fromkeys(("none", "nil", "undefined"), "null"),
+}
+_MOST_WORDS: Final = 20
+
+
+def type_hint(text: str) -> str | None:
+    """What to write for a type such as `string?`, `int | null` or `bug | feature`; None: it is no
+    such type.
+    """
+    words = [word.strip().strip("'\"") for word in text.removesuffix("?").split("|")]
+    if not ("|" in text or text.endswith("?")) or not all(words) or len(words) > _MOST_WORDS:
+        return None
+    known = [_TYPE_NAMES.get(word.casefold()) for word in words]
+    if text.endswith("?"):
+        known.append("null")
+    names = [name for name in dict.fromkeys(known) if name is not None]
+    if None not in known:
+        listed = ", ".join('"null"' if name == "null" else name for name in names)
+        return f"write {{type: [{listed}]}}"
+    if not names and all(word.replace("-", "_").isidentifier() for word in words):
+        return enum_hint(words)
+    return None
+
+
+def enum_hint(values: list[JsonValue] | list[str]) -> str | None:
+    """What to write for a list of allowed values, such as `[bug, feature]`; None: it is none."""
+    if not 0 < len(values) <= _MOST_WORDS or not all(
+        isinstance(each, str | int | float) and len(str(each)) <= _MOST_WORDS * 2 for each in values
+    ):
+        return None
+    listed = ", ".join(
+        each if isinstance(each, str) and each.isidentifier() else dumps(each) for each in values
+    )
+    return f"write {{enum: [{listed}]}}"

@@ -9,7 +9,7 @@ from minions.contracts.errors import Fault, SchemaError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.schema import JsonSchema, check_schema
 from minions.recipe.expressions.values import nearest
-from minions.recipe.text.foreign_words import TYPE_WORDS
+from minions.recipe.text.foreign_words import SCHEMA_WORDS, TYPE_WORDS, enum_hint, type_hint
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.sections import Report, suggestion, type_of
 
@@ -214,7 +214,8 @@ def _short_type(node: Node, report: Report) -> JsonSchema | None:
             items = _short_type(node.items[0], report)
             return None if items is None else {"type": "array", "items": items}
         message = "a list type holds the one type of its items, such as [string]"
-        report(node.place.fault("bad-schema", message))
+        values = [to_plain(item) for item in node.items]
+        report(node.place.fault("bad-schema", message, label=_values_hint(values)))
         return None
     if node.value in TYPES:
         return {"type": node.value}
@@ -222,11 +223,24 @@ def _short_type(node: Node, report: Report) -> JsonSchema | None:
     return None
 
 
+def _values_hint(values: list[JsonValue]) -> str | None:
+    """What to write for a list of types, or of allowed values; None: it is neither."""
+    texts = [each for each in values if isinstance(each, str)]
+    if values and all(each in TYPES or each in TYPE_WORDS for each in texts):
+        return type_hint(" | ".join(texts)) if len(texts) == len(values) else enum_hint(values)
+    return enum_hint(values)
+
+
 def _unknown_type(node: ScalarNode) -> Fault:
     text = node.value if isinstance(node.value, str) else None
     if text is not None and text.casefold() in TYPE_WORDS:
         return node.place.fault(
             "bad-schema", f"unknown type '{text}'", label=TYPE_WORDS[text.casefold()]
+        )
+    if text is not None and (hint := type_hint(text)) is not None:
+        more = ". A field that may be left out needs the schema in full, with `required`"
+        return node.place.fault(
+            "bad-schema", f"unknown type '{text:.40}'", label=hint + (more * text.endswith("?"))
         )
     return node.place.fault(
         "bad-schema",
@@ -251,7 +265,8 @@ def _walk(node: Node, report: Report) -> None:
                 entry.key_node.place.fault(
                     "bad-schema",
                     f"'{entry.key}' is not a keyword of JSON Schema",
-                    label=suggestion(entry.key, tuple(sorted(KEYWORDS))),
+                    label=SCHEMA_WORDS.get(entry.key)
+                    or suggestion(entry.key, tuple(sorted(KEYWORDS))),
                     help="fields of an object stand under 'properties'",
                 )
             )

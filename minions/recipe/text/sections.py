@@ -14,7 +14,13 @@ from msgspec import Struct, field
 from minions.contracts.errors import Fault
 from minions.contracts.json_values import JsonValue
 from minions.recipe.expressions.values import nearest
-from minions.recipe.text.foreign_words import KEY_HINTS, KEY_WORDS
+from minions.recipe.text.foreign_words import (
+    CHOICE_HINT,
+    KEY_HINTS,
+    KEY_WORDS,
+    MODEL_HINTS,
+    ON_HINTS,
+)
 from minions.recipe.text.key_types import Key, Table
 from minions.recipe.text.nodes import (
     Entry,
@@ -175,7 +181,7 @@ def _unknown_key(entry: Entry, table: Table, owner: str | None) -> Fault:
             help=f"keys are: {', '.join(table.names)}",
         )
     meant = foreign_keys(entry.key, table.spellings)
-    hint = f"write {' or '.join(map(repr, meant))}" if meant else KEY_HINTS.get(entry.key)
+    hint = f"write {' or '.join(map(repr, meant))}" if meant else _key_hint(entry.key, table)
     if hint is not None:
         message = f"unknown key '{entry.key}' in {table.name}"
         return entry.key_node.place.fault("unknown-key", message, label=hint)
@@ -186,6 +192,17 @@ def _unknown_key(entry: Entry, table: Table, owner: str | None) -> Fault:
         label=near,
         help=None if near else f"keys are: {', '.join(table.names)}",
     )
+
+
+def _key_hint(word: str, table: Table) -> str | None:
+    """What to write for a key that no single key of the table stands for; None: it is unknown."""
+    if word == "on":
+        return next((hint for key, hint in ON_HINTS.items() if key in table.spellings), None)
+    if word in ("options", "choices") and "ask" in table.spellings:
+        return CHOICE_HINT
+    if word in MODEL_HINTS and "model" in table.spellings:
+        return MODEL_HINTS[word]
+    return KEY_HINTS.get(word)
 
 
 def _given_twice(entry: Entry, first: Entry) -> Fault:
@@ -244,6 +261,16 @@ def truth_help(node: Node) -> str | None:
     return f"write {meant}; in YAML 1.2 `{word}` is text" if meant else None
 
 
+def _list_help(node: Node, key: Key) -> str | None:
+    """A hint for one text where a list of texts is due."""
+    text = node.value if isinstance(node, ScalarNode) else None
+    is_word = isinstance(text, str) and text and not any(each in text for each in "{}[]\n")
+    if key.types != ("array",) or not is_word:
+        return None
+    listed = ", ".join(word.strip() for word in f"{text}".split(",")[:5])
+    return f"write {key.name}: [{listed:.80}]"
+
+
 def check_value(node: Node, key: Key) -> Fault | None:
     """The fault of a value that its key does not take; None: it takes it."""
     if key.types and not any(is_of_type(node, kind) for kind in key.types):
@@ -251,7 +278,7 @@ def check_value(node: Node, key: Key) -> Fault | None:
         return node.place.fault(
             "wrong-type",
             f"'{key.name}' takes {expected}, but this is {type_of(node)}",
-            help=truth_help(node) if "boolean" in key.types else None,
+            help=truth_help(node) if "boolean" in key.types else _list_help(node, key),
         )
     if not isinstance(node, ScalarNode):
         return None

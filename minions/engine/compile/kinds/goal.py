@@ -21,7 +21,7 @@ from minions.contracts.messages import EXAMPLE, Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
-from minions.engine.compile.borders import as_data, border_of, border_words, within
+from minions.engine.compile.borders import as_data, border_of, border_words, several_within, within
 from minions.engine.compile.completion import (
     ArtifactsLink,
     DefaultStepCompletionChain,
@@ -118,7 +118,8 @@ class GoalStep(WrittenStep[object], Step[object]):
         texts = MarkedTexts.of(self.texts, view.values, self.is_untrusted, seed, data)
         if any(self.files):
             texts = evolve(texts, messages=self._with_files(texts.messages, view))
-        messages = self._with_examples(_with_outputs(texts, shown, seed, told), view)
+        outputs = _with_outputs(texts, shown, seed, told, is_older=view.has_older_borders)
+        messages = self._with_examples(outputs, view)
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
         return [*messages, *feedback_messages(view, self)]
@@ -245,19 +246,29 @@ def _shown(step_ids: Sequence[str], view: RunContext) -> dict[str, str]:
 
 
 def _with_outputs(
-    texts: MarkedTexts, shown: Mapping[str, str], seed: str, told: Sequence[str] = ()
+    texts: MarkedTexts,
+    shown: Mapping[str, str],
+    seed: str,
+    told: Sequence[str] = (),
+    *,
+    is_older: bool = False,
 ) -> list[Message]:
     """The messages, then the outputs, as data within a border.
 
     Args:
         told: Further texts of the prompt.
+        is_older: Whether each output has a border of its own, as in earlier versions.
     """
     messages = texts.messages
     if not shown:
         return [*messages] if texts.border is None else [border_words(texts.border), *messages]
     said = [m.content or "" for m in messages]
     border = texts.border or border_of(seed, [*said, *shown.values(), *told])
-    data = "\n".join(within(border, text, step_id=each) for each, text in shown.items())
+    data = (
+        "\n".join(within(border, text, step_id=each) for each, text in shown.items())
+        if is_older
+        else several_within(border, shown)
+    )
     return [border_words(border), *messages, user(data)]
 
 

@@ -134,7 +134,7 @@ class ToolCallStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable, Fi
             tool_params=tool.spec.parameters,
             context_data=needed,
             missing=missing,
-            seed=view.border_seed if self.has_untrusted_data and not is_older else None,
+            seed=view.run_id if self.has_untrusted_data and not is_older else None,
             takes_others=self.spec.is_older or tool.spec.effect is Effect.PURE,
         )
 
