@@ -25,7 +25,7 @@ from minions.planning.example_edit import examples_in, with_examples
 from minions.planning.recipe_diff import recipe_diff
 from minions.recipe.catalog import Catalog
 from minions.recipe.example_choice import ExampleCandidate, choose_examples, turn_tokens
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text
 
@@ -162,15 +162,15 @@ async def _runs_of(journal: Journal, recipe_id: str, project: str | None) -> Seq
     return list({run.run_id: run for run in (*judged.runs, *newest)}.values())
 
 
-def _steps_of(recipe: AgentRecipe, step_id: str | None) -> Iterator[GoalSpec]:
-    steps = {step.id: step for step in recipe.steps if isinstance(step, GoalSpec)}
+def _steps_of(recipe: AgentRecipe, step_id: str | None) -> Iterator[ExampleStepSpec]:
+    steps = {step.id: step for step in recipe.steps if isinstance(step, ExampleStepSpec)}
     if step_id is None:
         yield from steps.values()
     elif step_id in steps:
         yield steps[step_id]
     else:
         raise NotFoundError(
-            f"The recipe has no step '{step_id}' that a model answers from a goal. Such steps are: "
+            f"The recipe has no step '{step_id}' that takes examples. Such steps are: "
             f"{', '.join(steps) or 'none'}.",
             code="unknown-step",
             suggestions=near_names(step_id, list(steps)),
@@ -184,7 +184,7 @@ async def _learnt(
     journal: Journal,
     runs: Sequence[RunRow],
     recipe: AgentRecipe,
-    step: GoalSpec,
+    step: ExampleStepSpec,
     text: str,
     file: str,
     most: int,
@@ -210,7 +210,7 @@ async def _learnt(
     )
 
 
-def examples_problem(step: GoalSpec, written: JsonValue) -> str | None:
+def examples_problem(step: ExampleStepSpec, written: JsonValue) -> str | None:
     """Why no examples can be written into a step; None: they can.
 
     Args:

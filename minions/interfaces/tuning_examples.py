@@ -12,8 +12,7 @@ from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.evaluation.cases import Case
 from minions.interfaces.learning import examples_problem, shows_key
 from minions.recipe.example_choice import ExampleCandidate, choose_examples
-from minions.recipe.examples import MOST_EXAMPLE_TOKENS
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.examples import MOST_EXAMPLE_TOKENS, ExampleStepSpec
 from minions.recipe.model import AgentRecipe, RecipeTest, StepSpec
 from minions.recipe.reading.tested_examples import asked_questions, case_examples
 
@@ -50,7 +49,7 @@ def case_problem(recipe: AgentRecipe, step: StepSpec, written: JsonValue) -> str
     Args:
         written: What stands under its `examples`; None: nothing.
     """
-    if not isinstance(step, GoalSpec):
+    if not isinstance(step, ExampleStepSpec):
         return f"a step of the kind `{step.kind}` takes none"
     problem = examples_problem(step, written)
     return problem or case_examples(recipe, step, (), asked=()).problem
@@ -66,7 +65,7 @@ def example_sets(
         written: What stands under its `examples`; None: nothing.
     """
     problem = case_problem(recipe, step, written)
-    if not isinstance(step, GoalSpec):
+    if not isinstance(step, ExampleStepSpec):
         return ExampleSets(sets={}, problem=problem)
     own = list(_own(step, written, held_out))
     if problem is not None and not own:
@@ -85,7 +84,7 @@ def example_sets(
 
 
 def _chosen(
-    step: GoalSpec,
+    step: ExampleStepSpec,
     own: Sequence[ExampleCandidate],
     free: Sequence[ExampleCandidate],
     count: int,
@@ -102,7 +101,9 @@ def _chosen(
     return (*kept, *more)
 
 
-def _own(step: GoalSpec, written: JsonValue, held_out: HeldOutCases) -> Iterator[ExampleCandidate]:
+def _own(
+    step: ExampleStepSpec, written: JsonValue, held_out: HeldOutCases
+) -> Iterator[ExampleCandidate]:
     """The examples that stand in the step, without those whose question is asked in a case."""
     if not isinstance(written, list | tuple):
         return

@@ -73,6 +73,8 @@ class GoalParts(Struct, frozen=True, kw_only=True):
     """The declared output as a full JSON Schema."""
     artifacts: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+    question: str = ""
+    """What the step asks, with which examples are rendered; a template."""
     examples: tuple[Example, ...] = ()
     examples_from: ExampleSource | None = None
     completion: CompletionCriteria | None = None

@@ -6,6 +6,7 @@ call to call and a server's prefix cache holds.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
@@ -22,19 +23,22 @@ from minions.recipe.expressions.template import (
     compile_template,
 )
 from minions.recipe.expressions.values import as_text
+from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import Key, Table
-from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, to_plain
+from minions.recipe.text.nodes import MappingNode, Node, to_plain
 from minions.recipe.text.sections import Report, read_section, suggestion
 
 __all__ = [
     "CHARACTERS_PER_TOKEN",
     "EXAMPLE",
     "EXAMPLES_FROM",
+    "EXAMPLES_KEY",
     "MOST_EXAMPLES",
     "MOST_EXAMPLE_TOKENS",
     "Example",
     "ExampleOrigin",
     "ExampleSource",
+    "ExampleStepSpec",
     "name_of",
     "question_of",
     "read_example_source",
@@ -111,13 +115,54 @@ class Example:
     """What the model is to answer; it fits the step's output."""
 
 
+@frozen(kw_only=True)
+class ExampleStepSpec(StepSpec):
+    """A step whose model sees examples."""
+
+    output: JsonSchema | None = None
+    """The declared output; None: the answer is a text."""
+    examples: tuple[Example, ...] = ()
+    """Questions with their answers, which its model sees as earlier turns."""
+    examples_from: ExampleSource | None = None
+    """Where they are taken from; None: they stand in the recipe. Those of tests are in `examples`;
+    those of recorded runs are known when a run starts."""
+
+    @property
+    @abstractmethod
+    def example_question(self) -> str:
+        """What it asks, which examples give with their values; a template."""
+
+    @property
+    def recorded_examples(self) -> ExampleSource | None:
+        """How examples are taken from recorded runs; None: they are not."""
+        source = self.examples_from
+        return source if source is not None and source.origin is ExampleOrigin.JOURNAL else None
+
+    @property
+    def declared_output(self) -> JsonSchema | None:
+        return self.output
+
+
+EXAMPLES_KEY: Final = Key(
+    name="examples",
+    description="Questions with their answers, which the model sees as earlier turns: "
+    "`{input: …, output: …}`, or `{from: …}` a file, `tests` or `journal`. Two to four help small "
+    "models most.",
+    types=("array", "object"),
+    shape={
+        "anyOf": [
+            {"type": "array", "items": {"$ref": "#/$defs/example"}},
+            {"$ref": "#/$defs/examples_from"},
+        ]
+    },
+)
 EXAMPLE: Final = Table(
     "an example",
     (
         Key(
             name="input",
-            description="The question: a text, or what the goal reads, by the names of inputs, "
-            "steps and `item`; the goal is rendered with these values.",
+            description="The question: a text, or what the step reads, by the names of inputs, "
+            "steps and `item`; its goal, or its question with the data, is rendered with them.",
             types=("string", "object"),
             is_required=True,
         ),
@@ -131,12 +176,12 @@ EXAMPLE: Final = Table(
 
 
 def read_examples(
-    nodes: Sequence[Node], goal: ScalarNode | None, schema: JsonSchema | None, report: Report
+    nodes: Sequence[Node], goal: str, schema: JsonSchema | None, report: Report
 ) -> tuple[Example, ...]:
     """The examples of a step, checked; one with a fault is left out.
 
     Args:
-        goal: The goal of the step.
+        goal: What the step asks; a template.
         schema: The declared output; None: the answer is a text.
     """
     found = (_example(node, goal, schema, report) for node in nodes)
@@ -160,9 +205,7 @@ def read_example_source(node: Node, report: Report) -> ExampleSource | None:
     return ExampleSource(origin=ExampleOrigin(name), most=most, max_tokens=max_tokens)
 
 
-def _example(
-    node: Node, goal: ScalarNode | None, schema: JsonSchema | None, report: Report
-) -> Example | None:
+def _example(node: Node, goal: str, schema: JsonSchema | None, report: Report) -> Example | None:
     section = read_section(node, EXAMPLE, report)
     asked, answered = section.node("input"), section.node("output")
     if asked is None or answered is None:
@@ -181,12 +224,12 @@ def _problems(answer: JsonValue, schema: JsonSchema | None) -> Iterator[str]:
         yield "the step answers with a text, since it declares no output"
 
 
-def _question(asked: Node, goal: ScalarNode | None, report: Report) -> str | None:
+def _question(asked: Node, goal: str, report: Report) -> str | None:
     if not isinstance(asked, MappingNode):
         return str(to_plain(asked))
     try:
-        template = compile_template(str(goal.value) if goal is not None else "")
-    except TemplateError:  # reported with the goal
+        template = compile_template(goal)
+    except TemplateError:  # reported where it stands
         return None
     known = dict.fromkeys(name_of(each) for each in template.references)
     for entry in asked.entries:
@@ -194,7 +237,7 @@ def _question(asked: Node, goal: ScalarNode | None, report: Report) -> str | Non
             report(
                 entry.key_node.place.fault(
                     "bad-example",
-                    f"the goal reads no '{entry.key:.60}'",
+                    f"the step reads no '{entry.key:.60}'",
                     label=suggestion(entry.key, tuple(known)),
                     help=f"it reads: {', '.join(known) or 'nothing; write the question as a text'}",
                 )
@@ -210,7 +253,9 @@ def _rendered(
     try:
         return question_of(template, values)
     except EvaluationError as error:
-        report(asked.place.fault("bad-example", f"the goal cannot be rendered with it: {error}"))
+        report(
+            asked.place.fault("bad-example", f"the question cannot be rendered with it: {error}")
+        )
         return None
 
 

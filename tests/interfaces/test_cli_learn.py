@@ -162,3 +162,35 @@ def test_a_step_that_takes_its_examples_from_elsewhere_is_left_alone(
     assert "it takes its examples from tests" in learn(cli, "--dry-run").err
     refused = learn(cli, "--step", "sort")
     assert (refused.code, "error[no-examples]" in refused.err) == (2, True)
+
+
+def test_an_analysis_learns_and_shows_its_examples(cli: Cli, write: Write, here: Path) -> None:
+    """The question of an example is the task with the data, as the model reads it."""
+    write("own.py", MODEL)
+    head, _, tail = RECIPE.partition('    goal: "Sort: {{ inputs.text }}"   # one word\n')
+    write(
+        "sort.yaml",
+        head + "    analyze: Which category?\n    input: '{{ inputs.text }}'\n" + tail,
+    )
+    for text, category in (("Win a car!", "spam"), ("Pay this.", "bill")):
+        ran(cli, write, text, category)
+    done = learn(cli, "--write")
+    assert done.code == 0, done.err
+    text = (here / "sort.yaml").read_text("utf-8")
+    assert 'text: "Win a car!"' in text
+    shown = cli("run", "sort.yaml", "-p", "text=Win a boat!", "--json", *FLAGS)
+    assert shown.json["output"] == {"category": "spam"}
+
+
+def test_an_analysis_takes_examples_from_tests(cli: Cli, write: Write) -> None:
+    write("own.py", MODEL)
+    head, _, tail = RECIPE.partition('    goal: "Sort: {{ inputs.text }}"   # one word\n')
+    asked = "    analyze: Which category?\n    input: '{{ inputs.text }}'\n"
+    asked += "    examples: {from: tests}\n"
+    write("sort.yaml", head + asked + tail)
+    shown = cli("run", "sort.yaml", "-p", "text=Win a bus!", "--json", *FLAGS)
+    assert (shown.code, shown.json["output"]) == (0, {"category": "spam"})
+    wrong = asked.replace("{from: tests}", "[{input: {txt: a}, output: {category: spam}}]")
+    write("sort.yaml", head + wrong + tail)
+    refused = cli("validate", "sort.yaml", *FLAGS[2:])
+    assert "the step reads no 'txt'" in refused.err

@@ -254,7 +254,7 @@ def test_a_step_whose_answer_no_case_says_takes_no_cases_as_examples() -> None:
     space = space_of(TWO_STEPS, held_out=held_out("bug"))
     assert "the output of the recipe" in closed(space, Dimension.EXAMPLES, "read")
     assert "reads 'read.kind'" in closed(space, Dimension.EXAMPLES, "write")
-    assert "`analyze` takes none" in closed(space, Dimension.EXAMPLES, "sum")
+    assert "reads 'write'" in closed(space, Dimension.EXAMPLES, "sum")
     options = SpaceOptions()
     recipe = load_recipe_text(TWO_STEPS, "r.yaml", Catalog())
     assert not takes_cases(recipe, TWO_STEPS, "r.yaml", options)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Final
 
 from attrs import evolve
@@ -10,10 +11,12 @@ from attrs import evolve
 from minions.contracts.context import RunContext
 from minions.contracts.instructions import T_co
 from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import Message, ToolCallRequest, user
+from minions.contracts.messages import EXAMPLE, Message, MessageRole, ToolCallRequest, user
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import Step
+from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.recipe.control_flow import OnError
+from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example, ExampleStepSpec
 from minions.recipe.expressions.template import (
     Reference,
     Template,
@@ -21,7 +24,16 @@ from minions.recipe.expressions.template import (
 )
 from minions.recipe.model import StepSpec
 
-__all__ = ["WrittenStep", "as_text", "bounded", "feedback_messages", "feedback_of", "step_named"]
+__all__ = [
+    "WrittenStep",
+    "as_text",
+    "bounded",
+    "example_parts",
+    "feedback_messages",
+    "feedback_of",
+    "step_named",
+    "with_examples",
+]
 
 _MOST_SHOWN: Final = 4_000
 """How many characters of an output a prompt shows."""
@@ -145,3 +157,32 @@ def feedback_messages(view: RunContext, step: WrittenStep[object]) -> list[Messa
             f"came after it, failed: {feedback['message']}\nDo it again, and do better."
         )
     ]
+
+
+def with_examples(
+    spec: ExampleStepSpec, messages: Sequence[Message], view: RunContext
+) -> list[Message]:
+    """The messages with the examples of the step as turns behind the system texts."""
+    examples: Iterable[Example] = spec.examples
+    if spec.recorded_examples is not None:
+        examples = starmap(Example, view.recorded_examples)
+    systems = [each for each in messages if each.role is MessageRole.SYSTEM]
+    others = [each for each in messages if each.role is not MessageRole.SYSTEM]
+    return [*systems, *_example_messages(examples), *others]
+
+
+def _example_messages(examples: Iterable[Example]) -> Iterator[Message]:
+    """Each example as a question of the user and the model's answer; no server gets their names."""
+    for each in examples:
+        yield Message(role=MessageRole.USER, content=each.question, name=EXAMPLE)
+        yield Message(role=MessageRole.ASSISTANT, content=as_text(each.answer), name=EXAMPLE)
+
+
+def example_parts(spec: ExampleStepSpec) -> Iterator[PromptPart]:
+    """What the examples add to a prompt; of those of recorded runs the most that they may add."""
+    for message in _example_messages(spec.examples):
+        yield PromptPart(PromptSection.EXAMPLES, message.content or "")
+    if spec.recorded_examples is not None:  # which they are is known when a run starts
+        yield PromptPart(
+            PromptSection.EXAMPLES, " " * spec.recorded_examples.max_tokens * CHARACTERS_PER_TOKEN
+        )

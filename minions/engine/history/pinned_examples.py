@@ -22,8 +22,7 @@ from minions.engine.history.recorder import Recorder
 from minions.engine.services.chosen_examples import ChosenExamples
 from minions.engine.services.services import Services
 from minions.recipe.example_choice import choose_examples
-from minions.recipe.examples import ExampleSource
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.examples import ExampleSource, ExampleStepSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 
 __all__ = ["PinnedExamples"]
@@ -70,7 +69,7 @@ class PinnedExamples:
         return replay.examples.get(key) if replay is not None else None
 
     async def _choose(
-        self, recipe: AgentRecipe, step: GoalSpec, fingerprint: str
+        self, recipe: AgentRecipe, step: ExampleStepSpec, fingerprint: str
     ) -> ExamplesPinned:
         source, journal = step.recorded_examples, self._services.journal
         assert source is not None  # noqa: S101  # selected by it
@@ -102,7 +101,11 @@ class PinnedExamples:
         return is_own and run.run_id != self._recorder.run_id
 
     async def _chosen(
-        self, recipe: AgentRecipe, step: GoalSpec, source: ExampleSource, runs: Sequence[RunRow]
+        self,
+        recipe: AgentRecipe,
+        step: ExampleStepSpec,
+        source: ExampleSource,
+        runs: Sequence[RunRow],
     ) -> tuple[PinnedExample, ...]:
         found = await examples_of_runs(
             self._services.journal,
@@ -125,20 +128,20 @@ class PinnedExamples:
         )
 
 
-def _steps_of(recipe: AgentRecipe) -> Iterator[tuple[AgentRecipe, GoalSpec]]:
+def _steps_of(recipe: AgentRecipe) -> Iterator[tuple[AgentRecipe, ExampleStepSpec]]:
     """The steps that take examples from recorded runs, each with its recipe."""
     for step in recipe.steps:
-        if isinstance(step, GoalSpec) and step.recorded_examples is not None:
+        if isinstance(step, ExampleStepSpec) and step.recorded_examples is not None:
             yield recipe, step
         elif isinstance(step, StepSpec) and step.inner is not None:
             yield from _steps_of(step.inner)
 
 
-def _fingerprint(step: GoalSpec) -> str:
+def _fingerprint(step: ExampleStepSpec) -> str:
     source = step.recorded_examples
     assert source is not None  # noqa: S101  # selected by it
     decisive: Mapping[str, JsonValue] = {
-        "goal": step.goal,
+        "goal": step.example_question,
         "output": step.output,
         "most": source.most,
         "max_tokens": source.max_tokens,

@@ -24,13 +24,12 @@ from minions.engine.history.judgements import ExampleReason, Judgements
 from minions.engine.history.step_outputs import StepOutputs, finished_in
 from minions.engine.services.breathing import breathe
 from minions.recipe.example_choice import ExampleCandidate
-from minions.recipe.examples import Example, question_of
+from minions.recipe.examples import Example, ExampleStepSpec, question_of
 from minions.recipe.expressions.template import (
     EvaluationError,
     Template,
     compile_template,
 )
-from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe
 
 __all__ = [
@@ -93,7 +92,7 @@ async def examples_of_runs(
     journal: Journal,
     runs: Sequence[RunRow],
     recipe: AgentRecipe,
-    step: GoalSpec,
+    step: ExampleStepSpec,
     *,
     reasons: Collection[ExampleReason],
     held_out: Collection[str] = (),
@@ -113,7 +112,7 @@ async def examples_of_runs(
         recipe,
         step,
         frozenset(reasons),
-        compile_template(step.goal),
+        compile_template(step.example_question),
         SchemaValidator(step.output) if step.output is not None else None,
     )
     found: list[tuple[object, ExampleCandidate]] = []
@@ -140,7 +139,7 @@ async def examples_of_runs(
 @frozen
 class _Reader:
     recipe: AgentRecipe
-    step: GoalSpec
+    step: ExampleStepSpec
     reasons: frozenset[ExampleReason]
     goal: Template
     validator: SchemaValidator | None

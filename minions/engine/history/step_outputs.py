@@ -11,7 +11,7 @@ from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
-from minions.recipe.examples import name_of
+from minions.recipe.examples import ExampleStepSpec, name_of
 from minions.recipe.expressions.template import (
     EvaluationError,
     Reference,
@@ -19,7 +19,6 @@ from minions.recipe.expressions.template import (
     compile_template,
 )
 from minions.recipe.expressions.values import is_same
-from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 
 __all__ = ["StepOutputs", "finished_in"]
@@ -31,7 +30,7 @@ class StepOutputs:
     def __init__(
         self,
         recipe: AgentRecipe,
-        step: GoalSpec,
+        step: ExampleStepSpec,
         rows: Sequence[JournalEntry],
     ) -> None:
         """Read the rows of the run.

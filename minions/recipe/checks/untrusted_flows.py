@@ -13,8 +13,8 @@ from minions.recipe.checks.carried_text import carried_references
 from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.drafts import RecipeDraft, StepDraft
+from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.template import compile_template
-from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text.sections import Report
 from minions.recipe.tool_specs import tool_specs
@@ -59,10 +59,12 @@ def _check_recorded_examples(
 ) -> None:
     """Report steps to whose prompt recorded runs would add what strangers wrote in other runs."""
     for step, known in zip(recipe.steps, draft.steps, strict=True):
-        if not isinstance(step, GoalSpec) or step.recorded_examples is None:
+        if not isinstance(step, ExampleStepSpec) or step.recorded_examples is None:
             continue
         untrusted = UntrustedText(recipe, catalog)
-        if any(untrusted.is_in(step, term) for term in compile_template(step.goal).terms()):
+        if any(
+            untrusted.is_in(step, term) for term in compile_template(step.example_question).terms()
+        ):
             report(
                 known.section.place_of("examples").fault(
                     "untrusted-examples",

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import JsonSchema
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft
+from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, EXAMPLES_KEY, ExampleStepSpec
+from minions.recipe.kinds.goal_parts import read_step_examples
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
-from minions.recipe.model import StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
     CACHE_KEY,
@@ -33,7 +34,7 @@ _OLDER_TOOL = "llm_analyze"
 
 
 @frozen(kw_only=True)
-class AnalyzeSpec(StepSpec):
+class AnalyzeSpec(ExampleStepSpec):
     """One question to a model about data, in a fresh conversation."""
 
     kind: ClassVar[str] = "analyze"
@@ -47,7 +48,6 @@ class AnalyzeSpec(StepSpec):
     """The data that the question is about; a template."""
     has_input: bool = False
     """Whether the recipe states an input: an empty input is shown to the model, too."""
-    output: JsonSchema | None = None
     model: ModelConfig | None = None
 
     @property
@@ -59,8 +59,8 @@ class AnalyzeSpec(StepSpec):
         return (self.context, self.task, self.input)
 
     @property
-    def declared_output(self) -> JsonSchema | None:
-        return self.output
+    def example_question(self) -> str:
+        return _question(self.context, self.task, self.input if self.has_input else None)
 
     @property
     def content(self) -> str:
@@ -79,11 +79,13 @@ class _Analyze(StepKind):
             Key(name="input", description="The data; a template. Shown even if empty."),
             mapping_key("output_format", "An example of the answer, which becomes its schema."),
             mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
+            EXAMPLES_KEY,
             MODEL_KEY,
             CACHE_KEY,
         ),
     )
     templates = ("analyze", "context", "input")
+    tables: ClassVar = {"example": EXAMPLE, "examples_from": EXAMPLES_FROM}
     alias = ("tool", _OLDER_TOOL)
     editor_rules: ClassVar = {
         "anyOf": [{"required": ["analyze"]}, {"required": ["tool", "description"]}]
@@ -102,8 +104,14 @@ class _Analyze(StepKind):
                 )
             )
         model = section.node("model")
+        task = section.text("analyze") or section.text("description") or ""
+        question = _question(section.text("context"), task, section.plain("input"))
+        is_declared = schema is not None
         step.goal = GoalParts(
-            schema=schema, model=reader.read_model(model) if model is not None else None
+            schema=schema,
+            model=reader.read_model(model) if model is not None else None,
+            question=question,
+            **read_step_examples(section, question, schema, reader.report, is_declared=is_declared),
         )
         step.output = TEXT_OUTPUT if schema is None else schema
 
@@ -116,11 +124,22 @@ class _Analyze(StepKind):
             input=section.plain("input"),
             has_input=section.node("input") is not None,
             output=step.goal.schema,
+            examples=step.goal.examples,
+            examples_from=step.goal.examples_from,
             model=step.goal.model,
         )
 
 
 ANALYZE = _Analyze()
+
+
+def _question(context: str | None, task: str, data: JsonValue) -> str:
+    """Context, task and data as the model reads them; a template."""
+    parts = [f"Context:\n{context.strip()}"] if context is not None else []
+    parts.append(f"Task:\n{task}")
+    if data is not None:
+        parts.append(f"Input:\n{data if isinstance(data, str) else dumps(data)}")
+    return "\n\n".join(parts)
 
 
 def _answer_schema(section: Section, report: Report) -> JsonSchema | None:

@@ -13,13 +13,12 @@ from attrs import frozen
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.history import HistoryWindow
 from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.verdicts import CompletionMode
 from minions.recipe.drafts import TEXT_OUTPUT, StepDraft
-from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, Example, ExampleOrigin, ExampleSource
+from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, EXAMPLES_KEY, ExampleStepSpec
 from minions.recipe.kinds.goal_parts import COMPLETION, HISTORY, MESSAGE, PART, read_goal_parts
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
-from minions.recipe.model import MessageSpec, StepSpec
+from minions.recipe.model import MessageSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
     CACHE_KEY,
@@ -37,7 +36,7 @@ __all__ = ["GOAL", "GoalSpec"]
 
 
 @frozen(kw_only=True)
-class GoalSpec(StepSpec):
+class GoalSpec(ExampleStepSpec):
     """A model loop with tools, a completion chain and a declared output."""
 
     kind: ClassVar[str] = "goal"
@@ -50,16 +49,10 @@ class GoalSpec(StepSpec):
     messages: tuple[MessageSpec, ...] = ()
     tools: tuple[str, ...] = ()
     """Full names of the tools that the model is offered."""
-    output: JsonSchema | None = None
     artifacts: tuple[str, ...] = ()
     """What the answer has to hold: paths of files, or kinds of `ARTIFACT_KINDS`."""
     images: tuple[str, ...] = ()
     """Paths of images that its model sees with the goal; templates."""
-    examples: tuple[Example, ...] = ()
-    """Questions with their answers, which its model sees as earlier turns."""
-    examples_from: ExampleSource | None = None
-    """Where they are taken from; None: they stand in the recipe. Those of tests are in `examples`;
-    those of recorded runs are known when a run starts."""
     completion: CompletionCriteria | None = None
     """When the step is complete; None: `structured` where `output` is declared, else `text`."""
     completion_links: tuple[str, ...] = ()
@@ -86,18 +79,12 @@ class GoalSpec(StepSpec):
         return (self.system_prompt, *(each.content for each in self.messages), self.goal)
 
     @property
-    def declared_output(self) -> JsonSchema | None:
-        return self.output
-
-    @property
     def shares_conversation(self) -> bool:
         return self.memory == "conversation"
 
     @property
-    def recorded_examples(self) -> ExampleSource | None:
-        """How examples are taken from recorded runs; None: they are not."""
-        source = self.examples_from
-        return source if source is not None and source.origin is ExampleOrigin.JOURNAL else None
+    def example_question(self) -> str:
+        return self.goal
 
     @property
     def content(self) -> str:
@@ -133,19 +120,7 @@ class _Goal(StepKind):
                 types=("array",),
                 shape=TEXTS,
             ),
-            Key(
-                name="examples",
-                description="Questions with their answers, which the model sees as earlier turns: "
-                "`{input: …, output: …}`, or `{from: …}` a file, `tests` or `journal`. Two to four "
-                "help small models most.",
-                types=("array", "object"),
-                shape={
-                    "anyOf": [
-                        {"type": "array", "items": {"$ref": "#/$defs/example"}},
-                        {"$ref": "#/$defs/examples_from"},
-                    ]
-                },
-            ),
+            EXAMPLES_KEY,
             Key(
                 name="artifacts",
                 description="What the answer, a text, has to hold: paths of files, each in a "

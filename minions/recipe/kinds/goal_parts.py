@@ -6,6 +6,7 @@ Their tables, and how they are read and checked; `goal` has the step itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from attrs import evolve
 from msgspec import structs
@@ -122,8 +123,14 @@ def read_goal_parts(section: Section, reader: KindReader) -> GoalParts:
         images=tuple(
             text.text for text in read_texts(section.items("images"), "a path", reader.report)
         ),
-        examples=_examples(section, schema, reader.report, is_declared=is_declared),
-        examples_from=_example_source(section, reader.report),
+        question=section.text("goal") or "",
+        **read_step_examples(
+            section,
+            section.text("goal") or "",
+            schema,
+            reader.report,
+            is_declared=is_declared,
+        ),
         model=reader.read_model(model) if model is not None else None,
     )
     return _with_completion(parts, section, reader.catalog, reader.report)
@@ -162,9 +169,20 @@ def _artifacts(section: Section, report: Report, *, is_declared: bool) -> tuple[
     return tuple(text.text for text in texts)
 
 
-def _examples(
-    section: Section, schema: JsonSchema | None, report: Report, *, is_declared: bool
-) -> tuple[Example, ...]:
+class _StepExamples(TypedDict):
+    examples: tuple[Example, ...]
+    examples_from: ExampleSource | None
+
+
+def read_step_examples(
+    section: Section, question: str, schema: JsonSchema | None, report: Report, *, is_declared: bool
+) -> _StepExamples:
+    """The parts of a step that its examples are.
+
+    Args:
+        question: What the step asks; a template.
+        is_declared: Whether it declares an output, whose schema is None if it has a fault.
+    """
     nodes = section.items("examples")
     is_mapping = isinstance(section.node("examples"), MappingNode)
     if (nodes or is_mapping) and section.text("memory") == "conversation":
@@ -172,12 +190,11 @@ def _examples(
         help_ = "leave out memory: conversation, or say the examples in system_prompt"
         report(section.place_of("examples").fault("bad-value", message, help=help_))
     known = {} if schema is None and is_declared else schema
-    return read_examples(nodes, section.scalar("goal"), known, report)
-
-
-def _example_source(section: Section, report: Report) -> ExampleSource | None:
     node = section.node("examples")
-    return read_example_source(node, report) if node is not None else None
+    return {
+        "examples": read_examples(nodes, question, known, report),
+        "examples_from": read_example_source(node, report) if node is not None else None,
+    }
 
 
 def _history(section: Section, report: Report) -> HistoryWindow | None:

@@ -13,7 +13,14 @@ from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.schema import SchemaValidator
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.example_choice import ExampleCandidate, choose_examples
-from minions.recipe.examples import Example, ExampleOrigin, ExampleSource, name_of, question_of
+from minions.recipe.examples import (
+    Example,
+    ExampleOrigin,
+    ExampleSource,
+    ExampleStepSpec,
+    name_of,
+    question_of,
+)
 from minions.recipe.expressions.template import (
     EvaluationError,
     Template,
@@ -21,7 +28,6 @@ from minions.recipe.expressions.template import (
     compile_template,
 )
 from minions.recipe.expressions.terms import Path
-from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe, InputSpec, RecipeTest
 from minions.recipe.text.nodes import MappingNode, Place
 from minions.recipe.text.sections import Report
@@ -62,7 +68,7 @@ def _candidates_of(
     draft: RecipeDraft, step: StepDraft, report: Report
 ) -> tuple[ExampleCandidate, ...]:
     place = step.section.place_of("examples")
-    goal = _goal_of(step.section.text("goal") or "")
+    goal = _goal_of(step.goal.question)
     if goal is None:
         return ()  # reported with the goal
     problem = _problem_of_step(draft, step, goal)
@@ -114,7 +120,7 @@ def _problem_of_step(draft: RecipeDraft, step: StepDraft, goal: Template) -> tup
     for reference in goal.references:
         path = reference.path
         if path[0] != "inputs" or len(path) < 2:
-            return f"the goal of {step.title} reads '{reference.text}', which no test gives", (
+            return f"{step.title} reads '{reference.text}', which no test gives", (
                 f"{elsewhere}; a test gives inputs only"
             )
     output = draft.section.plain("output")
@@ -203,7 +209,7 @@ class CaseExamples:
 
 def case_examples(
     recipe: AgentRecipe,
-    step: GoalSpec,
+    step: ExampleStepSpec,
     cases: Sequence[RecipeTest],
     *,
     asked: Iterable[Mapping[str, JsonValue]],
@@ -216,7 +222,7 @@ def case_examples(
     Args:
         asked: The inputs of each case under evaluation, with defaults.
     """
-    goal = compile_template(step.goal)
+    goal = compile_template(step.example_question)
     problem = _problem_of_spec(recipe, step, goal)
     if problem is not None:
         return CaseExamples(problem=problem)
@@ -231,21 +237,23 @@ def case_examples(
     return CaseExamples(candidates=fitting)
 
 
-def asked_questions(step: GoalSpec, asked: Iterable[Mapping[str, JsonValue]]) -> frozenset[str]:
+def asked_questions(
+    step: ExampleStepSpec, asked: Iterable[Mapping[str, JsonValue]]
+) -> frozenset[str]:
     """The questions of cases to a step, as far as their inputs say them.
 
     Args:
         asked: The inputs of each case, with defaults.
     """
-    return frozenset(_questions(compile_template(step.goal), asked))
+    return frozenset(_questions(compile_template(step.example_question), asked))
 
 
-def _problem_of_spec(recipe: AgentRecipe, step: GoalSpec, goal: Template) -> str | None:
+def _problem_of_spec(recipe: AgentRecipe, step: ExampleStepSpec, goal: Template) -> str | None:
     if step.loop is not None or step.repeat is not None:
         return "it is repeated, and a case says one output"
     for reference in goal.references:
         if reference.path[0] != "inputs" or len(reference.path) < 2:
-            return f"its goal reads '{reference.text}', which no case says"
+            return f"it reads '{reference.text}', which no case says"
     is_last = recipe.steps[-1] is step and recipe.graph is None
     is_own = _is_output_of(recipe.output, step.id, step.save_as)
     if is_last if recipe.output is None else is_own:
@@ -273,21 +281,23 @@ def without_cases(recipe: AgentRecipe, cases: Collection[Mapping[str, JsonValue]
     """
     whole = [_with_defaults(recipe.inputs, case) for case in cases]
     steps = tuple(
-        _without(step, recipe, whole) if isinstance(step, GoalSpec) else step
+        _without(step, recipe, whole) if isinstance(step, ExampleStepSpec) else step
         for step in recipe.steps
     )
     if all(new is old for new, old in zip(steps, recipe.steps, strict=True)):
         return recipe
     pairs = zip(steps, recipe.steps, strict=True)
-    changed = {new.id: new for new, old in pairs if new is not old and isinstance(new, GoalSpec)}
+    changed = {
+        new.id: new for new, old in pairs if new is not old and isinstance(new, ExampleStepSpec)
+    }
     return evolve(recipe, steps=steps, document=_document_with(recipe, changed))
 
 
 def _without(
-    step: GoalSpec, recipe: AgentRecipe, cases: Sequence[Mapping[str, JsonValue]]
-) -> GoalSpec:
+    step: ExampleStepSpec, recipe: AgentRecipe, cases: Sequence[Mapping[str, JsonValue]]
+) -> ExampleStepSpec:
     source, examples = step.examples_from, step.examples
-    goal = compile_template(step.goal)
+    goal = compile_template(step.example_question)
     if source is not None:
         held_out = tuple(sorted({*source.held_out, *map(dumps, cases)}))
         asked = tuple(sorted({*source.asked, *_questions(goal, cases)}))
@@ -313,7 +323,7 @@ def _questions(goal: Template, cases: Iterable[Mapping[str, JsonValue]]) -> Iter
 
 
 def _document_with(
-    recipe: AgentRecipe, changed: Mapping[str, GoalSpec]
+    recipe: AgentRecipe, changed: Mapping[str, ExampleStepSpec]
 ) -> Mapping[str, JsonValue] | None:
     """The recipe as it travels with a run, where the same is left out of its examples."""
     if recipe.document is None:
@@ -325,7 +335,7 @@ def _document_with(
     }
 
 
-def _with_examples(document: Mapping[str, JsonValue], spec: GoalSpec | None) -> JsonValue:
+def _with_examples(document: Mapping[str, JsonValue], spec: ExampleStepSpec | None) -> JsonValue:
     if spec is None or spec.recorded_examples is not None:  # these are pinned when the run starts
         return document
     examples: JsonValue = [

@@ -24,7 +24,9 @@ from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
+    example_parts,
     feedback_messages,
+    with_examples,
 )
 from minions.recipe.expressions.template import (
     Template,
@@ -99,7 +101,7 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
             parts.append(f"Input:\n{within(border, data)}")
         head = [system(_ANALYST), *([border_words(border)] if border is not None else [])]
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
-        return [*head, question]
+        return with_examples(self.spec, [*head, question], view)
 
     def older_messages(self, view: RunContext) -> Sequence[Message]:
         """With the input as JSON without a border."""
@@ -156,6 +158,7 @@ class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):
 
 def _own_parts(spec: AnalyzeSpec, planner: Planner) -> Iterator[PromptPart]:
     yield PromptPart(PromptSection.SYSTEM, _ANALYST)
+    yield from example_parts(spec)
     context = [f"Context:\n{as_text(planner.shown(spec.context)).strip()}"] if spec.context else []
     asked = [*context, f"Task:\n{as_text(planner.shown(spec.task))}"]
     if spec.has_input:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -17,7 +16,7 @@ from minions.contracts.errors import (
     near_names,
 )
 from minions.contracts.history import HistoryWindow
-from minions.contracts.messages import EXAMPLE, Message, MessageRole, user
+from minions.contracts.messages import Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
@@ -33,7 +32,6 @@ from minions.engine.compile.marked_feedback import feedback_data, with_marked_fe
 from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts, plain_texts
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import (
-    CHARACTERS_PER_TOKEN,
     PromptPart,
     PromptSection,
 )
@@ -41,10 +39,11 @@ from minions.engine.compile.recipe_step import (
     WrittenStep,
     as_text,
     bounded,
+    example_parts,
     feedback_messages,
     step_named,
+    with_examples,
 )
-from minions.recipe.examples import Example
 from minions.recipe.expressions.template import (
     Template,
     compile_template,
@@ -119,7 +118,7 @@ class GoalStep(WrittenStep[object], Step[object]):
         if any(self.files):
             texts = evolve(texts, messages=self._with_files(texts.messages, view))
         outputs = _with_outputs(texts, shown, seed, told, is_older=view.has_older_borders)
-        messages = self._with_examples(outputs, view)
+        messages = with_examples(self.spec, outputs, view)
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
         return [*messages, *feedback_messages(view, self)]
@@ -156,22 +155,6 @@ class GoalStep(WrittenStep[object], Step[object]):
                 attached = read_images(own, view.values, self.directory)
                 found[at] = evolve(found[at], attachments=attached)
         return found
-
-    def _with_examples(self, messages: Sequence[Message], view: RunContext) -> list[Message]:
-        """The messages with the examples as turns behind the system texts."""
-        examples: Iterable[Example] = self.spec.examples
-        if self.spec.recorded_examples is not None:
-            examples = itertools.starmap(Example, view.recorded_examples)
-        systems = [each for each in messages if each.role is MessageRole.SYSTEM]
-        others = [each for each in messages if each.role is not MessageRole.SYSTEM]
-        return [*systems, *example_messages(examples), *others]
-
-
-def example_messages(examples: Iterable[Example]) -> Iterator[Message]:
-    """Each example as a question of the user and the model's answer; no server gets their names."""
-    for each in examples:
-        yield Message(role=MessageRole.USER, content=each.question, name=EXAMPLE)
-        yield Message(role=MessageRole.ASSISTANT, content=as_text(each.answer), name=EXAMPLE)
 
 
 def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
@@ -289,11 +272,7 @@ class _GoalCompiler(StepCompiler[GoalSpec]):
 
 
 def _own_parts(spec: GoalSpec, planner: Planner) -> Iterator[PromptPart]:
-    for message in example_messages(spec.examples):
-        yield PromptPart(PromptSection.EXAMPLES, message.content or "")
-    if spec.recorded_examples is not None:  # which they are is known when a run starts
-        most = spec.recorded_examples.max_tokens * CHARACTERS_PER_TOKEN
-        yield PromptPart(PromptSection.EXAMPLES, " " * most)
+    yield from example_parts(spec)
     system = [(MessageRole.SYSTEM.value, spec.system_prompt)] if spec.system_prompt else []
     messages = [(message.role, message.content) for message in spec.messages]
     for role, text in (*system, *messages, (MessageRole.GOAL.value, spec.goal)):
