@@ -27,13 +27,15 @@ from minions.interfaces.server.process import short_holds
 from minions.interfaces.settings import Settings
 
 HELD_MS: Final = 20.0
-ITEMS, VALUES, ROWS, STEPS = 100_000, 300_000, 40_000, 1_500
+ITEMS, VALUES, ROWS, STEPS, SORTED = 100_000, 300_000, 40_000, 1_500, 20_000
 _ROW: Final = "{type: object, required: [n], properties: {n: {type: integer}}}"
 
 
 def _recipes(effort: Effort) -> Mapping[str, tuple[str, Mapping[str, object], str]]:
     """What is run: what it is called, with which inputs, and a step of it."""
-    items, rows, steps = (max(20, effort.count(each)) for each in (ITEMS, ROWS, STEPS))
+    items, rows, steps, sorted_items = (
+        max(20, effort.count(each)) for each in (ITEMS, ROWS, STEPS, SORTED)
+    )
     many = "{{ [values, values, values] }}"
     listed = "inputs: {a: {type: array}}"
     return {
@@ -44,7 +46,7 @@ def _recipes(effort: Effort) -> Mapping[str, tuple[str, Mapping[str, object], st
             "each",
         ),
         f"id: many\nsteps: [{{id: values, tool: values}}]\noutput: '{many}'\n": (
-            f"an output of {3 * VALUES:,} values",
+            f"an output of {3 * effort.count(VALUES):,} values",
             {},
             "values",
         ),
@@ -57,8 +59,8 @@ def _recipes(effort: Effort) -> Mapping[str, tuple[str, Mapping[str, object], st
         f"id: filters\n{listed}\nsteps:\n"
         "  - {id: sorts, set: {all: '{{ inputs.a | sort }}'}}\n"
         "  - {id: joins, set: {all: \"{{ inputs.a | unique | join(',') }}\"}}\n": (
-            "filters over 20,000 items",
-            {"a": [*range(20_000)]},
+            f"filters over {sorted_items:,} items",
+            {"a": [*range(sorted_items)]},
             "sorts",
         ),
         "id: long\nsteps:\n"
@@ -82,12 +84,6 @@ PATHS: Final = (
     "/runs/{}/graph",
     "/runs/{}/export.html",
 )
-
-
-@tool(effect="pure")
-def values() -> list[int]:
-    """Many numbers."""
-    return [0] * VALUES
 
 
 @mutable
@@ -138,6 +134,12 @@ async def _held(effort: Effort, folder: Path) -> dict[str, dict[str, float]]:
     for number, text in enumerate(recipes):
         (folder / f"{number}.yaml").write_text(text, "utf-8")
     journal = SqliteJournal(folder / "journal.sqlite", SystemClock())
+
+    @tool(effect="pure")
+    def values() -> list[int]:
+        """Many numbers."""
+        return [0] * effort.count(VALUES)
+
     app = create_app(
         ServerOptions(token=TOKEN, max_body_bytes=8_000_000),
         recipes=[folder],
