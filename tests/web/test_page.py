@@ -279,7 +279,7 @@ def test_nothing_is_wider_than_a_small_screen(window: BrowserContext, served: Se
     run = served.begin("story", '{"about": "bees"}')
     page = _open(window, served, f"/runs/{run}")
     page.set_viewport_size({"width": 400, "height": 800})
-    session = page.get_by_role("link", name="Session").get_attribute("href") or ""
+    session = page.get_by_role("link", name="Session", exact=True).get_attribute("href") or ""
     places = (
         "#/runs", "#/new?recipe=story", "#/sessions", "#/approvals", "#/system", session,
         f"#/runs/{run}", f"#/runs/{run}?step=tell&tab=cost", f"#/compare?a={run}&b={run}",

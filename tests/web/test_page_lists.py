@@ -152,3 +152,13 @@ def test_ids_that_begin_alike_are_told_apart(window: BrowserContext, many: Serve
     expect(page.locator("tbody tr")).to_have_count(100)
     shown = page.locator("tbody tr code").all_text_contents()
     assert len(set(shown)) == len(shown)
+
+
+def test_a_conversation_opens_at_what_was_said_last(window: BrowserContext, served: Served) -> None:
+    lines = "\\n".join(f"line {number}" for number in range(200))
+    run = served.begin("chat", f'{{"message": "{lines}"}}')
+    page = _open(window, served, f"/runs/{run}")
+    expect(page.locator("h1 .chip")).to_have_text("completed")
+    page.get_by_role("link", name="Session", exact=True).click()
+    expect(page.locator(".bubble").last).to_be_in_viewport()
+    assert page.evaluate("window.scrollY") > 400
