@@ -10,6 +10,7 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.tools import Effect, Toolset, ToolSpec
+from minions.planning.plan_json import read_plan
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.planner import RecipePlanner
@@ -45,6 +46,10 @@ class PlanGenerator(RecipePlanner):
         """The recipe that writes a plan."""
         text = files("minions.planning").joinpath("plan.yaml").read_text("utf-8")
         return load_recipe_text(text, "planner.yaml", self._catalog)
+
+    def reads(self, text: str) -> bool:
+        """Whether `read_plan` finds one."""
+        return read_plan(text) is not None
 
     def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
         """The recipe of a plan."""

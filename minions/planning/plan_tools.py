@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from attrs import evolve, field, frozen
-from yaml.reader import Reader
 
-from minions.contracts.hidden_characters import HIDDEN
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
 from minions.contracts.protected_files import is_secret
@@ -27,7 +24,7 @@ from minions.planning.plan_checks import (
     refusal_of,
 )
 from minions.planning.plan_form import PlanForm, Sharing
-from minions.planning.plan_json import read_plan
+from minions.planning.plan_json import read_plan, readable
 from minions.planning.plan_recipe import recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
@@ -107,9 +104,9 @@ class _CheckPlan(Tool):
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
         """Returns `{ok, plan, text, recipe, faults, notes, is_fallback}`."""
         task = str(arguments["task"])
-        plan = read_plan(_printable(arguments["answer"]), _name_of(task))
+        plan = read_plan(arguments["answer"], _name_of(task))
         is_fallback = plan is None
-        plan = plan if plan is not None else _fallback(_readable(task))
+        plan = plan if plan is not None else _fallback(readable(task))
         form = _form(arguments)
         plan = _with_command(plan, arguments.get("command"))
         checked = check_plan(
@@ -137,7 +134,6 @@ class _CheckPlan(Tool):
 
 _LONGEST_RECIPE: Final = 500_000
 """Characters of a recipe, so that the tool's result can be recorded."""
-_HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
 
 
@@ -156,21 +152,8 @@ def _faults_of_recipe(text: str, catalog: Catalog) -> list[str]:
     return [f"{fault.where}: {fault.message}" for fault in loaded.errors]
 
 
-def _printable(answer: JsonValue) -> JsonValue:
-    """The answer without characters that no recipe holds, or that hide what is approved."""
-    if isinstance(answer, str):
-        return _readable(answer)
-    if isinstance(answer, Mapping):
-        return {key: _printable(each) for key, each in answer.items()}
-    return [_printable(each) for each in answer] if isinstance(answer, list | tuple) else answer
-
-
-def _readable(text: str) -> str:
-    return _HIDDEN.sub("", Reader.NON_PRINTABLE.sub("", text))
-
-
 def _commented(text: str) -> str:
-    return "".join(f"# {_readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
+    return "".join(f"# {readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
 
 
 async def _files(plan: Plan, arguments: Mapping[str, JsonValue]) -> Collection[str]:

@@ -31,6 +31,10 @@ class RecipePlanner(ABC):
         """
 
     @abstractmethod
+    def reads(self, text: str) -> bool:
+        """Whether a text is a plan, in any form that an answer may have, rather than a wish."""
+
+    @abstractmethod
     def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
         """The recipe of a plan, of the text that `drafting` gave.
 

@@ -400,8 +400,65 @@ async def test_a_task_of_megabytes_is_refused_before_a_model_is_asked(work: Work
     assert "The task has 200001 characters; at most 200000 are planned." in result.error.message
 
 
-async def test_a_model_that_gives_no_structure_is_told_of_with_what_may_help(work: Work) -> None:
-    result = await work.run(lambda _prompt: "just words")
+_AS_TEXT = "PLAN: S\nSTEP 1: model\nTYPE: generate\nGOAL: Write Item\nARTIFACTS: shop/items.py"
+
+
+@pytest.mark.parametrize("form", ["structured", "text"])
+@pytest.mark.parametrize(
+    "planned",
+    [
+        pytest.param(json.dumps(PLAN), id="JSON"),
+        pytest.param(f"Sure:\n```json\n{json.dumps(PLAN)}\n```", id="JSON in a fence"),
+        pytest.param(json.dumps({"plan": PLAN}), id="JSON within an object"),
+        pytest.param(_AS_TEXT, id="the text grammar"),
+        pytest.param(_AS_TEXT.title().replace("Shop/Items.Py", "shop/items.py"), id="any case"),
+    ],
+)
+async def test_a_planner_may_answer_in_any_form_and_is_not_asked_again(
+    work: Work, form: str, planned: str
+) -> None:
+    """A-91, A-92."""
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        return planned if "Files in the folder" in text else worker()(prompt)
+
+    result = await work.run(answer, form=form)
+    assert result.error is None
+    assert "shop/items.py" in work.files()
+    assert sum("Files in the folder" in text_of(each) for each in work.prompts) == 1
+
+
+async def test_an_unknown_type_is_analyze_without_a_second_question(work: Work) -> None:
+    """A-92."""
+    plan: JsonValue = {"name": "P", "steps": [{"id": "a", "type": "deploy", "goal": "Look"}]}
+
+    def answer(prompt: Prompt) -> Answer:
+        return json.dumps(plan) if "You plan work" in text_of(prompt) else "Seen."
+
+    result = await work.run(answer)
+    assert isinstance(result.output, dict)
+    assert (result.output["steps"][0]["type"], len(work.prompts)) == ("analyze", 2)
+
+
+@pytest.mark.parametrize("form", ["structured", "text"])
+async def test_prose_of_a_planner_makes_the_task_one_step(work: Work, form: str) -> None:
+    """A-92."""
+
+    def answer(prompt: Prompt) -> Answer:
+        if "Files in the folder" in text_of(prompt):
+            return "First I would make the shop. Step 1: make it. Then test it."
+        return "a.py\n```\nx = 1\n```"
+
+    result = await work.run(answer, form=form)
+    assert result.error is None
+    assert work.files() == {"a.py": "x = 1\n"}
+    assert len(work.prompts) == 2
+    assert "Write a shop" in text_of(work.prompts[1])
+
+
+async def test_an_empty_answer_of_a_planner_is_told_of_with_what_may_help(work: Work) -> None:
+    result = await work.run(lambda _prompt: " ")
     assert result.error is not None
     assert result.error.code == "invalid-output"
     assert result.error.message.endswith("as text: form: text, or --form text.")
@@ -420,20 +477,6 @@ async def test_a_file_that_is_too_large_is_planned_again_by_its_lines(work: Work
     assert result.error is None
     told = text_of(work.prompts[1])
     assert "'log.txt' has 300000 bytes; at most 262144 can be shown at once. Name lines" in told
-
-
-async def test_without_a_plan_the_task_is_one_step(work: Work) -> None:
-    """A-92."""
-
-    def answer(prompt: Prompt) -> Answer:
-        if "Write the plan in this form" in text_of(prompt):
-            return "I cannot plan, but here is a poem."
-        return "a.py\n```\nx = 1\n```"
-
-    result = await work.run(answer, form="text")
-    assert result.error is None
-    assert work.files() == {"a.py": "x = 1\n"}
-    assert "Write a shop" in text_of(work.prompts[1])
 
 
 async def test_a_weak_model_writes_the_plan_as_text(work: Work) -> None:
@@ -591,8 +634,24 @@ async def test_a_rejected_plan_is_not_carried_out(work: Work) -> None:
     assert work.files() == {}
 
 
-async def test_a_person_may_edit_the_plan(work: Work) -> None:
-    edited = "PLAN: Less\nSTEP: model\nTYPE: generate\nGOAL: Only this\nARTIFACTS: shop/items.py\n"
+EDITED: Final = (
+    "PLAN: Less\nSTEP: model\nTYPE: generate\nGOAL: Only this\nARTIFACTS: shop/items.py\n"
+)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        pytest.param(EDITED, id="as it was shown"),
+        pytest.param(EDITED.replace("STEP:", "Step 1:").replace("PLAN:", "Plan:"), id="any case"),
+        pytest.param(
+            '{"steps": [{"id": "model", "type": "generate", "goal": "Only this", '
+            '"artifacts": ["shop/items.py"]}]}',
+            id="JSON",
+        ),
+    ],
+)
+async def test_a_person_may_edit_the_plan(work: Work, edited: str) -> None:
     work.services = evolve(work.services, decider=Decides(edited))
     result = await work.run(worker(), approval="required")
     assert result.error is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -122,7 +122,8 @@ class OutputLadder:
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
         read = await self._read(answer)
-        if not is_successful(read) and answer.mode is None and self.constrains:
+        takes_text = self.instructions.takes_text
+        if not is_successful(read) and answer.mode is None and self.constrains and not takes_text:
             if self.calls_left() < 1:
                 return Failure(_refused(read.failure(), "no model call is left to ask again"))
             # The free answer is forgotten: it would only teach the model its own mistake.
@@ -138,9 +139,22 @@ class OutputLadder:
                 return Failure(asked.failure())
             answer = asked.unwrap()
             read = await self._read(answer)
+        if not is_successful(read) and takes_text:
+            read = self._text_of(answer, read.failure())
         if is_successful(read):
             return Success(read.unwrap())
         return await self._mended(answer, read.failure())
+
+    def _text_of(self, answer: Answer, failure: OutputFailure) -> Result[object, OutputFailure]:
+        """The text of the answer as the output; the failure where it has none."""
+        calls = answer.raw.tool_calls
+        text = calls[0].arguments if calls else answer.raw.text or ""
+        if not text.strip():
+            return Failure(failure)
+        try:
+            return Success(self.instructions.convert(text))
+        except Exception as error:  # noqa: BLE001  # an application's converter may raise anything
+            return Failure(evolve(failure, message=f"{failure.message} As text: {error}"))
 
     async def _asked_again(self, answer: Answer) -> Result[Answer, FailureInfo]:
         """The whole answer in place of one that was cut off; what was cut is not repaired."""

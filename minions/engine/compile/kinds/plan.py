@@ -201,7 +201,7 @@ class _Planning:
             if said.casefold() in _NO:
                 break
             plan = await self._changed(said, plan, earlier)
-            if plan["ok"] is True and _is_plan(said):
+            if plan["ok"] is True and self._step.planner.reads(said):
                 return plan
         message = "The plan was rejected. Nothing of it was carried out."
         raise StepFailedError(FailureInfo(code="plan-rejected", message=message))
@@ -225,7 +225,7 @@ class _Planning:
         """The plan as a person edited it, or as the planner changed it."""
         if said.casefold() in _YES:  # it has faults: the planner has to mend them
             said = "A plan without these faults: " + _faults_of(plan)
-        if _is_plan(said):
+        if self._step.planner.reads(said):
             return await self._drafted(earlier=earlier, given=said)
         return await self._drafted(earlier=_joined(earlier, plan), wish=said)
 
@@ -323,11 +323,6 @@ def _faults_of(plan: Mapping[str, JsonValue]) -> str:
 
 def _listed_faults(plan: Mapping[str, JsonValue]) -> tuple[str, ...]:
     return tuple(map(str, cast("Sequence[JsonValue]", plan["faults"])))
-
-
-def _is_plan(said: str) -> bool:
-    """Whether an answer is a plan rather than a wish."""
-    return any(line.strip(" *#`").startswith(("PLAN:", "STEP:")) for line in said.splitlines())
 
 
 def _joined(earlier: str, plan: Mapping[str, JsonValue]) -> str:
