@@ -12,7 +12,7 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from minions.contracts.json_values import JsonValue
-from minions.contracts.plans import Plan, PlanStep, PlanStepType
+from minions.contracts.plans import Plan, PlanStep, PlanStepType, json_object
 from minions.contracts.protected_files import is_secret
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
 from minions.planning.plan_checks import (
@@ -22,6 +22,7 @@ from minions.planning.plan_checks import (
     CheckedPlan,
     check_plan,
     refusal_of,
+    without_completed,
 )
 from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.plan_json import read_plan, readable
@@ -49,6 +50,11 @@ _PARAMETERS: Final[Mapping[str, JsonValue]] = {
         "share": {"enum": [each.value for each in Sharing]},
         "repairs": {"type": "integer", "minimum": 0, "maximum": 20},
         "trusted": {"type": "boolean", "description": "Whether the workspace's text is trusted."},
+        "completed": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Steps that are completed: id, type, artifacts.",
+        },
         "done": {"type": "object", "description": "Results of done steps, by id."},
         "tools": {"type": "object", "description": "Tools that steps may use, by name."},
         "allow_config": {"type": "array", "items": _TEXT, "description": "Files that are opened."},
@@ -109,6 +115,8 @@ class _CheckPlan(Tool):
         plan = plan if plan is not None else _fallback(readable(task))
         form = _form(arguments)
         plan = _with_command(plan, arguments.get("command"))
+        left = without_completed(plan, _completed(arguments), form.share)
+        plan = left.plan
         checked = check_plan(
             plan,
             files=await _files(plan, arguments),
@@ -116,7 +124,7 @@ class _CheckPlan(Tool):
             tools=[*_tools(arguments), *READING_TOOLS],
             form=form,
         )
-        text, faults = "", list(checked.faults)
+        text, faults = "", [*left.faults, *checked.faults]
         if not faults:
             text = _recipe_text(checked, form)
             specs = {name: ToolSpec(name=name) for name in _tools(arguments)}
@@ -127,7 +135,7 @@ class _CheckPlan(Tool):
             "text": checked.plan.to_text(),
             "recipe": text if not faults else "",
             "faults": faults,
-            "notes": [*checked.notes, *([_FALLBACK_NOTE] if is_fallback else [])],
+            "notes": [*left.notes, *checked.notes, *([_FALLBACK_NOTE] if is_fallback else [])],
             "is_fallback": is_fallback,
         }
 
@@ -186,6 +194,14 @@ def _beside(workspace: Path, folder: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
         names = [each.name for each in islice((workspace / folder).iterdir(), _MOST_BESIDE)]
         yield from (f"{folder}/{name}".lstrip("/") for name in names)
+
+
+def _completed(arguments: Mapping[str, JsonValue]) -> list[PlanStep]:
+    told = arguments.get("completed")
+    return [
+        PlanStep.from_json(json_object(each))
+        for each in (told if isinstance(told, list | tuple) else ())
+    ]
 
 
 def _tools(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

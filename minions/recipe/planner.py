@@ -26,8 +26,8 @@ class RecipePlanner(ABC):
     def drafting(self) -> AgentRecipe:
         """The recipe that writes a plan; the same at every access.
 
-        Its inputs are those of the `plan:` step, and `earlier`, `done`, `wish`, `given`; its output
-        has `ok`, `plan`, `text`, `recipe`, `faults` and `notes`.
+        Its inputs are those of the `plan:` step, and `earlier`, `done`, `completed`, `wish`,
+        `given`; its output has `ok`, `plan`, `text`, `recipe`, `faults` and `notes`.
         """
 
     @abstractmethod

@@ -8,6 +8,7 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from minions.contracts.errors import FailureInfo, StepFailedError, UsageError
+from minions.contracts.executions import StepExecution
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal, diff_plans
@@ -20,6 +21,7 @@ from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.plan_report import (
     plan_failure,
     plan_report,
+    plan_steps,
     report_text,
     rollback_words,
 )
@@ -138,6 +140,8 @@ class _Planning:
         self._inputs = inputs
         self._drafts = 0
         self._done: dict[str, JsonValue] = {}
+        self._completed: dict[str, JsonValue] = {}
+        """The completed steps as their plans had them, by id."""
         self._report: list[dict[str, JsonValue]] = []
         self._before: Plan | None = None
         """The plan that failed last; None: none did."""
@@ -149,8 +153,6 @@ class _Planning:
             return plan
         for number in range(spec.max_replans + 1):
             outcome = await self._carried_out(plan, number)
-            steps = plan_report(plan["plan"], outcome.executions)
-            self._keep(steps, outcome)
             if outcome.error is None:
                 return {"plan": plan["plan"], "steps": self._report, "replans": number}
             if number == spec.max_replans or _is_hopeless(outcome.error):
@@ -161,6 +163,20 @@ class _Planning:
         raise AssertionError  # the last round returns or raises
 
     async def _carried_out(self, plan: Mapping[str, JsonValue], number: int) -> NestedOutcome:
+        before = self._report
+
+        def keep(executions: Sequence[StepExecution[object]]) -> None:
+            planned = plan["plan"]
+            self._keep(before, plan_report(planned, executions), executions)
+            steps = {each.id: each for each in Plan.from_json(json_object(planned)).steps}
+            self._completed = {
+                str(each["id"]): steps[str(each["id"])].to_json()
+                if str(each["id"]) in steps
+                else self._completed[str(each["id"])]
+                for each in self._report
+                if each["status"] == "completed"
+            }
+
         recipe = self._step.planner.recipe(str(plan["recipe"]), self._step.tools)
         inputs = {"workspace": self._inputs["workspace"]}
         return await self._scope.try_recipe(
@@ -169,6 +185,7 @@ class _Planning:
             f"work-{number}",
             model=self._step.spec.model,
             made_of=self._step.made_of,
+            tell=keep,
         )
 
     async def _rolled_back(self, number: int) -> str:
@@ -238,6 +255,7 @@ class _Planning:
             **self._inputs,
             "earlier": earlier,
             "done": self._done,
+            "completed": [*self._completed.values()],
             "wish": wish,
             "given": given,
         }
@@ -252,16 +270,24 @@ class _Planning:
             raise StepFailedError(_with_form(outcome.error, str(self._inputs["form"])))
         return cast("Mapping[str, JsonValue]", outcome.output)
 
-    def _keep(self, steps: Sequence[dict[str, JsonValue]], outcome: NestedOutcome) -> None:
-        """Keep what is done: its results are there for a plan of the rest."""
+    def _keep(
+        self,
+        before: Sequence[Mapping[str, JsonValue]],
+        steps: Sequence[dict[str, JsonValue]],
+        executions: Sequence[StepExecution[object]],
+    ) -> None:
+        """Keep what is done, however the plan's recipe ended: its results are there for a plan of
+        the rest.
+        """
         again = {each["id"] for each in steps}
         earlier = [
-            each
-            for each in self._report
+            dict(each)
+            for each in before
             if each["status"] == "completed" and each["id"] not in again
         ]
         self._report = [*earlier, *steps]
-        outputs = {each.step_id: each.output for each in outcome.executions if each.is_complete}
+        self._scope.show_plan(plan_steps(self._report))
+        outputs = {each.step_id: each.output for each in executions if each.is_complete}
         for each in steps:
             if each["status"] == "completed":
                 step_id = str(each["id"])
