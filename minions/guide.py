@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from minions.contracts.graph import StepGraph
     from minions.contracts.memory import MemorySnapshot, ModelMemory
     from minions.contracts.messages import TokenUsage, ToolCallRequest
+    from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
     from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.engine.agents.agents import StepAgent
     from minions.engine.agents.metrics import ExecutionMetrics
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from minions.interfaces.agent_sandbox import AgentSandbox, AgentStepExecutor
     from minions.interfaces.step_executor_agent import (
         ExecutionResult,
+        PlanGenerator,
         StepExecutorAgent,
         run_step_executor,
     )
@@ -95,6 +97,7 @@ __all__ = [
     "ExecutionResult",
     "ExecutionStep",
     "FailureInfo",
+    "FileUse",
     "GraphError",
     "JoinPolicy",
     "LRUCache",
@@ -114,6 +117,10 @@ __all__ = [
     "OutputMode",
     "OutputRequest",
     "ParallelResults",
+    "Plan",
+    "PlanGenerator",
+    "PlanStep",
+    "PlanStepType",
     "Reads",
     "ResponseValidator",
     "RunScope",
@@ -157,6 +164,7 @@ _HOMES: Final = {
     "minions.interfaces.agent_sandbox": ("AgentSandbox", "AgentStepExecutor"),
     "minions.interfaces.step_executor_agent": (
         "ExecutionResult",
+        "PlanGenerator",
         "StepExecutorAgent",
         "run_step_executor",
     ),
@@ -218,6 +226,12 @@ _HOMES: Final = {
     "minions.contracts.messages": (
         "TokenUsage",
         "ToolCallRequest",
+    ),
+    "minions.contracts.plans": (
+        "FileUse",
+        "Plan",
+        "PlanStep",
+        "PlanStepType",
     ),
     "minions.contracts.tools": (
         "Reads",

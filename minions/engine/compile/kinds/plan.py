@@ -106,7 +106,14 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
             # A plan that is only written is read by whoever runs it.
             "asked": spec.opens_named and (spec.needs_approval or not spec.is_run),
         }
-        return await _Planning(self, cast(EngineScope, scope), inputs).run()
+        plan = as_text(given["given"]) if given["given"] is not None else ""
+        if plan and not self.planner.reads(plan):
+            message = (
+                f"`given` of step '{self.id}' holds no plan. Write PLAN, STEP, TYPE and GOAL, or "
+                "JSON with `steps`, each with `id`, `type` and `goal`."
+            )
+            raise StepFailedError(FailureInfo(code="bad-plan", message=message))
+        return await _Planning(self, cast(EngineScope, scope), inputs, plan).run()
 
 
 def _task(text: str) -> str:
@@ -133,8 +140,9 @@ class _Planning:
     """One execution of a `plan:` step."""
 
     def __init__(
-        self, step: PlanningStep, scope: EngineScope, inputs: Mapping[str, JsonValue]
+        self, step: PlanningStep, scope: EngineScope, inputs: Mapping[str, JsonValue], given: str
     ) -> None:
+        self._given = given
         self._step = step
         self._scope = scope
         self._inputs = inputs
@@ -199,9 +207,10 @@ class _Planning:
 
     async def _approved(self, earlier: str) -> Mapping[str, JsonValue]:
         """A plan without faults that a person approved, where that is asked for."""
-        plan = await self._drafted(earlier=earlier)
+        given = self._given if self._before is None else ""
+        plan = await self._drafted(earlier=earlier, given=given)
         if not self._step.spec.needs_approval or not self._step.spec.is_run:
-            return await self._unasked(_right(plan))
+            return await self._unasked(_right(plan, is_given=bool(given)))
         for _ in range(_MOST_CHANGES):
             proposal = _proposal(plan, self._diff(plan))
             answer = await self._scope.ask_person(
@@ -307,7 +316,7 @@ def _is_hopeless(error: FailureInfo) -> bool:
     return error.category in _HOPELESS and error.code not in _BY_ANOTHER_PLAN
 
 
-def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+def _right(plan: Mapping[str, JsonValue], *, is_given: bool) -> Mapping[str, JsonValue]:
     """The plan.
 
     Raises:
@@ -315,6 +324,9 @@ def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """
     if plan["ok"] is True:
         return plan
+    if is_given:
+        message = f"The plan that was given has faults:\n{_faults_of(plan)}"
+        raise StepFailedError(FailureInfo(code="bad-plan", message=message))
     message = (
         "The planner's plan has faults, also after it was told them:\n"
         f"{_faults_of(plan)}\nTry a larger "
@@ -369,6 +381,7 @@ class _PlanCompiler(StepCompiler[PlanSpec]):
             "workspace": compile_template(spec.workspace),
             "context": compile_template(spec.context),
             "command": compile_template(spec.command),
+            "given": compile_template(spec.given),
         }
         tools = {name: parts.tools.get(name).spec for name in spec.tools}
         return PlanningStep(id=spec.id, spec=spec, texts=texts, planner=planner, tools=tools)

@@ -1,4 +1,4 @@
-"""`PlanGenerator`: from a task to a plan, and from a plan to its recipe."""
+"""`BuiltInPlanner`: from a task to a plan, and from a plan to its recipe."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.planner import RecipePlanner
 from minions.recipe.reading.load import load_recipe_text
 
-__all__ = ["PlanGenerator"]
+__all__ = ["BuiltInPlanner"]
 
 _OPENED: Final = ("files", "shell", "plans")
 """The toolsets that the recipes of plans, and the recipe that writes them, open."""
 
 
-class PlanGenerator(RecipePlanner):
+class BuiltInPlanner(RecipePlanner):
     """Plans with the recipe `planning/plan.yaml`; its recipes use the tools `files` and `shell`."""
 
     def __init__(self, toolsets: Mapping[str, Toolset]) -> None:
