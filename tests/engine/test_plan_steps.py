@@ -355,36 +355,57 @@ async def test_a_plan_that_fails_again_and_again_ends(work: Work) -> None:
     assert len([each for each in work.prompts if "You plan work" in text_of(each)]) == 3
 
 
-async def test_a_plan_with_faults_goes_back_once_with_all_of_them(work: Work) -> None:
-    """A-92."""
-    bad: JsonValue = {
-        "name": "Bad",
-        "steps": [
-            {"id": "a", "type": "generate", "goal": "x", "dependencies": ["a", "ghost"]},
-            {"id": "b", "type": "modify", "goal": "y", "files": ["missing.py"]},
+_WRONG: Final[Mapping[str, tuple[JsonValue, str]]] = {
+    "unknown": (
+        [{"id": "a", "type": "generate", "goal": "x", "dependencies": ["ghost"]}],
+        "Step 'a' depends on 'ghost', which is no step.",
+    ),
+    "itself": (
+        [{"id": "a", "type": "generate", "goal": "x", "dependencies": ["a"]}],
+        "Step 'a' depends on itself.",
+    ),
+    "a circle": (
+        [
+            {"id": "a", "type": "generate", "goal": "x", "dependencies": ["b"]},
+            {"id": "b", "type": "generate", "goal": "x", "dependencies": ["a"]},
         ],
-    }
+        "The steps a -> b -> a wait for each other.",
+    ),
+    "a missing file": (
+        [{"id": "b", "type": "modify", "goal": "y", "files": ["missing.py"]}],
+        "Step 'b' reads 'missing.py', which is not in the workspace",
+    ),
+    "a path outside": (
+        [{"id": "a", "type": "generate", "goal": "x", "artifacts": ["../../evil.py"]}],
+        "Step 'a': '../../evil.py' leads out of the workspace",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _WRONG)
+async def test_a_plan_with_faults_goes_back_once_with_all_of_them(work: Work, name: str) -> None:
+    """A-92."""
+    steps, fault = _WRONG[name]
 
     def answer(prompt: Prompt) -> Answer:
         is_first = "has faults" not in text_of(prompt)
-        return worker(bad if is_first else PLAN)(prompt)
+        return worker({"name": "Bad", "steps": steps} if is_first else PLAN)(prompt)
 
     result = await work.run(answer)
     assert result.error is None
-    told = text_of(work.prompts[1])
-    assert "Step 'a' depends on itself.\nStep 'a' depends on 'ghost', which is no step." in told
+    assert fault in text_of(work.prompts[1]).partition("Faults:\n")[2]
+    assert sum("You plan work" in text_of(each) for each in work.prompts) == 2
+    assert work.files() == FILES
 
 
-async def test_a_plan_whose_faults_stay_is_refused(work: Work) -> None:
+@pytest.mark.parametrize("name", _WRONG)
+async def test_a_plan_whose_faults_stay_is_refused(work: Work, name: str) -> None:
     """A-92."""
-    bad: JsonValue = {
-        "name": "Bad",
-        "steps": [{"id": "a", "type": "generate", "goal": "x", "artifacts": ["../../evil.py"]}],
-    }
-    result = await work.run(worker(bad))
+    steps, fault = _WRONG[name]
+    result = await work.run(worker({"name": "Bad", "steps": steps}))
     assert result.error is not None
     assert result.error.code == "bad-plan"
-    assert "- Step 'a': '../../evil.py' leads out of the workspace" in result.error.message
+    assert f"- {fault}" in result.error.message
     assert len(work.prompts) == 2
     assert work.files() == {}
 
