@@ -65,7 +65,15 @@ if TYPE_CHECKING:
     from minions.engine.history.memory import ConversationMemory
     from minions.engine.run.agent_run import AgentRun
     from minions.engine.step.executor import StepExecutor
-    from minions.engine.step.next_step import NextStepChain, NextStepLink
+    from minions.engine.step.next_step import (
+        DecisionToolLink,
+        FirstInOrderLink,
+        InstructedStepLink,
+        NextStepChain,
+        NextStepLink,
+        SingleNextStepLink,
+        Transition,
+    )
     from minions.engine.step.step_manager import StepManager
     from minions.interfaces.agent_sandbox import AgentSandbox, AgentStepExecutor
     from minions.interfaces.step_executor_agent import (
@@ -90,6 +98,7 @@ __all__ = [
     "CallOrigin",
     "CallStatus",
     "ConversationMemory",
+    "DecisionToolLink",
     "DefaultStepCompletionChain",
     "DefaultStepGraph",
     "DeltaSink",
@@ -98,7 +107,9 @@ __all__ = [
     "ExecutionStep",
     "FailureInfo",
     "FileUse",
+    "FirstInOrderLink",
     "GraphError",
+    "InstructedStepLink",
     "JoinPolicy",
     "LRUCache",
     "Limits",
@@ -125,6 +136,7 @@ __all__ = [
     "ResponseValidator",
     "RunScope",
     "SecurityError",
+    "SingleNextStepLink",
     "StepAgent",
     "StepCompletionChain",
     "StepCompletionInstruction",
@@ -145,6 +157,7 @@ __all__ = [
     "ToolFailure",
     "Toolbox",
     "Toolset",
+    "Transition",
     "ValidationError",
     "ValidationResult",
     "run_step_executor",
@@ -251,8 +264,13 @@ _HOMES: Final = {
     "minions.engine.run.agent_run": ("AgentRun",),
     "minions.engine.step.executor": ("StepExecutor",),
     "minions.engine.step.next_step": (
+        "DecisionToolLink",
+        "FirstInOrderLink",
+        "InstructedStepLink",
         "NextStepChain",
         "NextStepLink",
+        "SingleNextStepLink",
+        "Transition",
     ),
     "minions.engine.step.step_manager": ("StepManager",),
 }
