@@ -184,7 +184,7 @@ def _forbidden(permissions: Permissions, catalog: Catalog) -> list[str]:
 
 
 def _asked(permissions: Permissions, catalog: Catalog) -> list[str]:
-    """The tools whose calls are to be approved, likewise."""
+    """The tools whose calls are to be approved, as far as there are such tools."""
     return [name for name in permissions.requires_approval if name in catalog.tools]
 
 
