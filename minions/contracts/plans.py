@@ -216,6 +216,8 @@ class Plan:
     name: str = ""
     description: str = ""
     steps: tuple[PlanStep, ...] = field(converter=_as_steps)
+    notes: tuple[str, ...] = field(default=(), eq=False, converter=_as_texts)
+    """What whoever read it had to assume, for people; no part of the plan."""
 
     def __str__(self) -> str:
         """The plan as `to_text` gives it."""

@@ -19,6 +19,7 @@ from minions.planning.plan_text import (
     read_plan_text,
     step_type,
     tidy_id,
+    type_note,
 )
 
 __all__ = ["read_plan", "readable"]
@@ -75,7 +76,8 @@ def _read_value(value: JsonValue, name: str) -> Plan | None:
         told = {key.casefold(): each for key, each in nested.items()}
     raw = told.get("steps")
     numbers: dict[str, str] = {}
-    steps = tuple(_steps(raw, numbers))
+    notes: list[str | None] = []
+    steps = tuple(_steps(raw, numbers, notes))
     if not steps:
         return None
     name = _text(told, "name") or name
@@ -87,11 +89,14 @@ def _read_value(value: JsonValue, name: str) -> Plan | None:
         steps=tuple(
             evolve(each, dependencies=meant_ids(each.dependencies, ids, numbers)) for each in steps
         ),
+        notes=filter(None, notes),
     )
 
 
-def _steps(value: JsonValue, numbers: dict[str, str]) -> Iterator[PlanStep]:
-    """The steps; `numbers` gets the ids of those whose id is a number."""
+def _steps(
+    value: JsonValue, numbers: dict[str, str], notes: list[str | None]
+) -> Iterator[PlanStep]:
+    """The steps; `numbers` gets the ids of those whose id is a number, `notes` what is assumed."""
     for at, entry in enumerate(value if isinstance(value, list | tuple) else (), start=1):
         if not isinstance(entry, Mapping):
             continue
@@ -102,6 +107,7 @@ def _steps(value: JsonValue, numbers: dict[str, str]) -> Iterator[PlanStep]:
         step_id = tidy_id(name) or f"step_{at}"
         if name.isdecimal() and len(name) <= 3:
             numbers[str(int(name))] = step_id
+        notes.append(type_note(step_id, _text(each, "type")))
         yield PlanStep(
             id=step_id,
             name=_text(each, "name") or (name if name != step_id else ""),

@@ -18,7 +18,15 @@ from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.recipe.checks.names import RESERVED
 from minions.recipe.expressions.tokens import WORDS
 
-__all__ = ["listed", "meant_ids", "plain_artifacts", "read_plan_text", "step_type", "tidy_id"]
+__all__ = [
+    "listed",
+    "meant_ids",
+    "plain_artifacts",
+    "read_plan_text",
+    "step_type",
+    "tidy_id",
+    "type_note",
+]
 
 _KEYS: Final = (
     "PLAN",
@@ -46,6 +54,7 @@ _NOTHING: Final = frozenset({"", "none", "n/a", "na", "nil", "null", "-", "–",
 _SEPARATORS: Final = re.compile(r"[,;\n]")
 _RESERVED: Final = frozenset({*RESERVED, *WORDS, "feedback"})
 """Names that templates read as something else."""
+_TYPES: Final = {each.value: each for each in PlanStepType}
 _QUOTES: Final = "\"'`"
 
 
@@ -76,6 +85,7 @@ def read_plan_text(text: str, name: str = "plan") -> Plan | None:
     plan, description = "", ""
     steps: list[PlanStep] = []
     numbers: dict[str, str] = {}
+    notes: list[str | None] = []
     has_keys = False
     for entry in _entries(text):
         if entry.key == "PLAN":
@@ -87,6 +97,8 @@ def read_plan_text(text: str, name: str = "plan") -> Plan | None:
             has_keys = has_keys or entry.is_marked
         elif steps:
             steps[-1] = _with(steps[-1], entry)
+            if entry.key == "TYPE":
+                notes.append(type_note(steps[-1].id, entry.value))
             has_keys = True
         elif entry.key == "DESCRIPTION":
             description = entry.value
@@ -106,6 +118,7 @@ def read_plan_text(text: str, name: str = "plan") -> Plan | None:
             )
             for each in steps
         ),
+        notes=filter(None, notes),
     )
 
 
@@ -233,8 +246,15 @@ def _with(step: PlanStep, entry: _Entry) -> PlanStep:
 def step_type(value: str) -> PlanStepType:
     """The type that a text names; anything unknown is `analyze`."""
     word = value.strip(_QUOTES + "*[]() .").casefold()
-    known = {each.value: each for each in PlanStepType}
-    return known.get(word, PlanStepType.ANALYZE)
+    return _TYPES.get(word, PlanStepType.ANALYZE)
+
+
+def type_note(step_id: str, value: str) -> str | None:
+    """What a person is told of a type that is none; None: it is one, or none is given."""
+    word = value.strip(_QUOTES + "*[]() .\n")
+    if not word or word.casefold() in _TYPES:
+        return None
+    return f"Step '{step_id}' has the unknown type '{word:.40}' and is taken for analyze."
 
 
 def listed(value: str) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from minions.recipe.text.yaml_writer import yaml_text
 
 __all__ = ["plans_toolset"]
 
+_MOST_NOTES: Final = 20
 _MOST_BESIDE: Final = 500
 _TEXT: Final[JsonValue] = {"type": "string"}
 _PARAMETERS: Final[Mapping[str, JsonValue]] = {
@@ -135,7 +136,12 @@ class _CheckPlan(Tool):
             "text": checked.plan.to_text(),
             "recipe": text if not faults else "",
             "faults": faults,
-            "notes": [*left.notes, *checked.notes, *([_FALLBACK_NOTE] if is_fallback else [])],
+            "notes": [
+                *plan.notes[:_MOST_NOTES],
+                *left.notes,
+                *checked.notes,
+                *([_FALLBACK_NOTE] if is_fallback else []),
+            ],
             "is_fallback": is_fallback,
         }
 

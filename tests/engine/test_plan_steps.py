@@ -458,6 +458,15 @@ async def test_a_planner_may_answer_in_any_form_and_is_not_asked_again(
     assert sum("Files in the folder" in text_of(each) for each in work.prompts) == 1
 
 
+async def test_a_person_is_told_of_a_type_that_is_unknown(work: Work) -> None:
+    plan: JsonValue = {"name": "P", "steps": [{"id": "a", "type": "Deploy", "goal": "Look"}]}
+    decider = Decides("no")
+    work.services = evolve(work.services, decider=decider)
+    await work.run(lambda _prompt: json.dumps(plan), approval="required")
+    [question] = decider.questions
+    assert "Note: Step 'a' has the unknown type 'Deploy' and is taken for analyze." in question
+
+
 async def test_an_unknown_type_is_analyze_without_a_second_question(work: Work) -> None:
     """A-92."""
     plan: JsonValue = {"name": "P", "steps": [{"id": "a", "type": "deploy", "goal": "Look"}]}
