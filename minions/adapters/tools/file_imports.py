@@ -38,7 +38,7 @@ _IMPORTS: Final = re.compile(
     re.IGNORECASE,
 )
 _QUOTED: Final = re.compile(r"[\"'<]([^\"'<>\s]{1,200})[\"'>]")
-_NAMES: Final = re.compile(r"\w+(?:(?:::|\.)\w+)+")
+_NAMES: Final = re.compile(r"[\w.:]+")
 
 
 def imported_by_failing_tests(
@@ -101,7 +101,8 @@ def imported_files(path: str, text: str, among: Sequence[str]) -> Sequence[str]:
                 exact.add(posixpath.normpath(target))
         if path.endswith((".py", ".pyi")):  # of a faulty one all words of these lines
             names.add(tuple(re.findall(r"\w+", line[:_SCANNED])))
-        names |= {tuple(re.split(r"::|\.", each[0])) for each in _NAMES.finditer(line[:_SCANNED])}
+        dotted = (re.split(r"::|\.", each[0]) for each in _NAMES.finditer(line[:_SCANNED]))
+        names |= {tuple(each) for each in dotted if len(each) > 1}
     return [each for each in among if each != path and _is_named(each, exact, names)]
 
 

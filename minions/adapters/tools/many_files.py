@@ -121,10 +121,8 @@ class ManyFileTools:
         failure: Annotated[str, "What a test printed when it failed."] = "",
         among: Annotated[list[str] | None, "Paths that tests may import."] = None,
     ) -> FilesRead:
-        """Read several text files as one text; one without room is shown as its outline.
-
-        Those `among` the paths that the failing tests import come first, and whole.
-        """
+        """Read several text files as one text; one without room is shown as its outline."""
+        # Those that the failing tests import come first, and whole.
         pieces: list[str] = []
         shown: list[FileShown] = []
         left_out: list[str] = []
