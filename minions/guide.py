@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from minions.contracts.graph import StepGraph
     from minions.contracts.memory import MemorySnapshot, ModelMemory
     from minions.contracts.messages import TokenUsage, ToolCallRequest
+    from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
     from minions.contracts.tools import Reads, Toolbox, Toolset
     from minions.engine.agents.agents import StepAgent
     from minions.engine.agents.metrics import ExecutionMetrics
@@ -64,11 +65,20 @@ if TYPE_CHECKING:
     from minions.engine.history.memory import ConversationMemory
     from minions.engine.run.agent_run import AgentRun
     from minions.engine.step.executor import StepExecutor
-    from minions.engine.step.next_step import NextStepChain, NextStepLink
+    from minions.engine.step.next_step import (
+        DecisionToolLink,
+        FirstInOrderLink,
+        InstructedStepLink,
+        NextStepChain,
+        NextStepLink,
+        SingleNextStepLink,
+        Transition,
+    )
     from minions.engine.step.step_manager import StepManager
     from minions.interfaces.agent_sandbox import AgentSandbox, AgentStepExecutor
     from minions.interfaces.step_executor_agent import (
         ExecutionResult,
+        PlanGenerator,
         StepExecutorAgent,
         run_step_executor,
     )
@@ -88,6 +98,7 @@ __all__ = [
     "CallOrigin",
     "CallStatus",
     "ConversationMemory",
+    "DecisionToolLink",
     "DefaultStepCompletionChain",
     "DefaultStepGraph",
     "DeltaSink",
@@ -95,7 +106,10 @@ __all__ = [
     "ExecutionResult",
     "ExecutionStep",
     "FailureInfo",
+    "FileUse",
+    "FirstInOrderLink",
     "GraphError",
+    "InstructedStepLink",
     "JoinPolicy",
     "LRUCache",
     "Limits",
@@ -114,10 +128,15 @@ __all__ = [
     "OutputMode",
     "OutputRequest",
     "ParallelResults",
+    "Plan",
+    "PlanGenerator",
+    "PlanStep",
+    "PlanStepType",
     "Reads",
     "ResponseValidator",
     "RunScope",
     "SecurityError",
+    "SingleNextStepLink",
     "StepAgent",
     "StepCompletionChain",
     "StepCompletionInstruction",
@@ -138,6 +157,7 @@ __all__ = [
     "ToolFailure",
     "Toolbox",
     "Toolset",
+    "Transition",
     "ValidationError",
     "ValidationResult",
     "run_step_executor",
@@ -157,6 +177,7 @@ _HOMES: Final = {
     "minions.interfaces.agent_sandbox": ("AgentSandbox", "AgentStepExecutor"),
     "minions.interfaces.step_executor_agent": (
         "ExecutionResult",
+        "PlanGenerator",
         "StepExecutorAgent",
         "run_step_executor",
     ),
@@ -219,6 +240,12 @@ _HOMES: Final = {
         "TokenUsage",
         "ToolCallRequest",
     ),
+    "minions.contracts.plans": (
+        "FileUse",
+        "Plan",
+        "PlanStep",
+        "PlanStepType",
+    ),
     "minions.contracts.tools": (
         "Reads",
         "Toolbox",
@@ -237,8 +264,13 @@ _HOMES: Final = {
     "minions.engine.run.agent_run": ("AgentRun",),
     "minions.engine.step.executor": ("StepExecutor",),
     "minions.engine.step.next_step": (
+        "DecisionToolLink",
+        "FirstInOrderLink",
+        "InstructedStepLink",
         "NextStepChain",
         "NextStepLink",
+        "SingleNextStepLink",
+        "Transition",
     ),
     "minions.engine.step.step_manager": ("StepManager",),
 }

@@ -76,6 +76,8 @@ CODECS: Final[dict[str, str]] = {
     "adapters/stores/sqlite_blobs.py::unpacks_to_more": "unpacked up to a limit",
     "adapters/stores/sqlite_step_cache.py::_entry": "JSON, what we wrote",
     "adapters/stores/stored_rows.py::_lengthened": "JSON, one row",
+    "adapters/tools/file_imports.py::imported_files": "in a thread; a file of at most "
+    "max_read_bytes, 50 of them (_MOST_NAMED)",
     "adapters/tools/file_outline.py::outline_of": "in a thread; a file of at most max_read_bytes",
     "adapters/tools/line_matcher.py::matching": "JSON, our own process wrote it",
     "adapters/tools/mcp/login_store.py::read": "JSON, 1 MiB that we wrote ourselves",

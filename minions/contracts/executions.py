@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Generic, cast
@@ -157,6 +157,9 @@ class StepExecution(Generic[T_co]):
     """The run whose output was taken because the step was not selected; None: it was executed."""
     sandbox: str | None = None
     """The sandbox that held its code; None: it is none, or was not executed."""
+    plan: tuple[Mapping[str, JsonValue], ...] = ()
+    """Of a `plan:` step, however it ended, the steps of its plan in order: `id`, `type`, `status`,
+    `files` that it wrote, `answer` of what analyzes or validates, `error`."""
 
     @property
     def address(self) -> str:
@@ -269,6 +272,11 @@ class AgentResult(Generic[T_co]):
             )
         return self.executions[index]
 
+    @property
+    def plan(self) -> tuple[Mapping[str, JsonValue], ...]:
+        """The steps of the plans that it carried out, as `StepExecution.plan` has them."""
+        return tuple(_planned(self.executions))
+
     def unwrap(self) -> T_co:
         """The output of a run that ended COMPLETED or PARTIAL.
 
@@ -280,6 +288,12 @@ class AgentResult(Generic[T_co]):
         text = self.error.message if self.error else f"run {self.run_id}: {self.status.value}"
         code = self.error.code if self.error else None
         raise AgentExecutionError(text, result=self, code=code)
+
+
+def _planned(executions: Iterable[StepExecution[object]]) -> Iterator[Mapping[str, JsonValue]]:
+    """The plans of steps, and of those within them."""
+    for each in executions:
+        yield from each.plan or _planned((*each.iterations, *each.steps))
 
 
 class AgentExecutionError(MinionsError):

@@ -127,7 +127,8 @@ _CODES: Final[Mapping[FailureCategory, str]] = {
         bad-metadata bad-graph unknown-scorer duplicate-id duplicate-recipe reserved-name
         name-clash ambiguous-name
         unknown-reference unknown-step forward-dependency type-mismatch may-be-skipped
-        may-not-have-run never-run unreachable-step bad-goto bad-route no-choice no-end
+        may-not-have-run never-run unreachable-step bad-goto bad-next-step bad-route
+        no-choice no-end
         duplicate-successor cache-skips-effect bad-distribution
         unknown-step-class bad-step-arguments unknown-kind unknown-…
         unknown-recipe recipe-not-found bad-recipe recipe-cycle missing-input recipe-needed

@@ -84,6 +84,9 @@ class OutputInstructions(Generic[T_co]):
     output_class: type[T_co] | None = None
     name: str = "output"
     """The schema's name in the request."""
+    takes_text: bool = False
+    """Whether the text of an answer that does not fit the schema is given to `convert` instead: no
+    further call asks for another answer."""
     _read: dict[str, JsonSchema] = field(factory=dict, init=False, eq=False, repr=False)
     """The schema after it was made once: every call asks for it."""
     texts: dict[str, str] = field(factory=dict, init=False, eq=False, repr=False)

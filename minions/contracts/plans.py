@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -101,6 +101,14 @@ def plain_path(path: str) -> str:
     return f"{plain}/" if path.endswith("/") else plain
 
 
+def _as_uses(files: Iterable[FileUse | str]) -> tuple[FileUse, ...]:
+    return tuple(each if isinstance(each, FileUse) else FileUse.of(each) for each in files)
+
+
+def _as_texts(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(texts)
+
+
 @frozen(kw_only=True)
 class PlanStep:
     """One step of a plan."""
@@ -112,13 +120,13 @@ class PlanStep:
     name: str = ""
     """The name shown to people; empty: the id is shown."""
     description: str = ""
-    files: tuple[FileUse, ...] = ()
-    """Files whose content the step's prompt shows."""
-    dependencies: tuple[str, ...] = ()
+    files: tuple[FileUse, ...] = field(default=(), converter=_as_uses)
+    """Files whose content the step's prompt shows; a text such as `a.py:outline` is understood."""
+    dependencies: tuple[str, ...] = field(default=(), converter=_as_texts)
     """Ids of the steps whose artifacts it gets."""
-    artifacts: tuple[str, ...] = ()
+    artifacts: tuple[str, ...] = field(default=(), converter=_as_texts)
     """What it has to make: paths of files, or names."""
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] = field(default=(), converter=_as_texts)
     """Tools that its model is offered, beside what the recipe reads and writes for it."""
     command: str | None = None
     """A shell command by which a `validate` step tests; None: the model judges."""
@@ -196,14 +204,24 @@ def _texts(told: Mapping[str, JsonValue], key: str) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
+def _as_steps(steps: Iterable[PlanStep]) -> tuple[PlanStep, ...]:
+    return tuple(steps)
+
+
 @frozen(kw_only=True)
 class Plan:
-    """A task, decomposed into steps."""
+    """A task, decomposed into steps. As text it is the text grammar."""
 
     id: str
     name: str = ""
     description: str = ""
-    steps: tuple[PlanStep, ...]
+    steps: tuple[PlanStep, ...] = field(converter=_as_steps)
+    notes: tuple[str, ...] = field(default=(), eq=False, converter=_as_texts)
+    """What whoever read it had to assume, for people; no part of the plan."""
+
+    def __str__(self) -> str:
+        """The plan as `to_text` gives it."""
+        return self.to_text()
 
     def step(self, step_id: str) -> PlanStep | None:
         """The step with that id; None: there is none."""

@@ -76,8 +76,8 @@ class Step(ABC, Generic[T_co]):
     def completion_criteria(self) -> CompletionCriteria:
         """When the step is complete, as data; `completion_chain` takes precedence.
 
-        Default: `structured` where `output` is declared, else `signal`; a step with that default
-        fails when the model gives two plain answers in a row without the signal.
+        Default: `structured` where `output` is declared, else `signal`: model calls continue until
+        a link of the completion chain decides, or `max_model_calls_per_step` are made.
         """
         return _default_criteria(self.output)
 

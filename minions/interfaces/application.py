@@ -22,6 +22,7 @@ from minions.engine.compile.extensions import Extensions, checked_tools
 from minions.engine.history.events import Listener
 from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
+from minions.engine.step.next_step import NextStepChain
 from minions.interfaces.application_evaluations import ApplicationEvaluations
 from minions.interfaces.application_runs import RecipeLike
 from minions.interfaces.application_tuning import ApplicationTuning
@@ -71,6 +72,7 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
         budgets: Budgets | None = None,
         mcp_servers: Mapping[str, McpSettings] | None = None,
         mcp_lock: str | PathLike[str] | None = None,
+        next_step_chain: NextStepChain | None = None,
     ) -> None:
         """Nothing is opened yet.
 
@@ -94,6 +96,8 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
                 first call, and end with `aclose`. None: there are none.
             mcp_lock: The file with their tools as they were looked at (`minions.mcp.lock_servers`);
                 no other tool is called. None: nothing is locked.
+            next_step_chain: Chooses among several next steps (`minions.guide.NextStepChain`), where
+                a recipe has no `route`; None: the usual rules do.
         Raises:
             UsageError: `approve` is no policy, `budgets` is no `Budgets`, or a server or the lock
                 is wrong.
@@ -119,6 +123,7 @@ class Minions(NewRuns, RecordedRuns, BatchRuns, ApplicationEvaluations, Applicat
             models=models.source,
             extensions=known,
             services=chosen,
+            next_step_chain=next_step_chain,
             closers=(*closers, models.aclose, state.aclose, *owned),
         )
         super().__init__(runtime, model, listeners, on_waiting)

@@ -13,11 +13,12 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from minions.contracts.bounded_files import read_regular
-from minions.contracts.errors import Fault, NotFoundError, UsageError
+from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.model import AgentRecipe
+from minions.recipe.model import AgentRecipe, Permissions
+from minions.recipe.permissions import ALLOW_WRITE
 from minions.recipe.reading.load import check_recipe_text, load_recipe_text
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
@@ -27,6 +28,8 @@ __all__ = ["CheckRecipe", "Instruction", "migration_inputs", "migration_recipe",
 MAX_BYTES: Final = 100_000
 """Bytes of an instruction: all of it becomes part of a prompt."""
 _YAML: Final = (".yaml", ".yml")
+_OLDER: Final = re.compile(r"^(?:steps|instructions):", re.MULTILINE)
+"""A key of the older format."""
 _ROOM: Final = "minions.planning"
 
 
@@ -39,8 +42,13 @@ class Instruction:
     """The name of the recipe to be written."""
     is_recipe: bool = False
     """Whether it has steps: it is a recipe already and needs no migration."""
-    may_write: bool = False
-    """Whether the instruction itself asks for writes."""
+    permissions: Permissions = field(factory=Permissions)
+    """What it says that may be changed: `allow_write`, `allow_TOOL`, `requires_approval`."""
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the instruction itself allows all writes."""
+        return self.permissions.allow_write
 
 
 def read_instruction(path: Path) -> Instruction:
@@ -53,12 +61,30 @@ def read_instruction(path: Path) -> Instruction:
     """
     text = _text_of(path)
     plain = _mapping_of(text, path)
-    permissions = plain.get("permissions")
+    steps = plain.get("steps")
+    is_yaml = path.suffix.lower() in _YAML
     return Instruction(
         text=text,
         name=_name_of(plain.get("id") or plain.get("name") or path.stem),
-        is_recipe="steps" in plain,
-        may_write=isinstance(permissions, Mapping) and permissions.get("allow_write") is True,
+        is_recipe="steps" in plain if is_yaml else isinstance(steps, list | tuple),
+        permissions=_permissions_in(plain.get("permissions")),
+    )
+
+
+def _permissions_in(said: object) -> Permissions:
+    known = said if isinstance(said, Mapping) else {}
+    asked = known.get("requires_approval")
+    return Permissions(
+        allow_write=known.get(ALLOW_WRITE) is True,
+        tools={
+            key.removeprefix("allow_"): value
+            for key, value in known.items()
+            if isinstance(key, str)
+            and key.startswith("allow_")
+            and key != ALLOW_WRITE
+            and isinstance(value, bool)
+        },
+        requires_approval=tuple(map(str, asked)) if isinstance(asked, list | tuple) else (),
     )
 
 
@@ -91,10 +117,16 @@ def _no_text(path: Path, why: str) -> UsageError:
 
 
 def _mapping_of(text: str, path: Path) -> Mapping[str, JsonValue]:
-    """The mapping in a YAML file; empty for any other text."""
-    if path.suffix.lower() not in _YAML:
+    """The mapping in a YAML file, whatever its name; empty for any other text."""
+    is_yaml = path.suffix.lower() in _YAML
+    if not is_yaml and _OLDER.search(text) is None:
         return {}
-    plain = to_plain(read_document(text, str(path)))
+    try:
+        plain = to_plain(read_document(text, str(path)))
+    except RecipeError:
+        if is_yaml:
+            raise
+        return {}  # prose with a word before a colon
     return plain if isinstance(plain, Mapping) else {}
 
 
@@ -121,7 +153,7 @@ def migration_inputs(instruction: Instruction, catalog: Catalog) -> dict[str, Js
     Args:
         catalog: The names that the new recipe may use.
     """
-    rights = "It may write." if instruction.may_write else "Writing is not allowed: no permissions."
+    rights = _rights_words(instruction.permissions, catalog)
     return {
         "instruction": instruction.text,
         "recipe_id": instruction.name,
@@ -129,6 +161,31 @@ def migration_inputs(instruction: Instruction, catalog: Catalog) -> dict[str, Js
         "tools": "\n".join(_tool_lines(catalog)),
         "rights": rights,
     }
+
+
+def _rights_words(permissions: Permissions, catalog: Catalog) -> str:
+    """What the recipe may change, for the model."""
+    granted = [f"allow_{name}: true" for name, yes in permissions.tools.items() if yes]
+    if not permissions.allow_write and not granted:
+        return "Writing is not allowed: no permissions."
+    kept = [f"allow_{name}: false" for name in _forbidden(permissions, catalog)]
+    asked = ", ".join(_asked(permissions, catalog))
+    if permissions.allow_write and not kept and not asked:
+        return "It may write."
+    said = [*(["allow_write: true"] if permissions.allow_write else granted), *kept]
+    if asked:
+        said.append(f"requires_approval: [{asked}]")
+    return f"It may write: permissions: {{{', '.join(said)}}}."
+
+
+def _forbidden(permissions: Permissions, catalog: Catalog) -> list[str]:
+    """The tools that it forbids, as far as there are such tools."""
+    return [name for name, yes in permissions.tools.items() if not yes and name in catalog.tools]
+
+
+def _asked(permissions: Permissions, catalog: Catalog) -> list[str]:
+    """The tools whose calls are to be approved, as far as there are such tools."""
+    return [name for name in permissions.requires_approval if name in catalog.tools]
 
 
 def _tool_lines(catalog: Catalog) -> Iterator[str]:
@@ -164,7 +221,8 @@ class CheckRecipe(Tool):
 
     catalog: Catalog
     """The names that are available where the recipes are going to run."""
-    may_write: bool = field(default=False, kw_only=True)
+    permissions: Permissions = field(factory=Permissions, kw_only=True)
+    """What the instruction allows; a recipe must not allow more."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -187,10 +245,24 @@ class CheckRecipe(Tool):
         text = _without_fence(str(arguments["text"]))
         loaded = check_recipe_text(text, "recipe.yaml", self.catalog)
         faults = [_told(fault) for fault in loaded.errors]
-        recipe = loaded.recipe
-        if recipe is not None and recipe.permissions.allow_write and not self.may_write:
-            faults.append("permissions.allow_write: the instruction does not allow writing.")
+        if loaded.recipe is not None:
+            faults += self._excess(loaded.recipe.permissions)
         return {"ok": not faults, "text": text, "faults": faults}
+
+    def _excess(self, given: Permissions) -> Iterator[str]:
+        """What a recipe may do that the instruction does not say."""
+        said = self.permissions
+        if given.allow_write and not said.allow_write:
+            yield "permissions.allow_write: the instruction does not allow writing."
+        for name, is_allowed in given.tools.items():
+            if is_allowed and not said.allow_write and said.tools.get(name) is not True:
+                yield f"permissions.allow_{name}: the instruction does not allow it."
+        for name in _forbidden(said, self.catalog):
+            if given.tools.get(name) is not False:
+                yield f"permissions.allow_{name}: the instruction says false; keep it."
+        for name in _asked(said, self.catalog):
+            if name not in given.requires_approval:
+                yield f"permissions.requires_approval: the instruction lists {name}; keep it."
 
 
 def _without_fence(text: str) -> str:

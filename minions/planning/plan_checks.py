@@ -22,7 +22,7 @@ from minions.contracts.plans import (
     steps_before,
 )
 from minions.contracts.protected_files import configures, is_git_name, is_secret
-from minions.planning.plan_form import PlanForm
+from minions.planning.plan_form import PlanForm, Sharing
 from minions.recipe.artifacts import as_path
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "check_plan",
     "configuring_files",
     "refusal_of",
+    "without_completed",
 ]
 
 READING_TOOLS: Final = ("files__glob", "files__search", "files__read")
@@ -105,6 +106,59 @@ def check_plan(
     return CheckedPlan(
         plan=ordered, faults=faults, notes=(*_opened(ordered, form), *notes[:_MOST_FAULTS])
     )
+
+
+def without_completed(plan: Plan, completed: Collection[PlanStep], share: Sharing) -> CheckedPlan:
+    """The plan of what is left: a step that is completed is not carried out, and not paid, again.
+
+    It is the same work where id and type are the same and no file is to be made besides, whatever
+    its goal says now, and where no step before it is carried out.
+    """
+    known = {each.id: each for each in completed}
+    names = {each.id for each in plan.steps}
+    done: dict[str, PlanStep] = {}
+    for _ in plan.steps:
+        more = {
+            each.id: known[each.id]
+            for each in plan.steps
+            if each.id not in done
+            and _is_same_work(each, known.get(each.id))
+            and all(before in done or before not in names for before in each.dependencies)
+        }
+        if not more:
+            break
+        done |= more
+    if not done:
+        return CheckedPlan(plan=plan)
+    left = tuple(_seeing(each, done, share) for each in plan.steps if each.id not in done)
+    notes = [f"Step '{each}' is completed already and is not carried out again." for each in done]
+    if not left:
+        fault = "All steps of this plan are completed already. Plan what is left, with new ids."
+        return CheckedPlan(plan=plan, faults=(fault,))
+    return CheckedPlan(plan=evolve(plan, steps=left), notes=tuple(notes[:_MOST_FAULTS]))
+
+
+def _is_same_work(step: PlanStep, completed: PlanStep | None) -> bool:
+    if completed is None or step.type is not completed.type:
+        return False
+    # A command costs no call of a model, and tests what is made besides.
+    return step.command is None and set(step.made_files) <= set(completed.made_files)
+
+
+def _seeing(step: PlanStep, done: Mapping[str, PlanStep], share: Sharing) -> PlanStep:
+    """The step with the files that completed steps made for it, as it would see them."""
+    if share is Sharing.NAMES:
+        return step
+    seen = {each.path for each in step.files}
+    form = FileForm.OUTLINE if share is Sharing.OUTLINE else FileForm.WHOLE
+    made = dict.fromkeys(
+        path
+        for each in step.dependencies
+        if each in done
+        for path in done[each].made_files
+        if path not in seen
+    )
+    return evolve(step, files=(*step.files, *(FileUse(path=path, form=form) for path in made)))
 
 
 def configuring_files(plan: Plan, form: PlanForm) -> list[str]:

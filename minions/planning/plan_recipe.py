@@ -293,6 +293,9 @@ class _Steps:
             "params": {
                 "files": files.shown(chosen),
                 "max_characters": self.form.max_file_characters,
+                # What the command printed, without the command, which may name files.
+                "failure": f"{{{{ {files.output} }}}}",
+                "among": literals(each.path for each in files.files),
             },
         }
         texts = [

@@ -35,8 +35,9 @@ class RepairFiles:
     """What a repair may change: the validation's own files, and what earlier steps made.
 
     The first of several repairs sees the files of those steps that the failure names, as a
-    traceback or a compiler does, and of the others what steps share. Where the failure names none,
-    and in later repairs, all files are seen whole.
+    traceback or a compiler does, and what the tests import that it names, and of the others what
+    steps share. Where the failure names none, and in later repairs, all files are seen whole; what
+    those tests import comes first.
     """
 
     step: PlanStep
@@ -63,7 +64,7 @@ class RepairFiles:
         if len(groups) < 2:
             return
         everything = [path for group in groups for path in group.files]
-        named = f"{listed(everything)} | select('in', {self._output})"
+        named = f"{listed(everything)} | select('in', {self.output})"
         yield {
             "id": step_id,
             **({"depends_on": waits} if waits else {}),
@@ -111,11 +112,11 @@ class RepairFiles:
         passing: list[str] = []
         if self.form.share is Sharing.OUTLINE:
             passing = [str(FileUse(path=path, form=FileForm.OUTLINE)) for path in group.files]
-        is_named = f"({listed(group.names)} | select('in', {self._output}) | length) > 0"
+        is_named = f"({listed(group.names)} | select('in', {self.output}) | length) > 0"
         return f"{{{{ {listed(group.files)} if {is_named} else {listed(passing)} }}}}"
 
     @property
-    def _output(self) -> str:
+    def output(self) -> str:
         """An expression for what the command printed, without the command, which may name files."""
         return f"feedback.message | replace({quoted(self.step.command or '')}, '')"
 

@@ -1,14 +1,14 @@
 """The text grammar of plans, for models without structured output: `PLAN:`, `STEP:` and keys.
 
 Whatever models put around it is passed over: text before PLAN and after END_PLAN, code fences,
-headings, bullets, bold keys. A key stands at the start of a line, in capitals or in bold; lines
-without a key continue the value before them.
+headings, bullets, bold keys. A key stands at the start of a line, in capitals or in bold; where a
+text writes none so, in any case. Lines without a key continue the value before them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from attrs import evolve, frozen
@@ -18,7 +18,15 @@ from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.recipe.checks.names import RESERVED
 from minions.recipe.expressions.tokens import WORDS
 
-__all__ = ["listed", "plain_artifacts", "read_plan_text", "step_type", "tidy_id"]
+__all__ = [
+    "listed",
+    "meant_ids",
+    "plain_artifacts",
+    "read_plan_text",
+    "step_type",
+    "tidy_id",
+    "type_note",
+]
 
 _KEYS: Final = (
     "PLAN",
@@ -36,10 +44,17 @@ _KEYS: Final = (
 )
 _DECORATION: Final = re.compile(r"(?:#{1,6}\s+|[-*+]\s+|\d{1,4}[.)]\s+|>\s+)")
 _KEY: Final = re.compile(r"(\*\*|__)?([A-Za-z_ ]{4,13}?)(\*\*|__)?\s*:\s*(\*\*|__)?")
+_NUMBERED: Final = re.compile(
+    r"(\*\*|__)?(step)[ _]?(?:#|no\.? )?(\d{1,3})(\*\*|__)?\s*(?::|[.)]\s|[-–—]\s)\s*(\*\*|__)?",
+    re.IGNORECASE,
+)
+"""`STEP 1:`, `Step #2 -`: the number is how others may name it."""
+_REFERENCE: Final = re.compile(r"(?:step[ _]?)?(?:#|no\.? )?(\d{1,3})\Z", re.IGNORECASE)
 _NOTHING: Final = frozenset({"", "none", "n/a", "na", "nil", "null", "-", "–", "—", "nothing"})
 _SEPARATORS: Final = re.compile(r"[,;\n]")
 _RESERVED: Final = frozenset({*RESERVED, *WORDS, "feedback"})
 """Names that templates read as something else."""
+_TYPES: Final = {each.value: each for each in PlanStepType}
 _QUOTES: Final = "\"'`"
 
 
@@ -49,6 +64,16 @@ class _Entry:
 
     key: str
     value: str
+    word: str = ""
+    """The key as it was written."""
+    is_bold: bool = False
+    number: str = ""
+    """That of a step, as it was written."""
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it is a key wherever it stands."""
+        return self.is_bold or self.word == self.word.upper()
 
 
 def read_plan_text(text: str, name: str = "plan") -> Plan | None:
@@ -59,46 +84,97 @@ def read_plan_text(text: str, name: str = "plan") -> Plan | None:
     """
     plan, description = "", ""
     steps: list[PlanStep] = []
+    numbers: dict[str, str] = {}
+    notes: list[str | None] = []
+    has_keys = False
     for entry in _entries(text):
         if entry.key == "PLAN":
             plan = plan or entry.value
         elif entry.key == "STEP":
             steps.append(_started(entry.value, len(steps)))
+            if entry.number:
+                numbers.setdefault(str(int(entry.number)), steps[-1].id)
+            has_keys = has_keys or entry.is_marked
         elif steps:
             steps[-1] = _with(steps[-1], entry)
+            if entry.key == "TYPE":
+                notes.append(type_note(steps[-1].id, entry.value))
+            has_keys = True
         elif entry.key == "DESCRIPTION":
             description = entry.value
-    if not steps:
+    if not steps or not has_keys:  # prose counts its steps, too
         return None
     name = plan or name
+    ids = [each.id for each in steps]
     return Plan(
         id=tidy_id(name) or "plan",
         name=name,
         description=description,
-        steps=tuple(evolve(each, goal=each.goal or each.description or each.id) for each in steps),
+        steps=tuple(
+            evolve(
+                each,
+                goal=each.goal or each.description or each.name or each.id,
+                dependencies=meant_ids(each.dependencies, ids, numbers),
+            )
+            for each in steps
+        ),
+        notes=filter(None, notes),
     )
+
+
+def meant_ids(
+    named: Iterable[str], ids: Collection[str], numbers: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The ids of steps that a planner names: by id, by a name, in any case, or by its number.
+
+    Args:
+        numbers: The ids of numbered steps, by number.
+    """
+    folded: dict[str, str] = {}
+    for each in ids:
+        folded.setdefault(each.casefold(), each)
+    found: list[str] = []
+    for text in named:
+        bare = tidy_id(text)
+        number = _REFERENCE.match(text.strip(_QUOTES + "*[]() "))
+        by_number = numbers.get(str(int(number[1]))) if number is not None else None
+        found.append(bare if bare in ids else folded.get(bare.casefold()) or by_number or bare)
+    return tuple(dict.fromkeys(found))
 
 
 def _entries(text: str) -> Iterator[_Entry]:
     """The keys and values, from PLAN (or the first STEP) to END_PLAN."""
-    key: str | None = None
+    lines = [(line, _key_of(line)) for line in text.splitlines() if not _is_fence(line)]
+    marked = {found.key for _, found in lines if found is not None and found.is_marked}
+    key: _Entry | None = None
     value: list[str] = []
-    for line in text.splitlines():
-        if _is_fence(line):
-            continue
-        found = _key_of(line)
-        if found is None:
+    for line, found in lines:
+        if found is None or not _counts(found, marked):
             value.append(line)
             continue
         if key is not None:
-            yield _Entry(key, _joined(value))
+            yield evolve(key, value=_joined(value))
         if found.key == "END_PLAN":
             return
         if key is None and found.key not in ("PLAN", "STEP"):
             continue
-        key, value = found.key, [found.value]
+        key, value = found, [found.value]
     if key is not None:
-        yield _Entry(key, _joined(value))
+        yield evolve(key, value=_joined(value))
+
+
+def _counts(entry: _Entry, marked: Set[str]) -> bool:
+    """Whether a word with a colon is a key.
+
+    Args:
+        marked: The keys that the text writes in capitals or bold: it writes such keys so.
+    """
+    if entry.is_marked:
+        return True
+    if entry.key in marked:
+        return False
+    # Each plan has these; other words may be those of a goal.
+    return entry.key in ("PLAN", "STEP", "TYPE", "GOAL") or marked <= {"PLAN", "STEP", "END_PLAN"}
 
 
 def _is_fence(line: str) -> bool:
@@ -110,19 +186,21 @@ def _key_of(line: str) -> _Entry | None:
     bare = line.strip()
     if (mark := _DECORATION.match(bare)) is not None:
         bare = bare[mark.end() :]
-    if bare.strip("*_# `") in ("END_PLAN", "END PLAN"):
-        return _Entry("END_PLAN", "")
-    found = _KEY.match(bare)
+    if bare.strip("*_# `").upper() in ("END_PLAN", "END PLAN"):
+        return _Entry("END_PLAN", "", word="END_PLAN")
+    numbered = _NUMBERED.match(bare)
+    found = numbered or _KEY.match(bare)
     if found is None:
         return None
     word = found[2].strip().replace(" ", "_")
-    is_bold = found[1] is not None
-    if word.upper() not in _KEYS or (word != word.upper() and not is_bold):
+    if word.upper() not in _KEYS:
         return None
+    opened, ends = found[1], found.groups()[-2:]
     value = bare[found.end() :]
-    if is_bold and found[3] is None and found[4] is None:
-        value = value.removesuffix(found[1])  # the whole line is bold
-    return _Entry(word.upper(), value.strip())
+    if opened is not None and ends == (None, None):
+        value = value.removesuffix(opened)  # the whole line is bold
+    number = numbered[3] if numbered is not None else ""
+    return _Entry(word.upper(), value.strip(), word, is_bold=opened is not None, number=number)
 
 
 def _joined(lines: Sequence[str]) -> str:
@@ -153,8 +231,7 @@ def _with(step: PlanStep, entry: _Entry) -> PlanStep:
             files = tuple(FileUse.of(each) for each in listed(value))
             return evolve(step, files=step.files or files)
         case "DEPENDENCIES":
-            ids = tuple(tidy_id(each) for each in listed(value))
-            return evolve(step, dependencies=step.dependencies or ids)
+            return evolve(step, dependencies=step.dependencies or listed(value))
         case "ARTIFACTS":
             return evolve(step, artifacts=step.artifacts or plain_artifacts(listed(value)))
         case "TOOLS":
@@ -169,8 +246,15 @@ def _with(step: PlanStep, entry: _Entry) -> PlanStep:
 def step_type(value: str) -> PlanStepType:
     """The type that a text names; anything unknown is `analyze`."""
     word = value.strip(_QUOTES + "*[]() .").casefold()
-    known = {each.value: each for each in PlanStepType}
-    return known.get(word, PlanStepType.ANALYZE)
+    return _TYPES.get(word, PlanStepType.ANALYZE)
+
+
+def type_note(step_id: str, value: str) -> str | None:
+    """What a person is told of a type that is none; None: it is one, or none is given."""
+    word = value.strip(_QUOTES + "*[]() .\n")
+    if not word or word.casefold() in _TYPES:
+        return None
+    return f"Step '{step_id}' has the unknown type '{word:.40}' and is taken for analyze."
 
 
 def listed(value: str) -> tuple[str, ...]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from attrs import evolve, field, frozen
-from yaml.reader import Reader
 
-from minions.contracts.hidden_characters import HIDDEN
 from minions.contracts.json_values import JsonValue
-from minions.contracts.plans import Plan, PlanStep, PlanStepType
+from minions.contracts.plans import Plan, PlanStep, PlanStepType, json_object
 from minions.contracts.protected_files import is_secret
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
 from minions.planning.plan_checks import (
@@ -25,9 +22,10 @@ from minions.planning.plan_checks import (
     CheckedPlan,
     check_plan,
     refusal_of,
+    without_completed,
 )
 from minions.planning.plan_form import PlanForm, Sharing
-from minions.planning.plan_json import read_plan
+from minions.planning.plan_json import read_plan, readable
 from minions.planning.plan_recipe import recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
@@ -35,6 +33,7 @@ from minions.recipe.text.yaml_writer import yaml_text
 
 __all__ = ["plans_toolset"]
 
+_MOST_NOTES: Final = 20
 _MOST_BESIDE: Final = 500
 _TEXT: Final[JsonValue] = {"type": "string"}
 _PARAMETERS: Final[Mapping[str, JsonValue]] = {
@@ -52,6 +51,11 @@ _PARAMETERS: Final[Mapping[str, JsonValue]] = {
         "share": {"enum": [each.value for each in Sharing]},
         "repairs": {"type": "integer", "minimum": 0, "maximum": 20},
         "trusted": {"type": "boolean", "description": "Whether the workspace's text is trusted."},
+        "completed": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Steps that are completed: id, type, artifacts.",
+        },
         "done": {"type": "object", "description": "Results of done steps, by id."},
         "tools": {"type": "object", "description": "Tools that steps may use, by name."},
         "allow_config": {"type": "array", "items": _TEXT, "description": "Files that are opened."},
@@ -107,11 +111,13 @@ class _CheckPlan(Tool):
     async def invoke(self, arguments: Mapping[str, JsonValue], scope: ToolScope) -> object:
         """Returns `{ok, plan, text, recipe, faults, notes, is_fallback}`."""
         task = str(arguments["task"])
-        plan = read_plan(_printable(arguments["answer"]), _name_of(task))
+        plan = read_plan(arguments["answer"], _name_of(task))
         is_fallback = plan is None
-        plan = plan if plan is not None else _fallback(_readable(task))
+        plan = plan if plan is not None else _fallback(readable(task))
         form = _form(arguments)
         plan = _with_command(plan, arguments.get("command"))
+        left = without_completed(plan, _completed(arguments), form.share)
+        plan = left.plan
         checked = check_plan(
             plan,
             files=await _files(plan, arguments),
@@ -119,7 +125,7 @@ class _CheckPlan(Tool):
             tools=[*_tools(arguments), *READING_TOOLS],
             form=form,
         )
-        text, faults = "", list(checked.faults)
+        text, faults = "", [*left.faults, *checked.faults]
         if not faults:
             text = _recipe_text(checked, form)
             specs = {name: ToolSpec(name=name) for name in _tools(arguments)}
@@ -130,14 +136,18 @@ class _CheckPlan(Tool):
             "text": checked.plan.to_text(),
             "recipe": text if not faults else "",
             "faults": faults,
-            "notes": [*checked.notes, *([_FALLBACK_NOTE] if is_fallback else [])],
+            "notes": [
+                *plan.notes[:_MOST_NOTES],
+                *left.notes,
+                *checked.notes,
+                *([_FALLBACK_NOTE] if is_fallback else []),
+            ],
             "is_fallback": is_fallback,
         }
 
 
 _LONGEST_RECIPE: Final = 500_000
 """Characters of a recipe, so that the tool's result can be recorded."""
-_HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
 
 
@@ -156,21 +166,8 @@ def _faults_of_recipe(text: str, catalog: Catalog) -> list[str]:
     return [f"{fault.where}: {fault.message}" for fault in loaded.errors]
 
 
-def _printable(answer: JsonValue) -> JsonValue:
-    """The answer without characters that no recipe holds, or that hide what is approved."""
-    if isinstance(answer, str):
-        return _readable(answer)
-    if isinstance(answer, Mapping):
-        return {key: _printable(each) for key, each in answer.items()}
-    return [_printable(each) for each in answer] if isinstance(answer, list | tuple) else answer
-
-
-def _readable(text: str) -> str:
-    return _HIDDEN.sub("", Reader.NON_PRINTABLE.sub("", text))
-
-
 def _commented(text: str) -> str:
-    return "".join(f"# {_readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
+    return "".join(f"# {readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
 
 
 async def _files(plan: Plan, arguments: Mapping[str, JsonValue]) -> Collection[str]:
@@ -203,6 +200,14 @@ def _beside(workspace: Path, folder: str) -> Iterator[str]:
     with contextlib.suppress(OSError):
         names = [each.name for each in islice((workspace / folder).iterdir(), _MOST_BESIDE)]
         yield from (f"{folder}/{name}".lstrip("/") for name in names)
+
+
+def _completed(arguments: Mapping[str, JsonValue]) -> list[PlanStep]:
+    told = arguments.get("completed")
+    return [
+        PlanStep.from_json(json_object(each))
+        for each in (told if isinstance(told, list | tuple) else ())
+    ]
 
 
 def _tools(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:

@@ -35,6 +35,8 @@ class PlanChoices:
     """How the model writes the plan: `structured` or `text`."""
     command: str | None = None
     """The shell command that tests the work; None: the planner chooses."""
+    given: str | None = None
+    """A plan that is carried out instead of one that a model writes."""
     context: str = ""
     """What every step is told besides its own."""
     opens_named: bool = True
@@ -53,7 +55,7 @@ class PlanChoices:
 
 def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
     """The recipe `step_executor.yaml` with these choices; its inputs are `requirements`,
-    `workspace`, `context` and, with a command, `command`.
+    `workspace`, `context` and, where they are chosen, `command` and `plan`.
     """
     text = files("minions.planning").joinpath("step_executor.yaml").read_text("utf-8")
     document = cast("dict[str, JsonValue]", yaml.safe_load(text))
@@ -83,5 +85,12 @@ def step_executor_document(choices: PlanChoices) -> dict[str, JsonValue]:
             "type": "string",
             "default": choices.command,
             "description": "The shell command that tests the work.",
+        }
+    if choices.given is not None:
+        step["given"] = "{{ inputs.plan }}"
+        inputs["plan"] = {
+            "type": "string",
+            "default": choices.given,
+            "description": "The plan to carry out.",
         }
     return document

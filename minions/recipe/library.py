@@ -39,10 +39,11 @@ _NAME_LINE: Final = re.compile(
 
 
 def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
-    """The file of an existing path, else of the id under `folders`.
+    """The file of an existing path, else of the id under `folders`, else of that name there.
 
     Raises:
-        NotFoundError: Neither exists (`recipe-not-found`); the message names the folders.
+        NotFoundError: None exists (`recipe-not-found`), or several files of a folder have the name;
+            the message names the folders.
     """
     path = _expanded(name_or_path)
     if is_file(path):
@@ -50,6 +51,17 @@ def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
     known = recipe_ids(folders)
     if name_or_path in known:
         return known[name_or_path]
+    for folder in folders:
+        called = [each for each in _files(folder) if each.stem == name_or_path]
+        if len(called) == 1:
+            return called[0]
+        if called:
+            raise NotFoundError(
+                f"No recipe has the id '{name_or_path}', and several files are called so: "
+                f"{', '.join(map(str, called))}. Name one of them.",
+                code="recipe-not-found",
+                suggestions=[str(each) for each in called],
+            )
     raise _not_found(name_or_path, folders, known)
 
 

@@ -26,9 +26,13 @@ class RecipePlanner(ABC):
     def drafting(self) -> AgentRecipe:
         """The recipe that writes a plan; the same at every access.
 
-        Its inputs are those of the `plan:` step, and `earlier`, `done`, `wish`, `given`; its output
-        has `ok`, `plan`, `text`, `recipe`, `faults` and `notes`.
+        Its inputs are those of the `plan:` step, and `earlier`, `done`, `completed`, `wish`,
+        `given`; its output has `ok`, `plan`, `text`, `recipe`, `faults` and `notes`.
         """
+
+    @abstractmethod
+    def reads(self, text: str) -> bool:
+        """Whether a text is a plan, in any form that an answer may have, rather than a wish."""
 
     @abstractmethod
     def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minions.adapters.tools.file_imports import imported_files
 from minions.adapters.tools.file_outline import outline_of
 from minions.adapters.tools.files import files_toolset
 from minions.contracts.codec import encode
@@ -183,6 +184,66 @@ async def test_what_does_not_fit_is_shown_as_its_outline_or_named(files: Files) 
     ]
     assert done["left_out"] == ["README.md"]
     assert str(done["text"]).startswith("### shop/items.py (outline)\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "imported"),
+    [
+        ("tests/test_a.py", "from shop.items import Item\n", ["shop/items.py"]),
+        ("tests/test_a.py", "from shop import items, sales\n", ["shop/items.py", "shop/sales.py"]),
+        ("tests/test_a.py", "import shop.items as x\n", ["shop/items.py"]),
+        ("shop/test_a.py", "from . import items\n", ["shop/items.py"]),
+        ("shop/tests/test_a.py", "from ..sales import x\n", ["shop/sales.py"]),
+        ("tests/test_a.py", "def test() -> None:\n    from shop import sales\n", ["shop/sales.py"]),
+        ("tests/test_a.py", "from shop import (\n    sales,\n)\n", ["shop/sales.py"]),
+        ("tests/test_a.py", "from shop import items(\n", ["shop/items.py"]),
+        ("tests/test_a.py", "# from shop import items\n", []),
+        ("web/a.test.ts", "import { x } from './cart';\n", ["web/cart.ts"]),
+        ("web/a.test.ts", "import {\n  x,\n} from '../web/cart';\n", ["web/cart.ts"]),
+        ("web/a.spec.js", "const cart = require('./cart')\n", ["web/cart.ts"]),
+        ("tests/a_test.rs", "use crate::shop::lib_a::Item;\n", ["src/lib_a.rs"]),
+        ("tests/a_test.c", '#include "../src/a.h"\n', ["src/a.h"]),
+    ],
+)
+def test_what_a_test_imports_is_found(path: str, text: str, imported: list[str]) -> None:
+    among = ["shop/items.py", "shop/sales.py", "web/cart.ts", "src/lib_a.rs", "src/a.h"]
+    assert imported_files(path, text, among) == imported
+
+
+@given(st.text() | st.text("import from()'./ab \n\"."), st.sampled_from(["a.py", "a.ts", "a.md"]))
+def test_any_text_imports_something_or_nothing(text: str, path: str) -> None:
+    assert set(imported_files(path, text, ["b.py", "c/b.ts"])) <= {"b.py", "c/b.ts"}
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "tests/test_items.py:3: AssertionError",
+        'File "/work/space/tests/test_items.py", line 3, in test',
+        "at Object.<anonymous> (./tests/test_items.py:3:5)",
+    ],
+)
+async def test_what_a_failing_test_imports_is_shown_whole_and_first(
+    files: Files, root: Path, failure: str
+) -> None:
+    (root / "tests").mkdir()
+    (root / "tests" / "test_items.py").write_text("from shop.items import Item\n")
+    asked = ["README.md:outline", "empty.txt"]
+    among = ["shop/items.py", "README.md", "gone.py"]
+    done = await files("read_many", files=asked, failure=failure, among=among)
+    assert isinstance(done["files"], list)
+    assert [(each["path"], each["form"]) for each in done["files"] if isinstance(each, dict)] == [
+        ("shop/items.py", "whole"),
+        ("empty.txt", "whole"),
+        ("README.md", "declaration lines"),
+    ]
+
+
+@pytest.mark.parametrize("failure", ["", "no path", "../tests/test_x.py", "tests/test_gone.py"])
+async def test_a_failure_that_names_no_test_changes_nothing(files: Files, failure: str) -> None:
+    asked: list[JsonValue] = ["empty.txt", "README.md"]
+    done = await files("read_many", files=asked, failure=failure, among=["shop/items.py"])
+    assert "shop/items.py" not in str(done["text"])
 
 
 async def test_a_file_that_is_named_twice_is_shown_once(files: Files) -> None:

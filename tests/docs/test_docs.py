@@ -104,7 +104,7 @@ def _printed(command: str) -> str:
 
 @pytest.mark.parametrize("name", ["java", "mars", "v2", "agio", "streetrace"])
 def test_each_design_that_this_one_continues_has_a_page_with_examples_that_run(name: str) -> None:
-    """A-103."""
+    """The examples of the documents themselves are run by `tests/designs`."""
     blocks = list(blocks_of(DOCS / f"from-{name}.md"))
     assert any(block.is_run and block.language in ("python", "yaml") for block in blocks)
 

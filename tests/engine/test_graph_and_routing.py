@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 
 from builders import (
     deterministic_services,
@@ -19,9 +20,10 @@ from builders import (
     signal_step,
     text_step,
 )
+from minions import Minions, guide
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.errors import FailureInfo, GraphError, NotFoundError
+from minions.contracts.errors import FailureInfo, GraphError, NotFoundError, UsageError
 from minions.contracts.executions import AgentExecutionError, RunStatus, StepExecution, StepStatus
 from minions.contracts.graph import StepGraph
 from minions.contracts.json_values import JsonValue
@@ -35,6 +37,7 @@ from minions.engine.history.memory import ConversationMemory
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.step.next_step import NextStepChain, NextStepLink, Transition
 from minions.engine.step.step_manager import StepManager
+from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.model import AgentRecipe
 
 
@@ -228,6 +231,77 @@ async def test_a_link_of_ones_own_may_choose() -> None:
         next_step_chain=NextStepChain((LastInOrder(),)),
     )
     assert await advance(manager) == "c"
+
+
+class Longest(guide.NextStepLink):
+    """The step with the longest id."""
+
+    async def select(self, transition: guide.Transition) -> Step[object] | None:
+        return max(transition.candidates, key=lambda step: len(step.id))
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_a_chain_of_ones_own_chooses_in_whole_runs(is_nested: bool) -> None:
+    """Also in the recipes within them, and after what the model wished for where it is put so."""
+    steps = [text_step("a"), text_step("b"), text_step("longer")]
+    recipe = recipe_of(steps, graph={"a": ["b", "longer"]})
+    if is_nested:
+        recipe = recipe_of([RecipeSpec(id="inner", name="recipe", recipe=evolve(recipe, id="r"))])
+    chain = guide.NextStepChain((Longest(),))
+    executor = AgentExecutor(
+        ScriptedModel(["one", "two"]), services=deterministic_services(), next_step_chain=chain
+    )
+    result = await executor.execute(recipe)
+    executions = result.executions[0].steps if is_nested else result.executions
+    assert [each.step_id.rpartition("/")[2] for each in executions] == ["a", "longer"]
+
+
+async def test_an_application_gives_its_chain() -> None:
+    steps = [signal_step("a"), text_step("b"), text_step("longer")]
+    recipe = recipe_of(steps, graph={"a": ["b", "longer"]})
+    wish = '{"is_complete": true, "next_step_id": "b"}'
+    for chain, second in (
+        (guide.NextStepChain().prepend(Longest()), "longer"),
+        (guide.NextStepChain((guide.InstructedStepLink(), Longest())), "b"),
+    ):
+        model = ScriptedModel([wish, "two"])
+        async with Minions(model=model, next_step_chain=chain) as m:
+            result = await m.arun(recipe)
+        assert [each.step_id for each in result.executions] == ["a", second]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("b", "chose 'b' after step 'a'; legal next steps are: b, c."),
+        (text_step("b"), "chose 'b' after step 'a'; legal next steps are: b, c."),
+        (text_step("z"), "chose 'z' after step 'a'"),
+        (LookupError("lost"), "raised after step 'a': LookupError: lost"),
+    ],
+)
+async def test_a_link_that_chooses_no_candidate_fails_the_run(answer: object, words: str) -> None:
+    class Wrong(guide.NextStepLink):
+        async def select(self, transition: guide.Transition) -> Step[object] | None:
+            if isinstance(answer, Exception):
+                raise answer
+            return cast("Step[object]", answer)
+
+    recipe = recipe_of(steps_of("abc"), graph={"a": ["b", "c"]})
+    executor = AgentExecutor(
+        ScriptedModel(["one", "two"]),
+        services=deterministic_services(),
+        next_step_chain=guide.NextStepChain((Wrong(),)),
+    )
+    result = await executor.execute(recipe)
+    assert result.error is not None
+    assert (result.error.code, result.error.where) == ("bad-next-step", "a")
+    assert words in result.error.message
+    assert [each.step_id for each in result.executions] == ["a"]
+
+
+def test_what_is_no_link_is_refused() -> None:
+    with pytest.raises(UsageError, match="NextStepLink"):
+        guide.NextStepChain((Longest,))  # type: ignore[arg-type]  # what is wrong
 
 
 # --- the manager -------------------------------------------------------------------------------

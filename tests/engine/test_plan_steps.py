@@ -28,6 +28,7 @@ from minions.engine.history.lookup import find_run
 from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
+from minions.interfaces.cli.console.results import result_to_json
 from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.recipe.kinds.plan import QUESTION
 from minions.recipe.model import AgentRecipe
@@ -132,9 +133,16 @@ async def test_a_task_is_planned_and_the_plan_is_carried_out(work: Work) -> None
                 "id": "model",
                 "type": "generate",
                 "status": "completed",
+                "files": ["shop/items.py"],
                 "artifacts": ["shop/items.py"],
             },
-            {"id": "use", "type": "generate", "status": "completed", "artifacts": ["shop/use.py"]},
+            {
+                "id": "use",
+                "type": "generate",
+                "status": "completed",
+                "files": ["shop/use.py"],
+                "artifacts": ["shop/use.py"],
+            },
         ],
         "replans": 0,
     }
@@ -347,36 +355,57 @@ async def test_a_plan_that_fails_again_and_again_ends(work: Work) -> None:
     assert len([each for each in work.prompts if "You plan work" in text_of(each)]) == 3
 
 
-async def test_a_plan_with_faults_goes_back_once_with_all_of_them(work: Work) -> None:
-    """A-92."""
-    bad: JsonValue = {
-        "name": "Bad",
-        "steps": [
-            {"id": "a", "type": "generate", "goal": "x", "dependencies": ["a", "ghost"]},
-            {"id": "b", "type": "modify", "goal": "y", "files": ["missing.py"]},
+_WRONG: Final[Mapping[str, tuple[JsonValue, str]]] = {
+    "unknown": (
+        [{"id": "a", "type": "generate", "goal": "x", "dependencies": ["ghost"]}],
+        "Step 'a' depends on 'ghost', which is no step.",
+    ),
+    "itself": (
+        [{"id": "a", "type": "generate", "goal": "x", "dependencies": ["a"]}],
+        "Step 'a' depends on itself.",
+    ),
+    "a circle": (
+        [
+            {"id": "a", "type": "generate", "goal": "x", "dependencies": ["b"]},
+            {"id": "b", "type": "generate", "goal": "x", "dependencies": ["a"]},
         ],
-    }
+        "The steps a -> b -> a wait for each other.",
+    ),
+    "a missing file": (
+        [{"id": "b", "type": "modify", "goal": "y", "files": ["missing.py"]}],
+        "Step 'b' reads 'missing.py', which is not in the workspace",
+    ),
+    "a path outside": (
+        [{"id": "a", "type": "generate", "goal": "x", "artifacts": ["../../evil.py"]}],
+        "Step 'a': '../../evil.py' leads out of the workspace",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _WRONG)
+async def test_a_plan_with_faults_goes_back_once_with_all_of_them(work: Work, name: str) -> None:
+    """A-92."""
+    steps, fault = _WRONG[name]
 
     def answer(prompt: Prompt) -> Answer:
         is_first = "has faults" not in text_of(prompt)
-        return worker(bad if is_first else PLAN)(prompt)
+        return worker({"name": "Bad", "steps": steps} if is_first else PLAN)(prompt)
 
     result = await work.run(answer)
     assert result.error is None
-    told = text_of(work.prompts[1])
-    assert "Step 'a' depends on itself.\nStep 'a' depends on 'ghost', which is no step." in told
+    assert fault in text_of(work.prompts[1]).partition("Faults:\n")[2]
+    assert sum("You plan work" in text_of(each) for each in work.prompts) == 2
+    assert work.files() == FILES
 
 
-async def test_a_plan_whose_faults_stay_is_refused(work: Work) -> None:
+@pytest.mark.parametrize("name", _WRONG)
+async def test_a_plan_whose_faults_stay_is_refused(work: Work, name: str) -> None:
     """A-92."""
-    bad: JsonValue = {
-        "name": "Bad",
-        "steps": [{"id": "a", "type": "generate", "goal": "x", "artifacts": ["../../evil.py"]}],
-    }
-    result = await work.run(worker(bad))
+    steps, fault = _WRONG[name]
+    result = await work.run(worker({"name": "Bad", "steps": steps}))
     assert result.error is not None
     assert result.error.code == "bad-plan"
-    assert "- Step 'a': '../../evil.py' leads out of the workspace" in result.error.message
+    assert f"- {fault}" in result.error.message
     assert len(work.prompts) == 2
     assert work.files() == {}
 
@@ -400,8 +429,74 @@ async def test_a_task_of_megabytes_is_refused_before_a_model_is_asked(work: Work
     assert "The task has 200001 characters; at most 200000 are planned." in result.error.message
 
 
-async def test_a_model_that_gives_no_structure_is_told_of_with_what_may_help(work: Work) -> None:
-    result = await work.run(lambda _prompt: "just words")
+_AS_TEXT = "PLAN: S\nSTEP 1: model\nTYPE: generate\nGOAL: Write Item\nARTIFACTS: shop/items.py"
+
+
+@pytest.mark.parametrize("form", ["structured", "text"])
+@pytest.mark.parametrize(
+    "planned",
+    [
+        pytest.param(json.dumps(PLAN), id="JSON"),
+        pytest.param(f"Sure:\n```json\n{json.dumps(PLAN)}\n```", id="JSON in a fence"),
+        pytest.param(json.dumps({"plan": PLAN}), id="JSON within an object"),
+        pytest.param(_AS_TEXT, id="the text grammar"),
+        pytest.param(_AS_TEXT.title().replace("Shop/Items.Py", "shop/items.py"), id="any case"),
+    ],
+)
+async def test_a_planner_may_answer_in_any_form_and_is_not_asked_again(
+    work: Work, form: str, planned: str
+) -> None:
+    """A-91, A-92."""
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        return planned if "Files in the folder" in text else worker()(prompt)
+
+    result = await work.run(answer, form=form)
+    assert result.error is None
+    assert "shop/items.py" in work.files()
+    assert sum("Files in the folder" in text_of(each) for each in work.prompts) == 1
+
+
+async def test_a_person_is_told_of_a_type_that_is_unknown(work: Work) -> None:
+    plan: JsonValue = {"name": "P", "steps": [{"id": "a", "type": "Deploy", "goal": "Look"}]}
+    decider = Decides("no")
+    work.services = evolve(work.services, decider=decider)
+    await work.run(lambda _prompt: json.dumps(plan), approval="required")
+    [question] = decider.questions
+    assert "Note: Step 'a' has the unknown type 'Deploy' and is taken for analyze." in question
+
+
+async def test_an_unknown_type_is_analyze_without_a_second_question(work: Work) -> None:
+    """A-92."""
+    plan: JsonValue = {"name": "P", "steps": [{"id": "a", "type": "deploy", "goal": "Look"}]}
+
+    def answer(prompt: Prompt) -> Answer:
+        return json.dumps(plan) if "You plan work" in text_of(prompt) else "Seen."
+
+    result = await work.run(answer)
+    assert isinstance(result.output, dict)
+    assert (result.output["steps"][0]["type"], len(work.prompts)) == ("analyze", 2)
+
+
+@pytest.mark.parametrize("form", ["structured", "text"])
+async def test_prose_of_a_planner_makes_the_task_one_step(work: Work, form: str) -> None:
+    """A-92."""
+
+    def answer(prompt: Prompt) -> Answer:
+        if "Files in the folder" in text_of(prompt):
+            return "First I would make the shop. Step 1: make it. Then test it."
+        return "a.py\n```\nx = 1\n```"
+
+    result = await work.run(answer, form=form)
+    assert result.error is None
+    assert work.files() == {"a.py": "x = 1\n"}
+    assert len(work.prompts) == 2
+    assert "Write a shop" in text_of(work.prompts[1])
+
+
+async def test_an_empty_answer_of_a_planner_is_told_of_with_what_may_help(work: Work) -> None:
+    result = await work.run(lambda _prompt: " ")
     assert result.error is not None
     assert result.error.code == "invalid-output"
     assert result.error.message.endswith("as text: form: text, or --form text.")
@@ -420,20 +515,6 @@ async def test_a_file_that_is_too_large_is_planned_again_by_its_lines(work: Work
     assert result.error is None
     told = text_of(work.prompts[1])
     assert "'log.txt' has 300000 bytes; at most 262144 can be shown at once. Name lines" in told
-
-
-async def test_without_a_plan_the_task_is_one_step(work: Work) -> None:
-    """A-92."""
-
-    def answer(prompt: Prompt) -> Answer:
-        if "Write the plan in this form" in text_of(prompt):
-            return "I cannot plan, but here is a poem."
-        return "a.py\n```\nx = 1\n```"
-
-    result = await work.run(answer, form="text")
-    assert result.error is None
-    assert work.files() == {"a.py": "x = 1\n"}
-    assert "Write a shop" in text_of(work.prompts[1])
 
 
 async def test_a_weak_model_writes_the_plan_as_text(work: Work) -> None:
@@ -508,6 +589,7 @@ async def test_the_report_of_a_failed_test_has_its_command_and_exit_code(work: W
         "type": "validate",
         "status": "failed",
         "error": "`echo so; exit 3` ended with exit code 3:\nso",
+        "answer": "so",
         "command": "echo so; exit 3",
         "exit_code": 3,
     }
@@ -591,8 +673,24 @@ async def test_a_rejected_plan_is_not_carried_out(work: Work) -> None:
     assert work.files() == {}
 
 
-async def test_a_person_may_edit_the_plan(work: Work) -> None:
-    edited = "PLAN: Less\nSTEP: model\nTYPE: generate\nGOAL: Only this\nARTIFACTS: shop/items.py\n"
+EDITED: Final = (
+    "PLAN: Less\nSTEP: model\nTYPE: generate\nGOAL: Only this\nARTIFACTS: shop/items.py\n"
+)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        pytest.param(EDITED, id="as it was shown"),
+        pytest.param(EDITED.replace("STEP:", "Step 1:").replace("PLAN:", "Plan:"), id="any case"),
+        pytest.param(
+            '{"steps": [{"id": "model", "type": "generate", "goal": "Only this", '
+            '"artifacts": ["shop/items.py"]}]}',
+            id="JSON",
+        ),
+    ],
+)
+async def test_a_person_may_edit_the_plan(work: Work, edited: str) -> None:
     work.services = evolve(work.services, decider=Decides(edited))
     result = await work.run(worker(), approval="required")
     assert result.error is None
@@ -912,6 +1010,219 @@ async def test_a_plan_that_is_killed_while_it_rolls_back_is_resumed_to_its_end(
         assert work.files() == {"a.py": "before\n"}
 
 
+# --- what is completed stays so -----------------------------------------------------------------
+
+
+def _replanner(first: JsonValue, second: JsonValue, refuses: str) -> Callable[[Prompt], Answer]:
+    """Plans twice; a step that is to write this file does so only after the second plan."""
+    plans = [first, second]
+
+    def answer(prompt: Prompt) -> Answer:
+        text = text_of(prompt)
+        if "You plan work" in text:
+            return json.dumps(plans[0] if len(plans) == 1 else plans.pop(0))
+        if f"Write: {refuses}" in text and "afresh" not in text:
+            return "I will not."
+        if "Write: " not in text:
+            return "Found."
+        return worker(None, AnyFile())(prompt)
+
+    return answer
+
+
+def _made(step_id: str, *dependencies: str, goal: str = "", **keys: JsonValue) -> JsonValue:
+    return {
+        "id": step_id,
+        "type": "generate",
+        "goal": goal or f"Goal of {step_id}",
+        "dependencies": [*dependencies],
+        "artifacts": [f"{step_id}.py"],
+        **keys,
+    }
+
+
+async def test_a_new_plan_never_pays_for_a_completed_step(work: Work) -> None:
+    look: JsonValue = {"id": "look", "type": "analyze", "goal": "Look"}
+    first: JsonValue = {"name": "P", "steps": [look, _made("a", "look"), _made("b", "a")]}
+    again: JsonValue = {
+        "name": "P",
+        "steps": [
+            look,
+            _made("a", "look", goal="In other words"),
+            _made("b", "a", goal="b afresh"),
+        ],
+    }
+    result = await work.run(_replanner(first, again, "b.py"))
+    assert result.error is None
+    assert [(each["id"], each["status"]) for each in result.plan] == [
+        ("look", "completed"),
+        ("a", "completed"),
+        ("b", "completed"),
+    ]
+    asked = [text_of(each).rpartition("\n\n")[0] for each in work.prompts]
+    assert sum("Write: a.py" in text_of(each) for each in work.prompts) == 1
+    assert sum(text_of(each).endswith("Look") for each in work.prompts) == 1
+    assert "### a.py (outline)" in asked[-1]  # it sees what the completed step made
+    assert result.plan[0]["answer"] == "Found."
+
+
+async def test_a_test_of_what_is_made_again_runs_again(work: Work) -> None:
+    judge: dict[str, JsonValue] = {
+        "id": "t",
+        "type": "validate",
+        "goal": "Judge",
+        "dependencies": ["a"],
+    }
+    first: JsonValue = {"name": "P", "steps": [_made("a"), judge, _made("b", "t")]}
+    fixed: JsonValue = {**judge, "dependencies": ["a", "c"]}
+    second: JsonValue = {
+        "name": "P",
+        "steps": [_made("a"), _made("c", "a"), fixed, _made("b", "t", goal="b afresh")],
+    }
+    judged = 0
+
+    def answer(prompt: Prompt) -> Answer:
+        nonlocal judged
+        if "VERDICT" in text_of(prompt):
+            judged += 1
+            return "VERDICT: PASS"
+        return plain(prompt)
+
+    plain = _replanner(first, second, "b.py")
+    result = await work.run(answer)
+    assert result.error is None
+    assert judged == 2
+    assert sum("Write: a.py" in text_of(each) for each in work.prompts) == 1
+
+
+async def test_a_step_of_another_type_or_with_other_files_is_other_work(work: Work) -> None:
+    first: JsonValue = {"name": "P", "steps": [_made("a"), _made("b", "a")]}
+    second: JsonValue = {
+        "name": "P",
+        "steps": [
+            _made("a", artifacts=["a.py", "more.py"]),
+            _made("b", "a", goal="b afresh"),
+        ],
+    }
+    result = await work.run(_replanner(first, second, "b.py"))
+    assert result.error is None
+    assert "more.py" in work.files()
+
+
+async def test_a_new_plan_of_completed_steps_alone_goes_back(work: Work) -> None:
+    first: JsonValue = {"name": "P", "steps": [_made("a"), _made("b", "a")]}
+    result = await work.run(_replanner(first, {"name": "P", "steps": [_made("a")]}, "b.py"))
+    assert result.error is not None
+    assert result.error.code == "bad-plan"
+    assert "All steps of this plan are completed already" in result.error.message
+
+
+async def test_a_person_is_told_which_steps_are_not_carried_out_again(work: Work) -> None:
+    first: JsonValue = {"name": "P", "steps": [_made("a"), _made("b", "a")]}
+    second: JsonValue = {"name": "P", "steps": [_made("a"), _made("b", "a", goal="b afresh")]}
+    decider = Decides("yes", "yes")
+    work.services = evolve(work.services, decider=decider)
+    result = await work.run(_replanner(first, second, "b.py"), approval="required")
+    assert result.error is None
+    note = "Step 'a' is completed already and is not carried out again."
+    assert note in decider.questions[1]
+
+
+async def test_the_planner_sees_what_every_step_is_told(work: Work) -> None:
+    await work.run(worker(), context="Python 3.11, standard library only.")
+    told = text_of(work.prompts[0])
+    assert "Every step is told: Python 3.11, standard library only.\n" in told
+    assert told.count("standard library only") == 1
+
+
+# --- what steps answered ------------------------------------------------------------------------
+
+ANSWERS: Final[dict[str, JsonValue]] = {
+    "name": "Look",
+    "steps": [
+        {"id": "look", "type": "analyze", "goal": "Look"},
+        {"id": "judge", "type": "validate", "goal": "Judge", "dependencies": ["look"]},
+    ],
+}
+
+
+def _looks(prompt: Prompt) -> Answer:
+    text = text_of(prompt)
+    if "You plan work" in text:
+        return json.dumps(ANSWERS)
+    return "It is bad.\nVERDICT: FAIL" if "VERDICT" in text else "There are no files."
+
+
+async def test_what_steps_answered_is_in_the_result_of_a_plan_that_failed(work: Work) -> None:
+    result = await work.run(_looks, max_replans=0)
+    assert result.error is not None
+    assert result.plan == (
+        {
+            "id": "look",
+            "type": "analyze",
+            "status": "completed",
+            "files": [],
+            "answer": "There are no files.",
+            "error": None,
+        },
+        {
+            "id": "judge",
+            "type": "validate",
+            "status": "failed",
+            "files": [],
+            "answer": "It is bad.\nVERDICT: FAIL",
+            "error": "It is bad.\nVERDICT: FAIL",
+        },
+    )
+    [shown] = [result_to_json(result)["plan"]]
+    assert shown == [*result.plan]
+
+
+async def test_what_steps_answered_is_there_where_a_limit_ended_the_run(work: Work) -> None:
+    def answer(prompt: Prompt) -> Answer:
+        if "VERDICT" in text_of(prompt):
+            raise AssertionError
+        return _looks(prompt)
+
+    recipe = evolve(work.recipe(), limits={"max_model_calls": 2})
+    executor = AgentExecutor(
+        ScriptedModel(answer), extensions=built_in_extensions(), services=work.services
+    )
+    result = await executor.execute(recipe)
+    assert result.status is RunStatus.LIMIT_REACHED
+    assert [(each["id"], each["answer"]) for each in result.plan] == [
+        ("look", "There are no files."),
+        ("judge", None),
+    ]
+
+
+async def test_a_plan_that_is_resumed_tells_what_its_steps_answered(tmp_path: Path) -> None:
+    for at in (6, 12, 18, 22, 26):
+        (tmp_path / str(at)).mkdir()
+        work, world = Work(tmp_path / str(at)), World()
+        work.services = deterministic_services(world.journal)
+
+        def fresh(work: Work = work, world: World = world) -> AgentExecutor:
+            return AgentExecutor(
+                world.model(_looks), extensions=built_in_extensions(), services=work.services
+            )
+
+        assert await world.killed(fresh(), work.recipe(max_replans=0), at)
+        result = await fresh().resume("run_1")
+        assert [each["answer"] for each in result.plan] == [
+            "There are no files.",
+            "It is bad.\nVERDICT: FAIL",
+        ]
+
+
+async def test_an_answer_without_a_verdict_is_told(work: Work) -> None:
+    def answer(prompt: Prompt) -> Answer:
+        return "I cannot say." if "VERDICT" in text_of(prompt) else _looks(prompt)
+
+    result = await work.run(answer, max_replans=0)
+    assert [each["answer"] for each in result.plan] == ["There are no files.", "I cannot say."]
+
+
 # --- repairs ------------------------------------------------------------------------------------
 
 
@@ -1000,6 +1311,17 @@ async def test_a_repair_sees_what_tests_of_another_step_test(work: Work) -> None
     assert "### one.py\n" in told[0]
     assert "### tests/test_one.py\n" in told[0]
     assert "two.py" not in told[0]
+
+
+async def test_a_repair_sees_whole_what_the_failing_test_imports(work: Work) -> None:
+    tests = work.folder / "tests"
+    tests.mkdir()
+    (tests / "test_it.py").write_text("from two import two\n")
+    command = "grep -q mended one.py || { echo 'in one.py, tests/test_it.py failed'; exit 1; }"
+    told = await repairs(work, checked(command), "mended = True", "outline")
+    assert "### two.py\ndef two() -> None:\n    return 'inside of two'\n" in told[0]
+    assert told[0].index("### two.py\n") < told[0].index("### one.py\n")
+    assert "two.py (outline)" not in told[0]
 
 
 async def test_a_repair_that_finds_nothing_in_these_files_sees_all_the_next_time(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 
 from builders import (
     ConstrainedModel,
@@ -52,6 +52,34 @@ NUMBER = OutputInstructions[object](schema=SCHEMA)
 
 def texts(messages: tuple[Message, ...], role: MessageRole) -> list[str]:
     return [message.content or "" for message in messages if message.role is role]
+
+
+@pytest.mark.parametrize("answer", ["just words", '{"title": "Tides"}', "[1]", GOOD])
+async def test_an_output_that_takes_text_is_the_text_of_the_first_answer(answer: str) -> None:
+    step = text_step(output=OutputInstructions[object](schema=SCHEMA, takes_text=True))
+    ran = await run_recipe(step, [answer])
+    assert (len(ran.prompts), ran.statuses) == (1, {"work": "completed"})
+    assert ran.only.output == answer
+
+
+async def test_an_output_that_takes_text_is_the_value_where_it_fits() -> None:
+    step = text_step(output=OutputInstructions[object](schema=SCHEMA, takes_text=True))
+    ran = await run_recipe(step, ['so: {"n": 1}'])
+    assert ran.only.output == {"n": 1}
+
+
+async def test_a_class_that_refuses_the_text_is_repaired() -> None:
+    step = text_step(output=evolve(REPORT, takes_text=True))
+    ran = await run_recipe(step, ["just words", GOOD])
+    assert (ran.only.output, len(ran.prompts)) == (Report(title="Tides", pages=3), 2)
+
+
+async def test_a_model_that_binds_is_not_asked_twice_for_an_output_that_takes_text() -> None:
+    output = OutputInstructions[object](schema=SCHEMA, takes_text=True)
+    step = text_step(tools=["look"], output=output)
+    model = ConstrainedModel(["just words"])
+    result = await executor_of(model, tools=[fake_tool()]).execute(recipe_of([step]))
+    assert result.output == "just words"
 
 
 # --- told, and read ----------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from minions.planning.plan_checks import check_plan
 from minions.planning.plan_form import PlanForm
 from minions.planning.plan_json import read_plan
 from minions.planning.plan_recipe import recipe_document
-from minions.planning.plan_tools import _printable
 from minions.recipe.artifacts import ARTIFACTS_SCHEMA, artifacts_of, missing_artifacts
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
@@ -186,7 +185,7 @@ class _PlanTarget:
         """One answer of a planner: a text, or JSON."""
         text = text_of(data)
         for answer in (text, _json(text)):
-            plan = read_plan(_printable(answer))  # as `plan_tools` reads it
+            plan = read_plan(answer)  # as `plan_tools` reads it
             if plan is not None:
                 self._check_plan(plan)
 

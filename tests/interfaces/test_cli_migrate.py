@@ -262,3 +262,61 @@ def test_a_folder_is_no_instruction(cli: Cli, here: Path) -> None:
     (here / "in").mkdir()
     done = cli("migrate", "in")
     assert (done.code, done.err) == (2, "error[unreadable]: in cannot be read: Is a directory.\n")
+
+
+def test_the_right_to_write_may_be_given_on_the_command_line(
+    cli: Cli, write: Write, answers: Answers
+) -> None:
+    write("notes.md", "# Monitor\n\nRemember when it is.\n")
+    answers(GOOD)
+    done = cli("migrate", "notes.md", "--allow-write", *MIGRATE[2:])
+    assert (done.code, done.out) == (0, HEAD.replace("monitor.yaml", "notes.md") + GOOD)
+
+
+def test_rights_for_single_tools_are_enough(cli: Cli, write: Write, answers: Answers) -> None:
+    write("monitor.yaml", PROSE.replace("{allow_write: true}", "{allow_saveState: true}"))
+    answers(GOOD, GOOD.replace("allow_write", "allow_saveState"))
+    done = cli(*MIGRATE)
+    assert done.code == 0, done.err
+    assert "permissions: {allow_saveState: true}" in done.out
+
+
+OLDER: Final = """\
+name: Night watch
+permissions: {allow_write: true}
+steps:
+  - id: "now"
+    tool: "getCurrentDateTime"
+    params: {}
+    save_as: "current_time"
+  - id: "kept"
+    tool: "saveState"
+    params_template: {key: "last", value: "{{current_time.datetime.iso}}"}
+"""
+
+
+def test_an_older_file_in_a_text_needs_no_model(cli: Cli, write: Write, here: Path) -> None:
+    write("watch.txt", OLDER)
+    assert cli("run", "watch.txt", "--no-store").code == 0
+    done = cli("migrate", "watch.txt")
+    assert (done.code, "is a recipe already" in done.err) == (0, True)
+    done = cli("migrate", "watch.txt", "-o", "recipes/night.yaml")
+    assert (done.code, done.out) == (2, "")  # the folder is not there
+    (here / "recipes").mkdir()
+    done = cli("migrate", "watch.txt", "-o", "recipes/night.yaml")
+    assert done.code == 0, done.err
+    assert "Wrote recipes/night.yaml, the recipe as it is." in done.err
+    assert (here / "recipes" / "night.yaml").read_text() == OLDER
+    assert (here / "watch.txt").read_text() == OLDER
+
+
+def test_a_recipe_is_run_by_the_name_of_its_file(cli: Cli, write: Write, here: Path) -> None:
+    write("recipes/night.yaml", OLDER)
+    for name in ("night", "night-watch"):
+        assert cli("run", name, "--no-store").code == 0
+        assert cli("validate", name).code == 0
+    write("recipes/more/day.yaml", OLDER.replace("Night", "Day"))
+    write("recipes/again/day.yaml", OLDER.replace("Night", "Noon"))
+    done = cli("run", "day", "--no-store")
+    assert done.code == 2
+    assert "several files are called so: recipes/again/day.yaml, recipes/more/day.yaml" in done.err

@@ -78,6 +78,7 @@ def test_a_task_is_carried_out_at_once_where_yes_is_said_before(cli: Cli, here: 
             "id": "write",
             "type": "generate",
             "status": "completed",
+            "files": ["notes.md"],
             "artifacts": ["notes.md"],
         }
     ]
@@ -132,6 +133,49 @@ def test_a_command_line_that_means_nothing_is_refused(
     Path("dangling.yaml").symlink_to("gone.yaml")
     done = cli(*arguments, *OPTIONS)
     assert (done.code, words in done.err) == (2, True), done.err
+
+
+LOOKS: Final = """\
+import json
+from minions import ScriptedModel
+
+PLAN = {"name": "Look", "steps": [
+    {"id": "look", "type": "analyze", "goal": "Look"},
+    {"id": "judge", "type": "validate", "goal": "Judge", "dependencies": ["look"]},
+]}
+
+
+def answer(prompt):
+    text = "\\n".join(message.content or "" for message in prompt.messages)
+    if "You plan work" in text:
+        return json.dumps(PLAN)
+    return "Bad.\\nVERDICT: FAIL" if "VERDICT" in text else "There are no files."
+
+
+model = ScriptedModel(answer, name="scripted/planner")
+"""
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_steps_answered_is_printed_however_the_plan_ended(
+    cli: Cli, write: Write, fails: bool
+) -> None:
+    write("model.py", LOOKS if fails else LOOKS.replace("VERDICT: FAIL", "VERDICT: PASS"))
+    arguments = ("do", "Look", "-w", "work", "--yes", "--max-replans", "0", *OPTIONS)
+    done = cli(*arguments)
+    assert done.code == (1 if fails else 0)
+    steps = json.loads(done.out)["steps"]
+    assert [each["answer"] for each in steps] == [
+        "There are no files.",
+        "Bad.\nVERDICT: FAIL" if fails else "Bad.\nVERDICT: PASS",
+    ]
+    shown = json.loads(cli(*arguments, "--json").out)
+    keys = {"id", "type", "status", "files", "answer", "error"}
+    assert [set(each) for each in shown["plan"]] == [keys, keys]
+    assert [each["status"] for each in shown["plan"]] == [
+        "completed",
+        "failed" if fails else "completed",
+    ]
 
 
 FAILS_ONCE: Final = MODEL.replace(

@@ -3,20 +3,17 @@ other imports alone."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import textwrap
-import time
-import typing
 import urllib.error
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from email.message import Message as Headers
 from typing import Any, Final, cast
 
 import pytest
 
 from builders import deterministic_services
+from designs.design_document import design_text
+from designs.module_examples import Kind, class_of, variables_of, with_method
 from minions import guide
 from minions.adapters.sandboxes.python_sandboxes import ProcessSandbox
 from minions.contracts.agent_errors import AgentStepError, SecurityError
@@ -28,396 +25,24 @@ from minions.recipes import RetryConfig
 
 # --- the examples, word for word ----------------------------------------------------------------
 
-PREPARE_MEMORY: Final = '''\
-def _prepare_agent_memory(
-    self,
-    base_memory: AgentMemory,
-    request: Any,
-    metadata: Dict[str, Any]
-) -> AgentMemory:
-    """Prepare memory for agent execution."""
-    # Clone base memory to avoid mutations
-    agent_memory = base_memory.copy()
-
-    # Add execution context
-    if metadata.get("from_agent"):
-        context_msg = f"Request from {metadata['from_agent']}: {request}"
-        agent_memory.add_message(
-            Message(role="system", content=context_msg)
-        )
-
-    # Add any tool results
-    if metadata.get("tool_results"):
-        for result in metadata["tool_results"]:
-            agent_memory.add_tool_result(result)
-
-    return agent_memory
-'''
-EXTRACT: Final = '''\
-def _extract_response(
-    self,
-    agent_result: Any
-) -> Dict[str, Any]:
-    """Extract structured response from agent result."""
-    if isinstance(agent_result, dict):
-        return agent_result
-    elif isinstance(agent_result, Message):
-        return {
-            "content": agent_result.content,
-            "role": agent_result.role,
-            "metadata": agent_result.metadata
-        }
-    elif hasattr(agent_result, "dict"):
-        return agent_result.dict()
-    else:
-        return {"content": str(agent_result)}
-'''
-TOOL_CALLS: Final = '''\
-async def execute_tool_calls(
-    self,
-    tool_calls: List[Dict[str, Any]],
-    context: Optional[Dict[str, Any]] = None
-) -> List[Dict[str, Any]]:
-    """
-    Execute multiple tool calls in parallel.
-
-    Returns list of tool results with:
-    - tool_name: Name of the tool
-    - result: Tool execution result
-    - error: Error message if failed
-    - execution_time: Time taken
-    """
-    tasks = []
-    for tool_call in tool_calls:
-        task = self._execute_single_tool(tool_call, context)
-        tasks.append(task)
-
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    return self._format_tool_results(tool_calls, results)
-'''
-REGISTER: Final = '''\
-def register_tool(
-    self,
-    tool_name: str,
-    tool_func: Callable,
-    validation_schema: Optional[Dict] = None
-):
-    """Register a tool for execution."""
-    self._tool_registry[tool_name] = {
-        "func": tool_func,
-        "schema": validation_schema,
-        "is_async": asyncio.iscoroutinefunction(tool_func)
-    }
-'''
-WITH_RETRY: Final = '''\
-async def _execute_with_retry(
-    self,
-    func: Callable,
-    *args,
-    **kwargs
-) -> Any:
-    """Execute function with exponential backoff retry."""
-    attempt = 0
-    last_error = None
-
-    while attempt < self.retry_config.max_attempts:
-        try:
-            return await func(*args, **kwargs)
-        except self.retry_config.retryable_exceptions as e:
-            last_error = e
-            attempt += 1
-
-            if attempt >= self.retry_config.max_attempts:
-                raise
-
-            # Calculate delay with jitter
-            delay = self._calculate_backoff_delay(attempt)
-            logger.warning(
-                f"Attempt {attempt} failed: {e}. "
-                f"Retrying in {delay:.2f}s..."
-            )
-            await asyncio.sleep(delay)
-
-    raise last_error
-'''
-SHOULD_RETRY: Final = '''\
-def _should_retry(
-    self,
-    error: Exception,
-    attempt: int
-) -> bool:
-    """Determine if error is retryable."""
-    # Don't retry on programming errors
-    if isinstance(error, (SyntaxError, TypeError, AttributeError)):
-        return False
-
-    # Don't retry on explicit failures
-    if isinstance(error, ValidationError):
-        return False
-
-    # Check if error is in retryable list
-    return isinstance(error, self.retry_config.retryable_exceptions)
-'''
-PARALLEL: Final = '''\
-async def execute_parallel_steps(
-    self,
-    steps: List[ExecutionStep],
-    memory: AgentMemory,
-    context: Dict[str, Any]
-) -> List[Dict[str, Any]]:
-    """
-    Execute multiple steps in parallel.
-
-    Useful for parallel agent invocations or
-    multiple tool executions.
-    """
-    tasks = []
-
-    for step in steps:
-        if step.step_type == StepType.AGENT:
-            task = self.execute_agent_step(
-                agent_name=step.agent_name,
-                request=step.request,
-                memory=memory.copy(),  # Isolated memory
-                metadata=step.metadata
-            )
-        elif step.step_type == StepType.TOOL:
-            task = self.execute_tool_calls(
-                tool_calls=step.tool_calls,
-                context=context
-            )
-        else:
-            continue
-
-        tasks.append(task)
-
-    results = await asyncio.gather(*tasks, return_exceptions=True)
-    return self._process_parallel_results(steps, results)
-'''
-ERRORS: Final = '''\
-async def _handle_execution_error(
-    self,
-    error: Exception,
-    agent_name: str,
-    context: Dict[str, Any]
-) -> Dict[str, Any]:
-    """Handle different types of execution errors."""
-
-    if isinstance(error, AgentNotFoundError):
-        return {
-            "error": f"Agent '{agent_name}' not found",
-            "error_type": "agent_not_found",
-            "suggestions": self._suggest_similar_agents(agent_name)
-        }
-
-    elif isinstance(error, TimeoutError):
-        return {
-            "error": f"Agent '{agent_name}' timed out",
-            "error_type": "timeout",
-            "timeout_seconds": context.get("timeout", 30)
-        }
-
-    elif isinstance(error, MemoryError):
-        return {
-            "error": "Memory limit exceeded",
-            "error_type": "resource_limit",
-            "memory_usage": self._get_memory_usage()
-        }
-
-    else:
-        # Unknown error - log and return generic
-        logger.error(f"Unexpected error: {error}", exc_info=True)
-        return {
-            "error": "Internal execution error",
-            "error_type": "internal_error",
-            "details": str(error) if self._debug_mode else None
-        }
-'''
-BRANCH: Final = """\
-# In BranchExecutor
-step_result = await self.step_executor.execute_agent_step(
-    agent_name=current_agent,
-    request=request,
-    memory=branch_memory,
-    metadata={
-        "branch_id": branch.id,
-        "step_number": step_count,
-        "from_agent": previous_agent
-    }
-)
-"""
-VALIDATION: Final = """\
-# Execute step and validate response
-result = await step_executor.execute_agent_step(
-    agent_name="Planner",
-    request="Create execution plan",
-    memory=memory
-)
-
-# Validate the response
-validation_result = await validator.validate(
-    result,
-    expected_format={"next_action": str, "plan": list}
-)
-"""
-CACHED: Final = """\
-class CachedStepExecutor(StepExecutor):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._cache = LRUCache(maxsize=100)
-
-    async def execute_agent_step(
-        self,
-        agent_name: str,
-        request: Any,
-        memory: AgentMemory,
-        metadata: Optional[Dict[str, Any]] = None
-    ) -> Dict[str, Any]:
-        # Generate cache key
-        cache_key = self._generate_cache_key(
-            agent_name, request, memory.get_hash()
-        )
-
-        # Check cache
-        if cache_key in self._cache:
-            logger.debug(f"Cache hit for {agent_name}")
-            return self._cache[cache_key]
-
-        # Execute and cache
-        result = await super().execute_agent_step(
-            agent_name, request, memory, metadata
-        )
-        self._cache[cache_key] = result
-        return result
-"""
-POOLED: Final = '''\
-# Pool expensive resources
-class PooledStepExecutor(StepExecutor):
-    def __init__(self, *args, pool_size: int = 10, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._executor_pool = ThreadPoolExecutor(max_workers=pool_size)
-
-    async def execute_blocking_tool(
-        self,
-        tool_func: Callable,
-        *args,
-        **kwargs
-    ) -> Any:
-        """Execute blocking tool in thread pool."""
-        loop = asyncio.get_event_loop()
-        return await loop.run_in_executor(
-            self._executor_pool,
-            tool_func,
-            *args,
-            **kwargs
-        )
-'''
-METRICS: Final = """\
-# Track execution metrics
-class MetricsStepExecutor(StepExecutor):
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._metrics = {
-            "total_executions": 0,
-            "successful_executions": 0,
-            "failed_executions": 0,
-            "retry_count": 0,
-            "total_execution_time": 0.0
-        }
-
-    async def execute_agent_step(self, *args, **kwargs):
-        start_time = time.time()
-        self._metrics["total_executions"] += 1
-
-        try:
-            result = await super().execute_agent_step(*args, **kwargs)
-            self._metrics["successful_executions"] += 1
-            return result
-        except Exception as e:
-            self._metrics["failed_executions"] += 1
-            raise
-        finally:
-            execution_time = time.time() - start_time
-            self._metrics["total_execution_time"] += execution_time
-"""
-REQUESTS: Final = '''\
-def _validate_request(
-    self,
-    request: Any,
-    agent_name: str
-) -> None:
-    """Validate request before execution."""
-    # Check request size
-    if len(str(request)) > self.MAX_REQUEST_SIZE:
-        raise ValidationError("Request too large")
-
-    # Check for injection attempts
-    if self._contains_injection(request):
-        raise SecurityError("Potential injection detected")
-
-    # Validate against agent schema if available
-    if schema := self._get_agent_schema(agent_name):
-        validate_against_schema(request, schema)
-'''
-SANDBOX: Final = '''\
-# Execute untrusted code in sandbox
-async def execute_sandboxed(
-    self,
-    code: str,
-    timeout: float = 5.0
-) -> Any:
-    """Execute code in isolated environment."""
-    sandbox = Sandbox(
-        memory_limit="100MB",
-        cpu_limit=0.5,
-        network_access=False
-    )
-
-    return await sandbox.execute(code, timeout=timeout)
-'''
+DOCUMENT: Final = "step_executor_module"
+PREPARE_MEMORY: Final = design_text(DOCUMENT, "Memory Preparation")
+EXTRACT: Final = design_text(DOCUMENT, "Response Extraction")
+TOOL_CALLS: Final = design_text(DOCUMENT, "Execute Tool Calls")
+REGISTER: Final = design_text(DOCUMENT, "Tool Registry")
+WITH_RETRY: Final = design_text(DOCUMENT, "Exponential Backoff")
+SHOULD_RETRY: Final = design_text(DOCUMENT, "Intelligent Retry Strategies")
+PARALLEL: Final = design_text(DOCUMENT, "Execute Parallel Steps")
+ERRORS: Final = design_text(DOCUMENT, "Categorized Error Handling")
+BRANCH: Final = design_text(DOCUMENT, "With BranchExecutor")
+VALIDATION: Final = design_text(DOCUMENT, "With Validation")
+CACHED: Final = design_text(DOCUMENT, "Caching")
+POOLED: Final = design_text(DOCUMENT, "Resource Pooling")
+METRICS: Final = design_text(DOCUMENT, "Execution Metrics")
+REQUESTS: Final = design_text(DOCUMENT, "Input Validation")
+SANDBOX: Final = design_text(DOCUMENT, "Sandboxed Execution")
 
 # --- how they are run -----------------------------------------------------------------------------
-
-Kind = type[AgentStepExecutor]
-
-
-def names() -> dict[str, object]:
-    """What the examples import: the words of the document, and what they stand for here."""
-    return {
-        **{name: getattr(guide, name) for name in guide.__all__},
-        "StepExecutor": AgentStepExecutor,
-        "Message": AgentMessage,
-        "Sandbox": AgentSandbox,
-        "asyncio": asyncio,
-        "time": time,
-        "ThreadPoolExecutor": ThreadPoolExecutor,
-        "Any": Any,
-        "Dict": dict,
-        "List": list,
-        "Optional": typing.Optional,
-        "Callable": Callable,
-        "logger": logging.getLogger("mars"),
-    }
-
-
-def class_of(code: str, name: str) -> Kind:
-    """The class that an example defines."""
-    known = names()
-    exec(code, known)
-    return cast("Kind", known[name])
-
-
-def with_method(code: str) -> Kind:
-    """An executor with the one method that an example defines."""
-    return class_of(f"class Mine(StepExecutor):\n{textwrap.indent(code, '    ')}", "Mine")
-
-
-async def variables_of(code: str, **known: object) -> Mapping[str, Any]:  # Any: of the example
-    """What the variables of an example that awaits are at its end."""
-    space = names() | known
-    exec(f"async def example():\n{textwrap.indent(code, '    ')}    return locals()", space)
-    example = cast("Callable[[], Any]", space["example"])
-    return cast("Mapping[str, Any]", await example())
 
 
 class Planner:
@@ -526,7 +151,10 @@ async def test_its_retry_loop_is_honoured_and_its_attempts_are_counted() -> None
     config = RetryConfig(initial_delay=0, jitter=False)
     executor = made(with_method(WITH_RETRY), agent, retry_config=config)
     assert (await ask(executor))["content"] == "fine"
-    assert (len(agent.memories), executor.metrics.retry_count) == (3, 2)
+    assert len(agent.memories) == 3
+    counts = executor.metrics
+    assert (counts.retry_count, counts.total_executions) == (2, 1)
+    assert (counts.successful_executions, counts.failed_executions) == (1, 0)
 
 
 async def test_its_retry_strategy_is_honoured() -> None:
@@ -704,6 +332,9 @@ async def test_its_metrics_count_failures_as_failures() -> None:
     agent = Planner(LookupError("x"))
     executor = made(class_of(METRICS, "MetricsStepExecutor"), agent)
     failed, fine = await ask(executor), await ask(executor)
+    ours = executor.metrics
+    assert (ours.total_executions, ours.retry_count) == (2, 0)
+    assert (ours.successful_executions, ours.failed_executions) == (1, 1)
     assert (failed["error_type"], fine["content"]) == ("internal_error", "fine")
     assert {**executor._metrics, "total_execution_time": 0} == {
         "total_executions": 2,

@@ -12,75 +12,24 @@ from attrs import Factory, define
 
 import minions
 from command_line import Cli, Write
+from designs.design_document import design_blocks
 from minions import AgentResult, Prompt, ScriptedModel, Tool, tool
 from minions.adapters.models.script_items import Answer
 from minions.contracts.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe
 
-GET_TIME: Final = """\
-- id: "get_time"
-  description: "Get current timestamp"
-  tool: "getCurrentDateTime"
-  params: {}
-  save_as: "current_time"
-"""
+BLOCKS: Final = design_blocks("step_by_step_execution")
+STEP_FORM: Final = BLOCKS["2 2. Instruction Parser V2 (`agent/instruction_parser_v2.py`)"].text
+TEMPLATE_SYNTAX: Final = BLOCKS["1 1. Template Engine (`agent/template_engine.py`)"].text
+GET_TIME, FETCH, UPDATE, ANALYZE = (
+    BLOCKS[f"{number} Writing V2 Instructions"].text for number in range(6, 10)
+)
 DAY_AGO: Final = """\
 - id: "get_24h_ago"
   tool: "getDateTimeHoursAgo"
   params: {hours: 24}
   save_as: "time_24h_ago"
-"""
-FETCH: Final = """\
-- id: "fetch_activities"
-  description: "Get recent activities"
-  tool: "getMyActivities"
-  params_template:
-    after_unix: "{{time_24h_ago.datetime.unix_timestamp}}"
-  depends_on: ["time_24h_ago"]
-  save_as: "activities"
-"""
-UPDATE: Final = """\
-- id: "update_activities"
-  description: "Update each activity"
-  tool: "updateActivity"
-  loop: "{{activities.list}}"
-  params_template:
-    activity_id: "{{loop.item.id}}"
-    visibility: "everyone"
-  depends_on: ["activities"]
-"""
-ANALYZE: Final = """\
-- id: "analyze"
-  description: "Determine which activities need updates"
-  tool: "llm_analyze"
-  context: |
-    Rules for determining updates:
-    1. Make public if private and not a walk
-    2. Keep private if walk or < 10km ride
-  input: "{{activities.list}}"
-  output_format:
-    activities_to_update: []
-    reasoning: ""
-  depends_on: ["activities"]
-  save_as: "analysis"
-"""
-STEP_FORM: Final = """\
-steps:
-  - id: "step_name"
-    description: "What this step does"
-    tool: "toolName"
-    params_template:
-      param: "{{previous_step.result}}"
-    depends_on: ["previous_step"]
-    save_as: "result_name"
-    loop: "{{array_var}}"  # Optional
-    optional: true  # Optional
-"""
-TEMPLATE_SYNTAX: Final = """\
-params_template:
-  after_unix: "{{time_24h_ago.datetime.unix_timestamp}}"
-  activity_id: "{{loop.item.id}}"
 """
 ACTIVITIES: Final[JsonValue] = [{"id": 7, "type": "Run"}, {"id": 9, "type": "Walk"}]
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
+from minions.contracts.calls import OutputMode
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.models import Models
+from minions.interfaces.settings import ProviderSettings, Settings
+from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
@@ -50,3 +51,36 @@ def test_a_script_that_a_recipe_names_lies_in_its_project(
     assert "password" not in done.out + done.err
     own = cli("run", "project/recipes/r.yaml", "--no-store", "-m", "scripted/answers.yaml")
     assert "password" in own.err
+
+
+@pytest.mark.parametrize(
+    ("config", "mode"),
+    [
+        pytest.param(ModelConfig(output_mode=OutputMode.TOOLS), OutputMode.TOOLS, id="of any"),
+        pytest.param(ModelConfig(output_ladder=("tools",)), OutputMode.TOOLS, id="a ladder"),
+        pytest.param(
+            ModelConfig(name="openai/gpt-5", output_mode=OutputMode.TOOLS),
+            OutputMode.JSON_SCHEMA,
+            id="of another one",
+        ),
+        pytest.param(
+            ModelConfig(name="mine/small", output_mode=OutputMode.TOOLS),
+            OutputMode.TOOLS,
+            id="of this one",
+        ),
+        pytest.param(ModelConfig(), OutputMode.JSON_SCHEMA, id="nothing"),
+    ],
+)
+async def test_the_output_mode_of_a_recipe_holds_where_the_caller_names_the_model(
+    tmp_path: Path, config: ModelConfig, mode: OutputMode
+) -> None:
+    """As its other options do: what is said of a named model is for that one."""
+    provider = ProviderSettings(base_url="http://127.0.0.1:9/v1")
+    settings = Settings(providers={"mine": provider})
+    models = Models(settings, Extensions(), environ={}, folder_of=lambda _: tmp_path)
+    recipe = load_recipe_text("id: r\nsteps: [{id: a, goal: Go}]\n", "r.yaml", Catalog())
+    source = models.source(recipe, ModelChoice(override="mine/small"))
+    found = source(config).capabilities
+    assert found.output_mode is mode
+    assert found.is_mode_declared is (mode is OutputMode.TOOLS)
+    await models.aclose()

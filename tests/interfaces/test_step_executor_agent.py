@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from attrs import evolve
 
 from builders import fake_tool
 from minions import AgentExecutionError, ScriptedModel
@@ -18,6 +20,10 @@ from minions.guide import (
     AgentMemory,
     AgentRegistry,
     AgentStepExecutor,
+    Plan,
+    PlanGenerator,
+    PlanStep,
+    PlanStepType,
     StepExecutorAgent,
     run_step_executor,
 )
@@ -122,6 +128,118 @@ async def test_a_name_is_no_tool(tmp_path: Path) -> None:
             tools=["files"],  # type: ignore[list-item]  # what is wrong
             workspace=tmp_path,
         )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"form": "txt"}, {"share": "outlines"}, {"max_replans": -1}, {"max_repairs": 21}],
+)
+async def test_a_choice_that_there_is_not_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    for make in (PlanGenerator, StepExecutorAgent):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            make(workspace=tmp_path, **wrong)
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        await run_step_executor(requirements="Write", workspace=tmp_path, **wrong)
+
+
+LOOKING: Final[JsonValue] = {
+    "name": "Look",
+    "steps": [
+        {"id": "find", "type": "analyze", "goal": "Find it", "tools": ["look"]},
+        {"id": "write", "type": "generate", "goal": "Write", "artifacts": ["n.md"]},
+        {"id": "check", "type": "validate", "goal": "Good", "dependencies": ["write"]},
+    ],
+}
+
+
+@pytest.mark.parametrize("door", ["function", "agent"])
+async def test_both_doors_take_the_same_choices(tmp_path: Path, door: str) -> None:
+    """A-98: the plan as text, tools, a command, how files are shared, how often it is replanned."""
+    prompts: list[str] = []
+
+    def planned(prompt: Prompt) -> str:
+        prompts.append(text_of(prompt))
+        if "Write the plan in this form" in prompts[-1]:
+            return PlanGenerator.read(LOOKING).to_text()
+        return "Found." if "Find it" in prompts[-1] else "No."
+
+    choices: dict[str, Any] = {
+        "model_factory": ScriptedModel(planned),
+        "workspace": tmp_path,
+        "tools": [fake_tool("look")],
+        "command": "true",
+        "form": "text",
+        "share": "names",
+        "max_replans": 2,
+    }
+    work: Awaitable[object] = (
+        run_step_executor(requirements="Look", **choices)
+        if door == "function"
+        else StepExecutorAgent(**choices).run_step("Look")
+    )
+    with pytest.raises(AgentExecutionError, match="The plan failed at write") as caught:
+        await work
+    drafts = [each for each in prompts if "Write the plan in this form" in each]
+    assert len(drafts) == 3
+    assert "Tests are run with: true" in drafts[0]
+    assert 'Tools that a step may be given (tools): {"look"' in drafts[0]
+    assert sum("Find it" in each and "Write the plan" not in each for each in prompts) == 1
+    answers = [(each["id"], each["status"], each["answer"]) for each in caught.value.result.plan]
+    assert answers == [
+        ("find", "completed", "Found."),
+        ("write", "failed", None),
+        ("check", "skipped", None),
+    ]
+
+
+async def test_a_plan_is_made_looked_at_edited_and_run(tmp_path: Path) -> None:
+    model = ScriptedModel(answer)
+    generator = PlanGenerator(model_factory=model, workspace=tmp_path)
+    plan = await generator.make("Write notes")
+    assert isinstance(plan, Plan)
+    assert (len(model.prompts), (tmp_path / "notes.md").exists()) == (1, False)
+    assert str(plan).startswith("PLAN: Notes\n\nSTEP: write\nTYPE: generate\nGOAL: Write notes\n")
+    assert generator.read(str(plan)) == plan
+    [write, check] = plan.steps
+    more = PlanStep(id="more", type=PlanStepType.ANALYZE, goal="Look", files=["notes.md:outline"])
+    more = evolve(more, dependencies=["write"])
+    edited = evolve(plan, steps=[evolve(write, goal="Write longer notes"), more, check])
+    done = await generator.run(edited)
+    assert (tmp_path / "notes.md").exists()
+    assert [each["id"] for each in done.steps] == ["write", "more", "check"]
+    assert "Write longer notes" in text_of(model.prompts[1])
+    assert not any("You plan work" in text_of(each) for each in model.prompts[1:])
+
+
+async def test_a_plan_that_was_given_is_planned_on_after_a_failure(tmp_path: Path) -> None:
+    def planned(prompt: Prompt) -> str:
+        text = text_of(prompt)
+        if "You plan work" in text:
+            rest = {"id": "w2", "type": "generate", "goal": "Afresh", "artifacts": ["notes.md"]}
+            return json.dumps({"name": "Rest", "steps": [rest]})
+        return "notes.md\n```\nx\n```" if "Afresh" in text else "No."
+
+    model = ScriptedModel(planned)
+    plan = PlanGenerator.read("PLAN: p\nSTEP: w\nTYPE: generate\nGOAL: g\nARTIFACTS: notes.md")
+    done = await PlanGenerator(model_factory=model, workspace=tmp_path).run(plan)
+    assert done.success
+    [draft] = [text_of(each) for each in model.prompts if "You plan work" in text_of(each)]
+    assert "STEP: w" in draft
+
+
+async def test_a_plan_with_faults_is_not_run(tmp_path: Path) -> None:
+    model = ScriptedModel(answer)
+    plan = Plan(id="p", steps=[PlanStep(id="a", goal="g", dependencies=["b"])])
+    with pytest.raises(AgentExecutionError, match="The plan that was given has faults") as caught:
+        await PlanGenerator(model_factory=model, workspace=tmp_path).run(plan)
+    assert caught.value.error_code == "bad-plan"
+    assert model.prompts == []
+
+
+@pytest.mark.parametrize("text", ["", "no plan", "{}", "PLAN: x"])
+def test_a_text_without_a_plan_is_told(text: str) -> None:
+    with pytest.raises(UsageError, match="There is no plan in it"):
+        PlanGenerator.read(text)
 
 
 async def test_the_agent_is_listed_and_run_by_name(tmp_path: Path) -> None:

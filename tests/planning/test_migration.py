@@ -12,8 +12,14 @@ from attrs import evolve
 
 from minions.contracts.tools import Toolbox, ToolScope
 from minions.interfaces.wiring.extensions import built_in_extensions
-from minions.planning.migration import CheckRecipe, migration_recipe, read_instruction
+from minions.planning.migration import (
+    CheckRecipe,
+    migration_inputs,
+    migration_recipe,
+    read_instruction,
+)
 from minions.recipe.catalog import Catalog
+from minions.recipe.model import Permissions
 from minions.recipe.reading.load import check_recipe_text
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
@@ -78,7 +84,9 @@ async def test_a_right_that_was_not_given_is_a_fault() -> None:
     refused = await CheckRecipe(Catalog()).invoke({"text": writing}, SCOPE)
     assert isinstance(refused, dict)
     assert refused["faults"] == ["permissions.allow_write: the instruction does not allow writing."]
-    allowed = await CheckRecipe(Catalog(), may_write=True).invoke({"text": writing}, SCOPE)
+    allowed = await CheckRecipe(Catalog(), permissions=Permissions(allow_write=True)).invoke(
+        {"text": writing}, SCOPE
+    )
     assert isinstance(allowed, dict)
     assert allowed["ok"] is True
 
@@ -97,3 +105,77 @@ def test_an_instruction_has_a_name(tmp_path: Path, name: str, text: str, recipe_
     path.write_text(text, "utf-8")
     read = read_instruction(path)
     assert (read.text, read.name, read.is_recipe, read.may_write) == (text, recipe_id, False, False)
+
+
+V1 = """\
+name: Strava Monitor
+permissions: {allow_saveState: true, allow_loadState: false, requires_approval: [saveState]}
+instructions: |
+  Look up what is new, and remember it.
+"""
+
+
+@pytest.mark.parametrize("name", ["monitor.yaml", "monitor.txt", "monitor.md"])
+def test_an_instruction_says_what_may_be_changed_whatever_its_file_is_called(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text(V1)
+    read = read_instruction(tmp_path / name)
+    assert (read.name, read.may_write, read.is_recipe) == ("strava_monitor", False, False)
+    assert read.permissions == Permissions(
+        tools={"saveState": True, "loadState": False}, requires_approval=("saveState",)
+    )
+    told = migration_inputs(read, own_catalog())["rights"]
+    assert told == (
+        "It may write: permissions: {allow_saveState: true, allow_loadState: false, "
+        "requires_approval: [saveState]}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("permissions", "fault"),
+    [
+        ("{allow_saveState: true, allow_loadState: false, requires_approval: [saveState]}", None),
+        (
+            "{allow_write: true, allow_loadState: false, requires_approval: [saveState]}",
+            "permissions.allow_write: the instruction does not allow writing.",
+        ),
+        (
+            "{allow_saveState: true, allow_listStateKeys: true, allow_loadState: false, "  # noqa: ISC004
+            "requires_approval: [saveState]}",
+            "permissions.allow_listStateKeys: the instruction does not allow it.",
+        ),
+        (
+            "{allow_saveState: true, requires_approval: [saveState]}",
+            "permissions.allow_loadState: the instruction says false; keep it.",
+        ),
+        (
+            "{allow_saveState: true, allow_loadState: false}",
+            "permissions.requires_approval: the instruction lists saveState; keep it.",
+        ),
+    ],
+)
+async def test_a_recipe_allows_just_what_the_instruction_does(
+    tmp_path: Path, permissions: str, fault: str | None
+) -> None:
+    (tmp_path / "a.yaml").write_text(V1)
+    said = read_instruction(tmp_path / "a.yaml").permissions
+    text = f"permissions: {permissions}\n{RECIPE}"
+    done = await CheckRecipe(own_catalog(), permissions=said).invoke({"text": text}, SCOPE)
+    assert isinstance(done, dict)
+    assert done["faults"] == ([] if fault is None else [fault])
+
+
+@pytest.mark.parametrize(
+    ("text", "is_recipe"),
+    [
+        (RECIPE, True),
+        ("My day\nsteps: get up, eat\n", False),
+        ("steps: get up\n", False),
+        ("instructions: |\n  Look.\n", False),
+        ("Do it.\nsteps:\n - {bad\n", False),
+    ],
+)
+def test_a_recipe_in_a_text_file_is_one(tmp_path: Path, text: str, is_recipe: bool) -> None:
+    (tmp_path / "old.txt").write_text(text)
+    assert read_instruction(tmp_path / "old.txt").is_recipe is is_recipe

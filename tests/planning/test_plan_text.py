@@ -93,6 +93,40 @@ END_PLAN
             ),
             id="bold keys",
         ),
+        pytest.param(
+            FULL.replace("STEP: model", "STEP 1: model").replace("STEP: test", "STEP 2 - test"),
+            id="numbered steps",
+        ),
+        pytest.param(
+            FULL.replace("STEP: model", "**Step #1: model**")
+            .replace("STEP: test", "**Step #2: test**")
+            .replace("DEPENDENCIES: model", "DEPENDENCIES: Step 1"),
+            id="dependencies by number",
+        ),
+        pytest.param(
+            FULL.replace("STEP: model", "STEP 1. model").replace(
+                "DEPENDENCIES: model", "DEPENDENCIES: [1]"
+            ),
+            id="bare numbers",
+        ),
+        pytest.param(
+            "\n".join(
+                f"{key.capitalize()}: {value}" if value else key
+                for key, _, value in (line.partition(": ") for line in FULL.splitlines())
+            ),
+            id="capitalised keys",
+        ),
+        pytest.param(
+            "\n".join(
+                f"{key.lower()}: {value}" if value else key.lower()
+                for key, _, value in (line.partition(": ") for line in FULL.splitlines())
+            ),
+            id="keys in lower case",
+        ),
+        pytest.param(
+            FULL.replace("PLAN:", "Plan:").replace("STEP:", "Step:").replace("GOAL:", "Goal:"),
+            id="keys of several cases",
+        ),
         pytest.param("\n".join(f"- {line}" for line in FULL.splitlines()), id="bullets"),
         pytest.param(FULL.replace("STEP:", "### STEP:"), id="headings"),
         pytest.param("\n".join(f"    {line}" for line in FULL.splitlines()), id="indented"),
@@ -194,6 +228,53 @@ def test_ids_that_are_names_are_made_ids_and_dependencies_follow() -> None:
         ("step_2nd", ("Create_User_Model",)),
     ]
     assert plan.steps[0].name == "Create User Model"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "First I look.\nStep 1: open the file\nStep 2: change it\n",
+        "Steps:\n1. Step 1: look\n2. Step 2: write\n",
+        "My plan: look at it\nStep one: look\n",
+    ],
+)
+def test_prose_that_counts_its_steps_is_no_plan(text: str) -> None:
+    """A-92."""
+    assert read_plan(text) is None
+
+
+def test_a_goal_keeps_its_words_when_a_plan_is_read_as_it_was_written() -> None:
+    goal = "Fields:\nName: text\nFiles: many\nStep 1: nothing\nstep: none\nplan: none"
+    plan = Plan(id="p", name="p", steps=(PlanStep(id="a", type=PlanStepType.GENERATE, goal=goal),))
+    assert read(plan.to_text()) == plan
+
+
+def test_json_in_a_goal_is_no_plan() -> None:
+    plan = read_plan('PLAN: p\nSTEP: a\nTYPE: generate\nGOAL: Write [{"id": "x", "type": "y"}]')
+    assert plan is not None
+    assert [(each.id, each.type) for each in plan.steps] == [("a", PlanStepType.GENERATE)]
+
+
+@pytest.mark.parametrize(
+    ("dependency", "first"),
+    [("1", "1"), ("Model", "model"), ("create user", "Create User"), ("1", "01")],
+)
+def test_dependencies_of_json_are_found_by_number_and_in_any_case(
+    dependency: str, first: str
+) -> None:
+    steps: JsonValue = [
+        {"id": int(first) if first.isdecimal() else first, "type": "generate", "goal": "a"},
+        {"id": "b", "type": "generate", "goal": "b", "dependencies": [dependency]},
+    ]
+    plan = read_plan({"name": "P", "steps": steps})
+    assert plan is not None
+    assert plan.steps[1].dependencies == (plan.steps[0].id,)
+
+
+def test_what_json_escapes_hides_nothing() -> None:
+    plan = read_plan('{"steps": [{"id": "a", "type": "validate", "goal": "rm \\u202egnp"}]}')
+    assert plan is not None
+    assert plan.steps[0].goal == "rm gnp"
 
 
 @given(st.text())

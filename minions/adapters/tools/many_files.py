@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from attrs import field, frozen
 
 from minions.adapters.tools.confined_paths import Place
+from minions.adapters.tools.file_imports import imported_by_failing_tests
 from minions.adapters.tools.file_outline import outline_of
 from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.adapters.tools.text_files import TextFiles, as_text, no_unique_match
@@ -113,13 +114,26 @@ class ManyFileTools:
 
     files: TextFiles
 
-    def read_many(self, files: Uses, max_characters: _MaxCharacters = 40_000) -> FilesRead:
+    def read_many(
+        self,
+        files: Uses,
+        max_characters: _MaxCharacters = 40_000,
+        failure: Annotated[str, "What a test printed when it failed."] = "",
+        among: Annotated[list[str] | None, "Paths that tests may import."] = None,
+    ) -> FilesRead:
         """Read several text files as one text; one without room is shown as its outline."""
+        # Those that the failing tests import come first, and whole.
         pieces: list[str] = []
         shown: list[FileShown] = []
         left_out: list[str] = []
         room = max_characters
-        for use in dict.fromkeys(FileUse.of(each) for each in files):
+        uses = [FileUse.of(each) for each in files]
+        if failure:
+            imported = imported_by_failing_tests(self.files, failure, among or [])
+            others = [each for each in uses if each.path not in imported]
+            others.sort(key=lambda each: each.form is FileForm.OUTLINE)
+            uses = [*(FileUse(path=each) for each in imported), *others]
+        for use in dict.fromkeys(uses):
             piece = next((each for each in self._pieces(use) if len(each.text) <= room), None)
             if piece is None:
                 left_out.append(str(use))

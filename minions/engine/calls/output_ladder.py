@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, cast
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
@@ -131,7 +131,8 @@ class OutputLadder:
     async def climb(self, answer: Answer) -> Result[object, FailureInfo]:
         """The output, or why there is none. Each further call counts against the budget."""
         read = await self._taken(answer)
-        if _is_unfit(read) and answer.mode is None and self.constrains:
+        takes_text = self.instructions.takes_text
+        if _is_unfit(read) and answer.mode is None and self.constrains and not takes_text:
             failure = cast("OutputFailure", read.failure())
             if self.calls_left() < 1:
                 return Failure(_refused(failure, "no model call is left to ask again"))
@@ -150,6 +151,8 @@ class OutputLadder:
             read = await self._taken(answer)
             if _is_unfit(read) and await self._is_cut(answer):
                 return Failure(_truncated("it was asked for twice"))
+        if _is_unfit(read) and takes_text:
+            read = self._text_of(answer, cast("OutputFailure", read.failure()))
         if is_successful(read):
             return Success(read.unwrap())
         failed = read.failure()
@@ -162,6 +165,8 @@ class OutputLadder:
     ) -> _Mended:
         """The output in an answer; what is whole of it where it was cut off inside a list."""
         wanted = form or self.instructions
+        if wanted.takes_text:  # a part of it would be another text
+            return _as_mended(await self._read(answer, wanted))
         is_at_limit = answer.raw.finish_reason == CUT_AT_LIMIT
         read = None if is_at_limit else await self._read(answer, wanted)
         if read is not None and (is_successful(read) or not await self._is_cut(answer)):
@@ -170,6 +175,17 @@ class OutputLadder:
         if closed is not None:
             return _as_mended(closed)
         return _as_mended(read if read is not None else await self._read(answer, wanted))
+
+    def _text_of(self, answer: Answer, failure: OutputFailure) -> _Mended:
+        """The text of the answer as the output; the failure where it has none."""
+        calls = answer.raw.tool_calls
+        text = calls[0].arguments if calls else answer.raw.text or ""
+        if not text.strip():
+            return Failure(failure)
+        try:
+            return Success(self.instructions.convert(text))
+        except Exception as error:  # noqa: BLE001  # an application's converter may raise anything
+            return Failure(evolve(failure, message=f"{failure.message} As text: {error}"))
 
     async def _asked_again(self, answer: Answer) -> Result[Answer, FailureInfo]:
         """The whole answer in place of one that was cut off; what was cut is not repaired."""

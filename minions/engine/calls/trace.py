@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from minions.contracts.calls import ModelCall, ToolCall
 from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import Completion, CompletionMode
 
@@ -49,6 +50,7 @@ class StepTrace:
         "key",
         "mode",
         "model_calls",
+        "plan",
         "step_id",
         "tool_calls",
         "waits_for",
@@ -91,6 +93,8 @@ class StepTrace:
         self._within: list[tuple[int, StepExecution[object]]] = []
         """Executions of agents, each with how many calls of the step's own come before its calls.
         """
+        self.plan: tuple[Mapping[str, JsonValue], ...] = ()
+        """How the steps of its plan ended."""
         self.is_partial = False
         """Whether such a recipe ended partial."""
 
@@ -230,6 +234,7 @@ class StepTrace:
             completion_mode=self.mode,
             completion_patterns=self._patterns,
             declares_output=self._declares_output,
+            plan=self.plan,
             is_partial=self.is_partial and status is StepStatus.COMPLETED,
         )
 

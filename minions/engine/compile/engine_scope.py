@@ -96,10 +96,12 @@ class EngineScope(StepScope):
         *,
         model: ModelConfig | None,
         made_of: MadeOf,
+        tell: Callable[[Sequence[StepExecution[object]]], None] | None = None,
     ) -> NestedOutcome:
         """Run a recipe, and return how it ended.
 
         Args:
+            tell: Is given the executions of its steps, also where this raises.
             made_of: As of `run_recipe`.
             place: Unique in the step, and the same when the step is entered again.
             model: Over the model settings of the step's recipe; None: those.
@@ -107,6 +109,10 @@ class EngineScope(StepScope):
             UsageError: An input that the recipe does not take.
             StepFailedError: A decision is pending, or a limit of the run is reached.
         """
+
+    @abstractmethod
+    def show_plan(self, steps: Sequence[Mapping[str, JsonValue]]) -> None:
+        """Put the steps of the plan into the execution of this step, as `StepExecution.plan`."""
 
     @abstractmethod
     async def roll_back(self, places: Sequence[str]) -> Sequence[RollbackReport]:

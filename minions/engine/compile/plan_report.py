@@ -7,7 +7,7 @@ the cause that a person looks for: of a test its command, exit code and the end 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from attrs import evolve
 
@@ -15,13 +15,15 @@ from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.file_changes import RollbackReport
 from minions.contracts.json_values import JsonValue
-from minions.engine.compile.recipe_step import bounded
+from minions.engine.compile.recipe_step import as_text, bounded
 
-__all__ = ["plan_failure", "plan_report", "report_text", "rollback_words"]
+__all__ = ["plan_failure", "plan_report", "plan_steps", "report_text", "rollback_words"]
 
 _CHANGING: Final = ("generate", "modify", "cleanup")
 _MOST_OUTPUT: Final = 2_000
 """Characters of a command's output, or of a message, that a report tells."""
+_MOST_ANSWER: Final = 20_000
+"""Characters of an answer that a report tells."""
 _MOST_COMMAND: Final = 200
 _MOST_TOLD: Final = 5
 """Failed steps that the failure of a plan tells in detail."""
@@ -56,6 +58,19 @@ def plan_report(
     ]
 
 
+def plan_steps(report: Iterable[Mapping[str, JsonValue]]) -> list[Mapping[str, JsonValue]]:
+    """The steps as results of runs tell them, each with the same keys."""
+    return [{**_TOLD, **{key: each[key] for key in _TOLD if key in each}} for each in report]
+
+
+_TOLD: Final[Mapping[str, JsonValue]] = {
+    **dict.fromkeys(("id", "type", "status")),
+    "files": [],
+    "answer": None,
+    "error": None,
+}
+
+
 class _StepReport:
     """How one step of a plan ended."""
 
@@ -66,6 +81,8 @@ class _StepReport:
         self._id = str(step["id"])
         self._latest: dict[str, StepExecution[object]] = {}
         """The latest execution of each of its parts, by the end of its id."""
+        self._files: dict[str, None] = {}
+        """What it wrote, in order, also for a repair."""
         self._run: Mapping[str, JsonValue] | None = None
         """What the last execution of its command gave; None: it has not ended."""
         for each in executions:
@@ -74,6 +91,8 @@ class _StepReport:
                 self._latest[part] = each
                 if part == "run" and isinstance(each.output, Mapping):
                     self._run = each.output
+                if part == "written" and each.is_complete:
+                    self._files |= dict.fromkeys(_paths(each.output))
 
     def to_json(self) -> dict[str, JsonValue]:
         """The report for programs."""
@@ -81,9 +100,28 @@ class _StepReport:
         told["status"] = self._status().value
         if told["status"] == StepStatus.FAILED.value:
             told |= self._failure()
+        if self._files:
+            told["files"] = list(self._files)
+        if (answer := self._answer()) is not None:
+            told["answer"] = answer
         if self._step.get("artifacts"):
             told["artifacts"] = self._step["artifacts"]
         return told
+
+    def _answer(self) -> str | None:
+        """What it found out: the text of an analysis, a verdict, or what its command printed."""
+        if self._step["type"] == "analyze":
+            found = self._latest.get("")
+        elif self._step["type"] == "validate":
+            if self._run is not None:
+                return _end(str(self._run.get("output", "")).strip(), _MOST_OUTPUT)
+            found = self._latest.get("verdict")
+        else:
+            return None
+        if found is None:
+            return None
+        output = cast("JsonValue", found.output) if found.output is not None else found.last_text
+        return None if output is None else _beginning(as_text(output), _MOST_ANSWER)
 
     def _status(self) -> StepStatus:
         if any(each.status is StepStatus.FAILED for each in self._latest.values()):
@@ -108,6 +146,14 @@ class _StepReport:
             ended = self._latest.get(part)
             if ended is not None and ended.status is StepStatus.FAILED and ended.error is not None:
                 yield f"{_PARTS[part]}{_beginning(ended.error.message, _MOST_OUTPUT)}"
+
+
+def _paths(output: object) -> Iterator[str]:
+    """The paths in what `write_many` gave."""
+    files = output.get("files") if isinstance(output, Mapping) else None
+    for each in files if isinstance(files, list | tuple) else ():
+        if isinstance(each, Mapping):
+            yield str(each.get("path"))
 
 
 def _command_words(command: str, run: Mapping[str, JsonValue]) -> str:

@@ -30,6 +30,7 @@ from minions.engine.run.run_start import RunStart
 from minions.engine.run.run_steps import RunSteps
 from minions.engine.run.walk import RecipeWalk
 from minions.engine.services.services import Services
+from minions.engine.step.next_step import NextStepChain
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe
 
@@ -75,6 +76,8 @@ class RunWiring:
     model_call_executor_factory: ModelCallExecutorFactory | None
     """An application's own way to carry out model calls; None: `models`."""
     tool_call_executor_factory: ToolCallExecutorFactory
+    next_step_chain: NextStepChain | None = None
+    """Chooses among several next steps; None: the usual rules do."""
 
     def run(
         self,
@@ -110,7 +113,7 @@ class RunWiring:
         if chosen is not None:
             specs_of_parts(recipe)
             built = _chosen_part(built, recipe, chosen)
-        manager = StepManager(built.graph)
+        manager = StepManager(built.graph, next_step_chain=self.next_step_chain)
         context = AgentContext(
             opened.agent(recipe),
             manager,

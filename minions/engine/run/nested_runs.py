@@ -108,7 +108,8 @@ class NestedRuns(RecipeRunner):
             recipe, keys=scope_of(key), path=f"{path}/", inputs=checked, made_of=made_of
         )
         opened = self._wiring.opened(recipe, checked, scope)
-        manager = StepManager(opened.built.graph)
+        chain = self._wiring.next_step_chain
+        manager = StepManager(opened.built.graph, next_step_chain=chain)
         inner = outer.nested(
             opened.agent(recipe),
             manager,

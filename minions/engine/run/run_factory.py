@@ -26,6 +26,7 @@ from minions.engine.run.nested_runs import NestedRuns
 from minions.engine.run.run_start import RunStart, resume_start, retry_start
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.services import Services
+from minions.engine.step.next_step import NextStepChain
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
@@ -57,6 +58,7 @@ class RunFactory:
         recipes: RecipeSource | None = None,
         model_call_executor_factory: ModelCallExecutorFactory | None = None,
         tool_call_executor_factory: ToolCallExecutorFactory | None = None,
+        next_step_chain: NextStepChain | None = None,
         preparation: Preparation | None = None,
         agents: NamedAgents | None = None,
     ) -> None:
@@ -69,6 +71,8 @@ class RunFactory:
             model_call_executor_factory: Your own way to carry out model calls; None: `models`.
             tool_call_executor_factory: Your own way to carry out tool calls; None: the
                 run's toolbox.
+            next_step_chain: Chooses among several next steps, where a recipe has no `route`; None:
+                the model's wish, then the decision tool, then the first.
             preparation: Compiled recipes of the same extensions, shared with other executors.
             agents: What the toolset `agents` runs by name; None: what the extensions register.
         """
@@ -83,6 +87,7 @@ class RunFactory:
             loaded={},
             model_call_executor_factory=model_call_executor_factory,
             tool_call_executor_factory=tool_call_executor_factory or tool_call_executors(),
+            next_step_chain=next_step_chain,
         )
         agents = agents or self._extensions.named_agents()
         self._nested_runs = NestedRuns(self._wiring, self._find, agents)

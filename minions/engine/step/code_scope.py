@@ -251,20 +251,23 @@ class JournalledScope(EngineScope):
         *,
         model: ModelConfig | None,
         made_of: MadeOf,
+        tell: Callable[[Sequence[StepExecution[object]]], None] | None = None,
     ) -> NestedOutcome:
         """A recipe in a place of its own, with the models of the step's recipe."""
         around = self._view.context.recipe.model
         recipe = evolve(recipe, model=around.overlaid(model) if model is not None else around)
         executions: list[StepExecution[object]] = []
 
-        def tell(found: Iterable[StepExecution[object]]) -> None:
+        def keep(found: Iterable[StepExecution[object]]) -> None:
             executions.extend(found)
             self._trace.add_executions(executions)
+            if tell is not None:
+                tell(executions)
 
         key = f"{self._view.key}#{place}"
         view = self._view
         result = await self._runner().run(
-            recipe, inputs, view.context, view.address, key, tell, made_of
+            recipe, inputs, view.context, view.address, key, keep, made_of
         )
         error = result.error
         if error is not None and error.code in (NEEDS_DECISION, LIMIT_REACHED):
@@ -273,6 +276,10 @@ class JournalledScope(EngineScope):
             raise StepFailedError(error)
         self._trace.is_partial |= result.is_partial
         return NestedOutcome(output=result.output, error=error, executions=tuple(executions))
+
+    def show_plan(self, steps: Sequence[Mapping[str, JsonValue]]) -> None:
+        """It becomes part of the picture of the step."""
+        self._trace.plan = tuple(steps)
 
     async def roll_back(self, places: Sequence[str]) -> Sequence[RollbackReport]:
         """Restores what the recorded changes say, each place by itself."""

@@ -58,6 +58,10 @@ _ANSWER_NOW: Final = (
     "tool."
 )
 _GO_ON: Final = "The step is not complete yet. Continue; when it is complete, say `status: done`."
+_ADVICE: Final = (
+    "It declares no criteria, so that only `status: done` or an instruction completes it; if its "
+    'first answer is the result, give it completion_criteria=CompletionCriteria(mode="text").'
+)
 
 
 INVALID_OUTPUT: Final = "invalid-output"
@@ -186,9 +190,7 @@ class ModelLoop:
             if verdict.verdict is Verdict.COMPLETE:
                 return await self._finish(answer, verdict)
             if verdict.verdict is Verdict.FAILED:
-                return Ending(error=_failure_of(verdict), completion=verdict)
-            if self._only_answers():
-                return Ending(error=_never_signals(self.view.step_id))
+                return Ending(error=self._advised(_failure_of(verdict)), completion=verdict)
             if not answer.response.tool_calls:
                 await self.conversation.say(user(_GO_ON))
 
@@ -200,18 +202,18 @@ class ModelLoop:
             return budget_spent(picture)
         return verdict
 
-    def _only_answers(self) -> bool:
-        """Whether a step without criteria of its own was answered twice in a row by plain text: it
-        would use up all its calls.
+    def _advised(self, error: FailureInfo) -> FailureInfo:
+        """The failure; of a step that declares no criteria and spent its calls on plain answers
+        with what it may declare.
         """
         step = self.step
-        if step.completion_chain is not None or step.completion_criteria is not UNDECLARED:
-            return False
+        if error.code != MAX_MODEL_CALLS or step.completion_chain is not None:
+            return error
         calls = [call for call in self.trace.picture().model_calls if call.phase != SUMMARY]
-        last = [call.response for call in calls[-2:]]
-        return len(last) == 2 and all(
-            each is not None and _is_plain(each) for each in last
-        )  # twice
+        plain = all(call.response is None or _is_plain(call.response) for call in calls)
+        if step.completion_criteria is not UNDECLARED or not plain:
+            return error
+        return evolve(error, message=f"{error.message} {_ADVICE}")
 
     async def _run_tools(self, answer: Answer) -> FailureInfo | None:
         """The answer's tool calls; the first failure that is not the model's to mend."""
@@ -389,16 +391,6 @@ def _is_plain(response: ModelCallResponse) -> bool:
     """Whether the model only answered: no tool call, and no word that it needs more calls."""
     instruction = response.completion_instruction
     return not response.tool_calls and not (instruction and instruction.is_more_calls_needed)
-
-
-def _never_signals(step_id: str) -> FailureInfo:
-    return FailureInfo(
-        code="not-complete",
-        message=f"The model answered step '{step_id}' twice without the line `status: done`, which "
-        "completes a step that declares nothing else. If its first answer is the result, give the "
-        'step completion_criteria=CompletionCriteria(mode="text"); if it works in several turns, '
-        'CompletionCriteria(mode="signal").',
-    )
 
 
 def _is_of_output(climbed: Result[object, FailureInfo]) -> bool:

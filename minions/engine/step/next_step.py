@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import field, frozen
 
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ToolCall
-from minions.contracts.errors import MinionsError
+from minions.contracts.errors import FailureInfo, MinionsError, StepFailedError, UsageError
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step
@@ -167,11 +167,30 @@ def _default_links() -> tuple[NextStepLink, ...]:
     return (InstructedStepLink(), SingleNextStepLink(), DecisionToolLink(), FirstInOrderLink())
 
 
+def _as_links(links: Iterable[NextStepLink]) -> tuple[NextStepLink, ...]:
+    found = tuple(links)
+    given: tuple[object, ...] = found
+    for each in given:
+        if not isinstance(each, NextStepLink):
+            raise UsageError(
+                f"NextStepChain takes objects of subclasses of NextStepLink, not {each!r:.80}.",
+                code="bad-link",
+            )
+    return found
+
+
 @frozen
 class NextStepChain:
-    """Instruction, single successor, decision tool, first in order."""
+    """Instruction, single successor, decision tool, first in order; or links of your own.
 
-    links: tuple[NextStepLink, ...] = field(factory=_default_links)
+    A resumed run asks again: what a link chooses follows from what it looks at.
+    """
+
+    links: tuple[NextStepLink, ...] = field(factory=_default_links, converter=_as_links)
+
+    def prepend(self, *links: NextStepLink) -> NextStepChain:
+        """A chain that asks these links first."""
+        return NextStepChain((*links, *self.links))
 
     async def select(
         self,
@@ -181,7 +200,11 @@ class NextStepChain:
         context: AgentContext,
         tool_call_executor_factory: ToolCallExecutorFactory,
     ) -> Step[object] | None:
-        """The first link's choice; None when there is no successor."""
+        """The first link's choice; None when there is no successor.
+
+        Raises:
+            StepFailedError: `bad-next-step`; a link chose no candidate, or raised something.
+        """
         if not candidates:
             return None
         transition = Transition(
@@ -192,7 +215,32 @@ class NextStepChain:
             tool_call_executor_factory=tool_call_executor_factory,
         )
         for link in self.links:
-            step = await link.select(transition)
+            step = await _selected(link, transition)
             if step is not None:
                 return step
         return None
+
+
+async def _selected(link: NextStepLink, transition: Transition) -> Step[object] | None:
+    name, current = type(link).__name__, transition.current.id
+    try:
+        chosen: object = await link.select(transition)
+    except MinionsError:
+        raise
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        message = f"The link {name} of the next-step chain raised after step '{current}': {words}"
+        raise StepFailedError(
+            FailureInfo(code="bad-next-step", message=message, where=current)
+        ) from error
+    if chosen is None:
+        return None
+    for step in transition.candidates:
+        if step is chosen:
+            return step
+    legal = ", ".join(step.id for step in transition.candidates)
+    message = (
+        f"The link {name} of the next-step chain chose {getattr(chosen, 'id', chosen)!r:.80} after "
+        f"step '{current}'; legal next steps are: {legal}. Return one of transition.candidates."
+    )
+    raise StepFailedError(FailureInfo(code="bad-next-step", message=message, where=current))

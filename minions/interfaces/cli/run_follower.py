@@ -306,6 +306,12 @@ async def _report(
         say(json_text(result_to_json(result)), out)
     elif not context.settings.events and result.output is not None:
         say(output_text(result.output), out, is_output=True)
+    elif (
+        not context.settings.events
+        and result.plan
+        and result.status is not RunStatus.NEEDS_DECISION
+    ):
+        say(json_text({"steps": list(result.plan)}, indent=2), out, is_output=True)
     journal = run.context.scope.services.journal
     name = await shortest_name(journal, run.run_id) if run.has_recorded_end else run.run_id
     for line in summary_lines(result, stderr_painter(), time):

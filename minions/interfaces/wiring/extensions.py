@@ -67,7 +67,7 @@ def built_in_extensions(
         servers: Toolsets of MCP servers; None: recipes can name none.
     """
     from minions.engine.compile.extensions import Extensions
-    from minions.planning.plan_generator import PlanGenerator
+    from minions.planning.built_in_planner import BuiltInPlanner
 
     toolsets = built_in_toolsets()
     return Extensions(
@@ -75,7 +75,7 @@ def built_in_extensions(
         tools=built_in_tools(state),
         recipes=built_in_recipes(),
         sandboxes=BuiltInSandboxes(),
-        planner=PlanGenerator(toolsets),
+        planner=BuiltInPlanner(toolsets),
     )
 
 

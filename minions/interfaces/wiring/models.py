@@ -301,7 +301,9 @@ def _with_wishes(capabilities: ModelCapabilities, config: ModelConfig) -> ModelC
 
 
 def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelConfig:
-    """The configuration for the model `name`; server settings do not apply to another model."""
+    """The configuration for the model `name`; server settings do not apply to another model. How
+    outputs are asked for holds for any, unless the recipe says it of a model that it names.
+    """
     if choice.override is None or name == config.name:
         return config
     return evolve(
@@ -309,8 +311,8 @@ def _config_for(config: ModelConfig, name: str, choice: ModelChoice) -> ModelCon
         name=name,
         base_url=None,
         api_key_env=None,
-        output_mode=None,
-        output_ladder=None,
+        output_mode=config.output_mode if config.name is None else None,
+        output_ladder=config.output_ladder if config.name is None else None,
         tiers=None,
         fallbacks=None,
         cooldown_s=None,

@@ -30,6 +30,7 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
+from minions.engine.step.next_step import NextStepChain
 from minions.interfaces.settings import Settings, Strictness
 from minions.interfaces.user_folders import BorderSecret
 from minions.interfaces.wiring.cassettes import Cassettes
@@ -80,6 +81,8 @@ class Runtime:
     services: Services
     tool_calls: ToolCallExecutorFactory | None = None
     """Executes tool calls; None: the run's toolbox does."""
+    next_step_chain: NextStepChain | None = None
+    """Chooses among several next steps; None: the usual rules do."""
     is_strict: bool | Strictness = False
     """Whether untrusted text may reach no tool with an effect in any recipe, as with `strict: true`
     in each; and whether what recipes say themselves makes it harmless.
@@ -121,6 +124,7 @@ class Runtime:
             extensions=self.extensions,
             services=self.services,
             tool_call_executor_factory=self.tool_calls,
+            next_step_chain=self.next_step_chain,
             preparation=self.preparation,
             agents=self.agents,
         )

@@ -13,6 +13,7 @@ from attrs import frozen
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.history import HistoryWindow
 from minions.contracts.json_values import JsonValue
+from minions.contracts.schema import JsonSchema
 from minions.contracts.verdicts import CompletionMode
 from minions.recipe.drafts import TEXT_OUTPUT, StepDraft
 from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, EXAMPLES_KEY, ExampleStepSpec
@@ -49,6 +50,8 @@ class GoalSpec(ExampleStepSpec):
     messages: tuple[MessageSpec, ...] = ()
     tools: tuple[str, ...] = ()
     """Full names of the tools that the model is offered."""
+    unfit_output: str = "mend"
+    """`mend`, or `text`: the text of an answer that does not fit is the output."""
     artifacts: tuple[str, ...] = ()
     """What the answer has to hold: paths of files, or kinds of `ARTIFACT_KINDS`."""
     images: tuple[str, ...] = ()
@@ -77,6 +80,10 @@ class GoalSpec(ExampleStepSpec):
     @property
     def sources(self) -> Sequence[JsonValue]:
         return (self.system_prompt, *(each.content for each in self.messages), self.goal)
+
+    @property
+    def declared_output(self) -> JsonSchema | None:
+        return self.output if self.unfit_output == "mend" else None  # it may be any text
 
     @property
     def shares_conversation(self) -> bool:
@@ -113,6 +120,12 @@ class _Goal(StepKind):
                 shape=TEXTS,
             ),
             mapping_key("output", "JSON Schema of the answer, or in short `{field: type}`."),
+            choice_key(
+                "unfit_output",
+                "What becomes of an answer that does not fit `output`: the model is asked to mend "
+                "it, or its text is the output and no further call is made.",
+                ("mend", "text"),
+            ),
             Key(
                 name="images",
                 description="Paths of images that the model sees with the goal: PNG, JPEG, GIF or "
@@ -184,6 +197,8 @@ class _Goal(StepKind):
     def read(self, step: StepDraft, reader: KindReader) -> None:
         step.goal = read_goal_parts(step.section, reader)
         step.output = TEXT_OUTPUT if step.goal.schema is None else step.goal.schema
+        if step.section.text("unfit_output") == "text":
+            step.output = {}
 
     def build(self, step: StepDraft, common: CommonKeys) -> GoalSpec:
         """The spec, with the tools that the checks resolved."""
@@ -195,6 +210,7 @@ class _Goal(StepKind):
             messages=step.goal.messages,
             tools=step.tools,
             output=step.goal.schema,
+            unfit_output=section.text("unfit_output") or "mend",
             artifacts=step.goal.artifacts,
             images=step.goal.images,
             examples=step.goal.examples,

@@ -50,6 +50,8 @@ class PlanSpec(StepSpec):
     """What every step of the plan is told besides its own; a template."""
     command: str | None = None
     """The shell command that tests the work; a template. None: the planner chooses."""
+    given: str | None = None
+    """A plan that is carried out instead of one that a model writes; a template."""
     form: str = "structured"
     """How the model writes the plan: `structured` or `text`."""
     share: str = "outline"
@@ -92,7 +94,7 @@ class PlanSpec(StepSpec):
 
     @property
     def sources(self) -> Sequence[JsonValue]:
-        return (self.plan, self.workspace, self.context, self.command)
+        return (self.plan, self.workspace, self.context, self.command, self.given)
 
     @property
     def content(self) -> str:
@@ -109,6 +111,11 @@ class _Plan(StepKind):
             text_key("workspace", "The folder to work in; a template. Default: the current one."),
             text_key("context", "What every step of the plan is told; a template."),
             text_key("command", "The shell command that tests the work; a template."),
+            text_key(
+                "given",
+                "A plan that is there already, as text or JSON: it is carried out, and a model "
+                "plans only what is left after a failure; a template.",
+            ),
             choice_key(
                 "form",
                 "How the model writes the plan: `structured`, or as `text` for weak models.",
@@ -171,7 +178,7 @@ class _Plan(StepKind):
             MODEL_KEY,
         ),
     )
-    templates = ("plan", "workspace", "context", "command")
+    templates = ("plan", "workspace", "context", "command", "given")
     look = Look(light="#b45309", dark="#fbbf24", outline="#d97706", brackets=("[[", "]]"))
 
     def read(self, step: StepDraft, reader: KindReader) -> None:
@@ -193,6 +200,7 @@ class _Plan(StepKind):
             workspace=section.text("workspace") or ".",
             context=section.text("context") or "",
             command=section.text("command"),
+            given=section.text("given"),
             form=section.text("form") or "structured",
             share=section.text("share") or "outline",
             needs_approval=section.text("approval") != "none",

@@ -183,12 +183,19 @@ def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
         available_tools=frozenset(_tool_names(spec, parts.tools)),
         completion_criteria=criteria,
         completion_chain=_chain(spec, parts.extensions.links),
-        output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
+        output=_output(spec),
         is_untrusted=partial(parts.untrusted.is_in, spec),
         marks_feedback=bool(parts.untrusted),
         files=files,
         directory=parts.directory,
     )
+
+
+def _output(spec: GoalSpec) -> OutputInstructions[object] | None:
+    if not spec.output:
+        return None
+    takes_text = spec.unfit_output == "text"
+    return OutputInstructions(schema=spec.output, name=spec.id, takes_text=takes_text)
 
 
 def _tool_names(spec: GoalSpec, tools: Toolbox) -> Iterable[str]:

@@ -8,6 +8,7 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from minions.contracts.errors import FailureInfo, StepFailedError, UsageError
+from minions.contracts.executions import StepExecution
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.json_values import JsonValue
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal, diff_plans
@@ -20,6 +21,7 @@ from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.compile.plan_report import (
     plan_failure,
     plan_report,
+    plan_steps,
     report_text,
     rollback_words,
 )
@@ -104,7 +106,14 @@ class PlanningStep(WrittenStep[object], PythonStep[object], RecordedInParts):
             # A plan that is only written is read by whoever runs it.
             "asked": spec.opens_named and (spec.needs_approval or not spec.is_run),
         }
-        return await _Planning(self, cast(EngineScope, scope), inputs).run()
+        plan = as_text(given["given"]) if given["given"] is not None else ""
+        if plan and not self.planner.reads(plan):
+            message = (
+                f"`given` of step '{self.id}' holds no plan. Write PLAN, STEP, TYPE and GOAL, or "
+                "JSON with `steps`, each with `id`, `type` and `goal`."
+            )
+            raise StepFailedError(FailureInfo(code="bad-plan", message=message))
+        return await _Planning(self, cast(EngineScope, scope), inputs, plan).run()
 
 
 def _task(text: str) -> str:
@@ -131,13 +140,16 @@ class _Planning:
     """One execution of a `plan:` step."""
 
     def __init__(
-        self, step: PlanningStep, scope: EngineScope, inputs: Mapping[str, JsonValue]
+        self, step: PlanningStep, scope: EngineScope, inputs: Mapping[str, JsonValue], given: str
     ) -> None:
+        self._given = given
         self._step = step
         self._scope = scope
         self._inputs = inputs
         self._drafts = 0
         self._done: dict[str, JsonValue] = {}
+        self._completed: dict[str, JsonValue] = {}
+        """The completed steps as their plans had them, by id."""
         self._report: list[dict[str, JsonValue]] = []
         self._before: Plan | None = None
         """The plan that failed last; None: none did."""
@@ -149,8 +161,6 @@ class _Planning:
             return plan
         for number in range(spec.max_replans + 1):
             outcome = await self._carried_out(plan, number)
-            steps = plan_report(plan["plan"], outcome.executions)
-            self._keep(steps, outcome)
             if outcome.error is None:
                 return {"plan": plan["plan"], "steps": self._report, "replans": number}
             if number == spec.max_replans or _is_hopeless(outcome.error):
@@ -161,6 +171,20 @@ class _Planning:
         raise AssertionError  # the last round returns or raises
 
     async def _carried_out(self, plan: Mapping[str, JsonValue], number: int) -> NestedOutcome:
+        before = self._report
+
+        def keep(executions: Sequence[StepExecution[object]]) -> None:
+            planned = plan["plan"]
+            self._keep(before, plan_report(planned, executions), executions)
+            steps = {each.id: each for each in Plan.from_json(json_object(planned)).steps}
+            self._completed = {
+                str(each["id"]): steps[str(each["id"])].to_json()
+                if str(each["id"]) in steps
+                else self._completed[str(each["id"])]
+                for each in self._report
+                if each["status"] == "completed"
+            }
+
         recipe = self._step.planner.recipe(str(plan["recipe"]), self._step.tools)
         inputs = {"workspace": self._inputs["workspace"]}
         return await self._scope.try_recipe(
@@ -169,6 +193,7 @@ class _Planning:
             f"work-{number}",
             model=self._step.spec.model,
             made_of=self._step.made_of,
+            tell=keep,
         )
 
     async def _rolled_back(self, number: int) -> str:
@@ -182,9 +207,10 @@ class _Planning:
 
     async def _approved(self, earlier: str) -> Mapping[str, JsonValue]:
         """A plan without faults that a person approved, where that is asked for."""
-        plan = await self._drafted(earlier=earlier)
+        given = self._given if self._before is None else ""
+        plan = await self._drafted(earlier=earlier, given=given)
         if not self._step.spec.needs_approval or not self._step.spec.is_run:
-            return await self._unasked(_right(plan))
+            return await self._unasked(_right(plan, is_given=bool(given)))
         for _ in range(_MOST_CHANGES):
             proposal = _proposal(plan, self._diff(plan))
             answer = await self._scope.ask_person(
@@ -201,7 +227,7 @@ class _Planning:
             if said.casefold() in _NO:
                 break
             plan = await self._changed(said, plan, earlier)
-            if plan["ok"] is True and _is_plan(said):
+            if plan["ok"] is True and self._step.planner.reads(said):
                 return plan
         message = "The plan was rejected. Nothing of it was carried out."
         raise StepFailedError(FailureInfo(code="plan-rejected", message=message))
@@ -225,7 +251,7 @@ class _Planning:
         """The plan as a person edited it, or as the planner changed it."""
         if said.casefold() in _YES:  # it has faults: the planner has to mend them
             said = "A plan without these faults: " + _faults_of(plan)
-        if _is_plan(said):
+        if self._step.planner.reads(said):
             return await self._drafted(earlier=earlier, given=said)
         return await self._drafted(earlier=_joined(earlier, plan), wish=said)
 
@@ -238,6 +264,7 @@ class _Planning:
             **self._inputs,
             "earlier": earlier,
             "done": self._done,
+            "completed": [*self._completed.values()],
             "wish": wish,
             "given": given,
         }
@@ -252,16 +279,24 @@ class _Planning:
             raise StepFailedError(_with_form(outcome.error, str(self._inputs["form"])))
         return cast("Mapping[str, JsonValue]", outcome.output)
 
-    def _keep(self, steps: Sequence[dict[str, JsonValue]], outcome: NestedOutcome) -> None:
-        """Keep what is done: its results are there for a plan of the rest."""
+    def _keep(
+        self,
+        before: Sequence[Mapping[str, JsonValue]],
+        steps: Sequence[dict[str, JsonValue]],
+        executions: Sequence[StepExecution[object]],
+    ) -> None:
+        """Keep what is done, however the plan's recipe ended: its results are there for a plan of
+        the rest.
+        """
         again = {each["id"] for each in steps}
         earlier = [
-            each
-            for each in self._report
+            dict(each)
+            for each in before
             if each["status"] == "completed" and each["id"] not in again
         ]
         self._report = [*earlier, *steps]
-        outputs = {each.step_id: each.output for each in outcome.executions if each.is_complete}
+        self._scope.show_plan(plan_steps(self._report))
+        outputs = {each.step_id: each.output for each in executions if each.is_complete}
         for each in steps:
             if each["status"] == "completed":
                 step_id = str(each["id"])
@@ -281,7 +316,7 @@ def _is_hopeless(error: FailureInfo) -> bool:
     return error.category in _HOPELESS and error.code not in _BY_ANOTHER_PLAN
 
 
-def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+def _right(plan: Mapping[str, JsonValue], *, is_given: bool) -> Mapping[str, JsonValue]:
     """The plan.
 
     Raises:
@@ -289,6 +324,9 @@ def _right(plan: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     """
     if plan["ok"] is True:
         return plan
+    if is_given:
+        message = f"The plan that was given has faults:\n{_faults_of(plan)}"
+        raise StepFailedError(FailureInfo(code="bad-plan", message=message))
     message = (
         "The planner's plan has faults, also after it was told them:\n"
         f"{_faults_of(plan)}\nTry a larger "
@@ -325,11 +363,6 @@ def _listed_faults(plan: Mapping[str, JsonValue]) -> tuple[str, ...]:
     return tuple(map(str, cast("Sequence[JsonValue]", plan["faults"])))
 
 
-def _is_plan(said: str) -> bool:
-    """Whether an answer is a plan rather than a wish."""
-    return any(line.strip(" *#`").startswith(("PLAN:", "STEP:")) for line in said.splitlines())
-
-
 def _joined(earlier: str, plan: Mapping[str, JsonValue]) -> str:
     return f"{earlier}\nThe plan that the person read:\n{plan['text']}".strip()
 
@@ -348,6 +381,7 @@ class _PlanCompiler(StepCompiler[PlanSpec]):
             "workspace": compile_template(spec.workspace),
             "context": compile_template(spec.context),
             "command": compile_template(spec.command),
+            "given": compile_template(spec.given),
         }
         tools = {name: parts.tools.get(name).spec for name in spec.tools}
         return PlanningStep(id=spec.id, spec=spec, texts=texts, planner=planner, tools=tools)

@@ -42,10 +42,21 @@ __all__ = ["command"]
 @click.option("-o", "--output", metavar="RECIPE.yaml", help="Where to write; else printed.")
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 @click.option("-m", "--model", metavar="MODEL", help="provider/name of who writes the recipe.")
+@click.option(
+    "--allow-write",
+    is_flag=True,
+    help="The recipe may write, although the instruction does not say so.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the change of a recipe; nothing is written.")
 @common_options
 def command(
-    file: str, output: str | None, *, force: bool, model: str | None, **flags: object
+    file: str,
+    output: str | None,
+    *,
+    force: bool,
+    model: str | None,
+    allow_write: bool,
+    **flags: object,
 ) -> int:
     """Turn FILE, an instruction in prose or in the older YAML form, into a recipe.
 
@@ -54,8 +65,9 @@ def command(
     2 if anything is left.
 
     An instruction is given to a model. Its recipe is checked as by `validate`; the faults are sent
-    back to the model twice. A recipe that still has some is not written. Read the recipe before you
-    run it.
+    back to the model twice. A recipe that still has some is not written. It may write what the
+    instruction's `permissions` allow (`allow_write`, `allow_TOOL`), or anything with --allow-write.
+    Read the recipe before you run it.
     """
     context = command_context(flags)
     target = Path(output) if output is not None else None
@@ -63,6 +75,9 @@ def command(
     if instruction is None or instruction.is_recipe:
         refuse_target(target, force=force)
         return mend_file(Path(file), target, context, force=force)
+    if allow_write:
+        permissions = evolve(instruction.permissions, allow_write=True)
+        instruction = evolve(instruction, permissions=permissions)
     refuse_target(target, force=force)
     if context.settings.dry_run:
         tell("dry_run is set: no model is asked, nothing is written.")
@@ -106,7 +121,7 @@ class _Migration:
         """Run to the end, with progress on standard error; the result and the exit code."""
         context = self.context
         async with context.runtime() as own:
-            check = CheckRecipe(own.catalog, may_write=self.instruction.may_write)
+            check = CheckRecipe(own.catalog, permissions=self.instruction.permissions)
             tools = own.extensions.tools.plus([check])
             runtime = own.evolve(extensions=evolve(own.extensions, tools=tools))
             recipe = bounded(migration_recipe(runtime.catalog), context.settings)

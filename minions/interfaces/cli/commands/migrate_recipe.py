@@ -16,6 +16,7 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import fault_to_json, faults_lines, stderr_painter
 from minions.interfaces.cli.options import CommandContext
 from minions.planning.mending import MendedRecipe, mend_recipe
+from minions.recipe.library import SUFFIXES
 
 __all__ = ["is_recipe_text", "mend_file"]
 
@@ -38,7 +39,9 @@ def mend_file(file: Path, target: Path | None, context: CommandContext, *, force
     """
     text = _read(file)
     mended = mend_recipe(text, str(file), context.catalog())
-    is_written = bool(mended.mendings) and not context.settings.dry_run
+    # A text file is no place for a recipe, which is found by its name's ending.
+    is_copied = target is not None and file.suffix not in SUFFIXES and not mended.errors
+    is_written = bool(mended.mendings or is_copied) and not context.settings.dry_run
     if is_written and target is not None:
         _write_new(target, mended.text, force=force)
     elif is_written:
@@ -54,6 +57,9 @@ def mend_file(file: Path, target: Path | None, context: CommandContext, *, force
 
 def _lines(mended: MendedRecipe, file: Path, written: str | None) -> Iterator[str]:
     count = len(mended.mendings)
+    if not count and not mended.errors and written is not None:
+        yield f"Wrote {written}, the recipe as it is. Nothing had to be mended."
+        return
     if not count and not mended.errors:
         yield f"{file} is a recipe already, and it is valid. Nothing to do."
         return

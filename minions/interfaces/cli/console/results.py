@@ -45,6 +45,7 @@ def result_to_json(result: AgentResult[object]) -> dict[str, JsonValue]:
         "model": result.model_name,
         "output": encode(result.output),
         "steps": [_step_to_json(execution) for execution in result.executions],
+        **({"plan": list(result.plan)} if result.plan else {}),
         "usage": usage_document(result.usage, result.discarded_usage),
         "error": dict(result.error.to_document()) if result.error else None,
         "warnings": [{"code": item.code, "message": item.message} for item in result.warnings],

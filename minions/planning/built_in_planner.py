@@ -1,4 +1,4 @@
-"""`PlanGenerator`: from a task to a plan, and from a plan to its recipe."""
+"""`BuiltInPlanner`: from a task to a plan, and from a plan to its recipe."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.tools import Effect, Toolset, ToolSpec
+from minions.planning.plan_json import read_plan
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.planner import RecipePlanner
 from minions.recipe.reading.load import load_recipe_text
 
-__all__ = ["PlanGenerator"]
+__all__ = ["BuiltInPlanner"]
 
 _OPENED: Final = ("files", "shell", "plans")
 """The toolsets that the recipes of plans, and the recipe that writes them, open."""
 
 
-class PlanGenerator(RecipePlanner):
+class BuiltInPlanner(RecipePlanner):
     """Plans with the recipe `planning/plan.yaml`; its recipes use the tools `files` and `shell`."""
 
     def __init__(self, toolsets: Mapping[str, Toolset]) -> None:
@@ -45,6 +46,10 @@ class PlanGenerator(RecipePlanner):
         """The recipe that writes a plan."""
         text = files("minions.planning").joinpath("plan.yaml").read_text("utf-8")
         return load_recipe_text(text, "planner.yaml", self._catalog)
+
+    def reads(self, text: str) -> bool:
+        """Whether `read_plan` finds one."""
+        return read_plan(text) is not None
 
     def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
         """The recipe of a plan."""
