@@ -259,9 +259,10 @@ async def test_one_step_with_memory_is_enough_to_talk_with(
 
 
 async def test_one_cannot_talk_with_every_recipe(client: Client) -> None:
-    session = (await client.post("/sessions", {"recipe": "adds"})).json["id"]
-    reply = await client.post(f"/sessions/{session}/messages", {"content": "Hi"})
+    before = (await client.get("/sessions")).json["total"]
+    reply = await client.post("/sessions", {"recipe": "adds"})
     assert (reply.status, reply.json["code"]) == (422, "not-a-conversation")
+    assert (await client.get("/sessions")).json["total"] == before
 
 
 async def test_two_turns_at_a_time_are_refused(make_app: MakeApp) -> None:
