@@ -59,7 +59,7 @@ async def test_inputs_of_a_session_are_checked_when_it_is_made(
     client = Client(make_app(settings=Settings(no_store=True, caller_secrets=("env:KEY",))))
     (recipes / "secret.yaml").write_text(
         "id: secret\ninputs:\n  message: {type: string}\n  key: {type: string, secret: true}\n"
-        "steps:\n  - {id: a, set: {n: 1}}\n"
+        "steps:\n  - {id: a, goal: Answer., memory: conversation}\n"
     )
     unknown = await client.post("/sessions", {"recipe": "chat", "inputs": {"mesage": "x"}})
     assert (unknown.status, unknown.json["suggestions"]) == (422, ["message"])

@@ -140,13 +140,12 @@ async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResp
     app_state = request.app_state
     recipe = await app_state.threads.run(lambda: app_state.recipe_store.get(data.recipe))
 
-    check_conversation(recipe)
-
     def check() -> None:
         _check_inputs(recipe, data.inputs)
         app_state.runtime.check_inputs(recipe, data.inputs)
 
     await beside(app_state.threads, is_large(data.inputs), check)
+    check_conversation(recipe)
     session = await app_state.repository.create_session(
         data.recipe,
         name=data.name,
