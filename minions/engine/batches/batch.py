@@ -360,11 +360,11 @@ class Batch:
             del self._active[run.run_id]
         duration_ms = round((clock.monotonic() - begin) * 1000, 3)
         share.cost = _new_cost(result, row)
-        is_unanswered = result.error is not None and (
+        finds_no_model = result.error is not None and (
             result.error.code in (UNREACHABLE, CIRCUIT_OPEN)
             or any(map(lacks_memory, result.executions))
         )
-        if is_unanswered and result.error is not None:
+        if finds_no_model and result.error is not None:
             self._stop(result.error)
         return BatchResult(
             index=line.index,
