@@ -20,6 +20,7 @@ MinionsError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
@@ -76,13 +77,23 @@ NEEDS_DECISION: Final = "needs-decision"
 """Code of a run or step that waits for a person; it can be resumed."""
 
 
+_TWO_PERIODS: Final = re.compile(r"(?<=[^\W_])([)\]'\"’]?)\.\.(?=\s|\Z)")
+
+
+def _with_one_period(message: str) -> str:
+    """The message without the second period where a sentence was put before the end of another."""
+    if ".." not in message:
+        return message
+    return _TWO_PERIODS.sub(r"\1.", message)
+
+
 @frozen(kw_only=True)
 class FailureInfo:
     """A failure as data, as results, rows and `run --json` carry it."""
 
     code: str
     """Stable, lower case with hyphens: `max-model-calls`, `tool-failed`."""
-    message: str
+    message: str = field(converter=_with_one_period)
     """For a person: what was read, where, what was expected, what to try."""
     where: str | None = None
     """`file:line:column`, a step id, or None where no place applies."""
@@ -128,8 +139,8 @@ class MinionsError(Exception):
         where: str | None = None,
         suggestions: Iterable[str] = (),
     ) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = _with_one_period(message)
+        super().__init__(self.message)
         self.error_code = code or self.code
         """This error's code: the class's own unless a more specific one was given."""
         self.where = where

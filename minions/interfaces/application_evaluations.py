@@ -19,6 +19,7 @@ from minions.interfaces.evaluation_runs import (
     EvaluationPlan,
     checked_scorers,
 )
+from minions.recipe.library import is_recipe_text
 
 __all__ = ["ApplicationEvaluations", "CasesLike", "case_rows"]
 
@@ -87,7 +88,7 @@ class ApplicationEvaluations(ApplicationRuns):
     def _named(self, recipe: RecipeLike) -> EvaluatedRecipe:
         found = self.load(recipe)
         name = str(recipe) if isinstance(recipe, Path) else None
-        if isinstance(recipe, str) and "\n" not in recipe:
+        if isinstance(recipe, str) and not is_recipe_text(recipe):
             name = recipe
         return EvaluatedRecipe(name=name or found.id, recipe=found)
 

@@ -19,6 +19,7 @@ from minions.interfaces.evaluation_runs import checked_scorers
 from minions.interfaces.tuned_models import with_tuned_models
 from minions.interfaces.tuning_runs import Tuning, TuningPlan
 from minions.interfaces.tuning_space import RecipeVersion, SpaceOptions
+from minions.recipe.library import is_recipe_text
 from minions.recipe.reading.load import load_recipe_text
 from minions.recipe.text.yaml_reader import read_source
 
@@ -102,7 +103,7 @@ class ApplicationTuning(ApplicationRuns):
 
     def _version(self, recipe: RecipeLike, at: int) -> RecipeVersion:
         found = self.load(recipe)
-        is_named = isinstance(recipe, str | Path) and "\n" not in str(recipe)
+        is_named = isinstance(recipe, str | Path) and not is_recipe_text(str(recipe))
         return RecipeVersion(name=str(recipe) if is_named else f"version {at + 1}", recipe=found)
 
 
@@ -123,7 +124,7 @@ def _dimension(word: Dimension | str) -> Dimension:
 
 def _text_of(recipe: str | PathLike[str]) -> tuple[str, str]:
     """The file of a recipe, and its text."""
-    if isinstance(recipe, str) and "\n" in recipe:
+    if isinstance(recipe, str) and is_recipe_text(recipe):
         return "<recipe>", recipe
     path = Path(recipe)
     try:

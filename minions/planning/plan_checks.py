@@ -90,6 +90,7 @@ def check_plan(
     too_large = _first(_faults_of_sizes(plan))
     if too_large:
         return CheckedPlan(plan=_cut(plan), faults=too_large)
+    plan, taken = _with_made_files(plan, files)
     faults = _first(
         itertools.chain(
             _faults_of_ids(plan, done),
@@ -104,7 +105,9 @@ def check_plan(
     ordered, notes = _in_order(plan)
     faults = _first(_faults_of_reading(ordered, files))
     return CheckedPlan(
-        plan=ordered, faults=faults, notes=(*_opened(ordered, form), *notes[:_MOST_FAULTS])
+        plan=ordered,
+        faults=faults,
+        notes=(*_opened(ordered, form), *[*taken, *notes][:_MOST_FAULTS]),
     )
 
 
@@ -384,6 +387,47 @@ def _in_order(plan: Plan) -> tuple[Plan, list[str]]:
             named = ", ".join(sorted(shared)[:_MOST_SHOWN])
             notes.append(f"Step '{step.id}' waits for '{earlier.id}': both use {named}.")
     return evolve(plan, steps=tuple(steps)), notes
+
+
+def _with_made_files(plan: Plan, files: Collection[str] | None) -> tuple[Plan, list[str]]:
+    """The plan in which a file that a step makes, and FILES names, stands in its ARTIFACTS.
+
+    Planners take FILES for what a step is about.
+    """
+    notes: list[str] = []
+    steps = []
+    for step in plan.steps:
+        moved = [
+            each
+            for each in step.files
+            if files is not None and each.path not in files and _is_made_by(step, each, plan, files)
+        ]
+        if moved:
+            artifacts = dict.fromkeys((*step.artifacts, *(each.path for each in moved)))
+            kept = tuple(each for each in step.files if each not in moved)
+            steps.append(evolve(step, files=kept, artifacts=tuple(artifacts)))
+            paths = ", ".join(each.path for each in moved)
+            notes.append(f"Step '{step.id}' makes {paths}: its FILES are taken for ARTIFACTS.")
+        else:
+            steps.append(step)
+    return (evolve(plan, steps=tuple(steps)) if notes else plan), notes
+
+
+def _is_made_by(step: PlanStep, use: FileUse, plan: Plan, files: Collection[str]) -> bool:
+    """Whether a step that says nothing else of what it makes can only mean to make that file. A
+    name like one in the workspace is a slip, and so is a file that others want to read before.
+    """
+    is_its_own = use.path in step.made_files or not step.made_files
+    if step.type is not PlanStepType.GENERATE or use.form is not FileForm.WHOLE or not is_its_own:
+        return False
+    if as_path(use.path) != use.path or did_you_mean(use.path, files):
+        return False
+    return not any(
+        use.path in each.made_files
+        or (use.path in _read(each) and step.id not in steps_before(plan.steps, each.id))
+        for each in plan.steps
+        if each is not step
+    )
 
 
 def _is_ordered(steps: Sequence[PlanStep], one: str, other: str) -> bool:

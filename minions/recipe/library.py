@@ -18,6 +18,7 @@ __all__ = [
     "SUFFIXES",
     "find_recipe",
     "is_file",
+    "is_recipe_text",
     "recipe_id_of",
     "recipe_ids",
     "recipe_ids_beside",
@@ -78,6 +79,11 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
+
+
+def is_recipe_text(source: str) -> bool:
+    """Whether it is the text of a recipe, and no name: it has several lines, or begins as JSON."""
+    return "\n" in source or source.lstrip().startswith("{")
 
 
 def _always(_: Path) -> bool:

@@ -222,6 +222,57 @@ async def test_an_answer_that_is_none_ends_typed(server: StrictServer) -> None:
     assert (await fail(server, server.answer(Planned()))).code == "empty-response"
 
 
+_OWN: dict[str, tuple[dict[str, JsonValue], str]] = {
+    "StrictAnthropic": (
+        {
+            "type": "message",
+            "content": [
+                {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}},
+                {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+            ],
+            "stop_reason": "end_turn",
+        },
+        "server_tool_use web_search, web_search_tool_result",
+    ),
+    "StrictResponses": (
+        {"status": "completed", "output": [{"type": "web_search_call", "id": "w1"}]},
+        "web_search_call",
+    ),
+    "StrictGemini": (
+        {
+            "candidates": [
+                {
+                    "content": {"parts": [{"executableCode": {"code": "1"}}]},
+                    "finishReason": "STOP",
+                }
+            ]
+        },
+        "executableCode",
+    ),
+    "StrictChat": (
+        {"choices": [{"message": {"tool_calls": [{"id": "c", "type": "custom"}]}}]},
+        'of the type "custom"',
+    ),
+}
+
+
+@every_form
+async def test_an_answer_of_the_providers_own_tools_says_what_was_there(
+    server: StrictServer,
+) -> None:
+    """A-134: it holds nothing that a recipe can use."""
+    document, words = _OWN[type(server).__name__]
+
+    async def behave(exchange: fake.Exchange) -> None:
+        await exchange.send(
+            json.dumps(document).encode(), headers={"Content-Type": "application/json"}
+        )
+
+    failure = await fail(server, behave)
+    assert words in failure.message
+    assert "provider's own" in failure.message
+
+
 @every_form
 @pytest.mark.parametrize(
     ("status", "message", "code", "is_retryable"),

@@ -19,9 +19,12 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import assistant
 from minions.contracts.retry import RetryConfig
 from minions.engine.calls.cut_answers import closed_answer
+from minions.engine.history.conversation import ConversationStart
 from minions.engine.services.profile_memory import MemoryProfiles
 from minions.engine.services.services import Services
+from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
+from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock
 from minions.testing.endpoint import (
     Behaviour,
@@ -337,3 +340,32 @@ async def test_a_list_that_ends_at_the_bound_is_told() -> None:
     ended = await run_on(answer(full))
     assert ended.result.status is RunStatus.COMPLETED
     assert "at a bound that the request added" in words_of(ended)[0]
+
+
+@pytest.mark.parametrize("required", [["people"], ["title", "people", "total"]])
+async def test_a_later_turn_reads_one_whole_answer(required: list[str]) -> None:
+    """A-160: not the text that was cut, and not its parts."""
+    schema = {**SCHEMA, "required": required}
+    is_whole = "total" in required
+    said = [answer(CUT, finish_reason="length"), *([answer(REST)] if is_whole else [])]
+    document: Mapping[str, JsonValue] = {
+        "id": "talk",
+        "inputs": {"message": "string"},
+        "steps": [{"id": "say", "goal": "List.", "memory": "conversation", "output": schema}],
+    }
+    async with ChatEndpoint(*said, default=answer(json.dumps(WHOLE))) as server:
+        model = OpenAIModel("m", base_url=server.base_url)
+        executor = executor_of(model, services=services_of())
+        for number in range(2):
+            run = executor.prepare(
+                recipe_from_document(document, Catalog()),
+                {"message": f"question {number}"},
+                session_id="ses_1",
+                live_conversation=ConversationStart(),
+            )
+            result = await run.execute()
+            assert result.status is RunStatus.COMPLETED, result.error
+        await model.aclose()
+    told = [each for each in server.requests[-1].messages if each["role"] == "assistant"]
+    kept = WHOLE if is_whole else {"title": "T", "people": [ADA, BOB]}
+    assert [json.loads(str(each["content"])) for each in told] == [kept]

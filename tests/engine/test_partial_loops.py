@@ -192,6 +192,29 @@ async def test_no_further_item_starts_once_the_model_cannot_be_reached(
     assert len(asked) <= 1 + 3 * most
 
 
+@pytest.mark.parametrize("policy", ["fail", "collect"])
+async def test_a_model_that_has_no_room_in_memory_is_told_once_and_not_for_each_item(
+    policy: str,
+) -> None:
+    """A-117: the next item would be refused in the same words."""
+    asked: list[str] = []
+
+    def answer(prompt: Prompt) -> Answer:
+        asked.append(prompt.messages[-1].content or "")
+        return ModelFailure(code="resource-limit", message="It needs 9 MiB; 1 MiB are free.")
+
+    step: Document = {
+        "id": "each",
+        "goal": "{{ loop.item }}",
+        "loop": list(range(50)),
+        "on_item_error": policy,
+    }
+    done = await run_of(recipe_with([step], Picky().tool()), answer, tools=[Picky().tool()])
+    assert done.result.error is not None
+    assert (done.result.error.code, len(asked)) == ("resource-limit", 1)
+    assert "49 further items of step 'each' were not started" in done.result.error.message
+
+
 async def test_of_items_that_found_no_server_the_first_of_the_list_is_told() -> None:
     """Whichever failed first: a run that is resumed reads the items in their order."""
     has_failed = asyncio.Event()

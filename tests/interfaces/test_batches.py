@@ -76,6 +76,22 @@ async def test_a_dead_server_is_asked_for_the_first_lines_only() -> None:
     assert set(calls) == {"a", "b"}
 
 
+async def test_a_model_without_room_in_memory_ends_the_batch_at_its_first_line() -> None:
+    calls: list[str] = []
+
+    def answer(prompt: Prompt) -> Answer:
+        calls.append(prompt.messages[-1].content or "")
+        return ModelFailure(code="resource-limit", message="It needs 9 MiB; 1 MiB are free.")
+
+    async with Minions(model=ScriptedModel(answer)) as app:
+        batch = app.batch(RECIPE, items("a", "b", "c"), concurrency=1)
+        results = [line async for line in batch]
+    assert [line.status for line in results] == ["failed", "not_started", "not_started"]
+    assert batch.stopped_by is not None
+    assert batch.stopped_by.code == "resource-limit"
+    assert len(calls) == 1
+
+
 async def test_a_bad_item_is_named_before_anything_begins() -> None:
     async with Minions(model=model([])) as app:
         with pytest.raises(UsageError, match="item 1: There is no input 'txet'"):

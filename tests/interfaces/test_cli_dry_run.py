@@ -60,7 +60,7 @@ def test_every_planned_call_is_told_in_order_and_none_is_made(
         (
             "  2 found: analysis (no model is configured) "
             '{"task":"Which of <seen>?","input":"<seen>"}'
-            " · prompt of 118 tokens: schema 50, system 34, step_outputs 26, goal 8"
+            " · prompt of 90 tokens: system 34, step_outputs 26, schema 22, goal 8"
         ),
         (
             '  3 post: tool send (writes) {"to":"Ada"} · a model call fills in text · '

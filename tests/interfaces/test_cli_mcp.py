@@ -373,3 +373,14 @@ def test_a_program_in_the_working_folder_is_not_started_by_an_empty_entry_of_pat
         refused = cli("mcp", "lock")
         assert (refused.code, "there is no program server.sh in" in refused.err) == (1, True)
     assert not (here / "started").exists()
+
+
+def test_a_server_that_does_not_answer_writes_no_lock(cli: Cli, write: Write, here: Path) -> None:
+    """A-135: nothing is known of it that a run could compare with."""
+    command = json.dumps([sys.executable, "-c", "raise SystemExit(3)"])
+    write("minions.toml", f'[mcp.dead]\ncommand = {command}\nprotocol = "handshake"\n')
+    done = cli("mcp", "lock")
+    assert done.code != 0
+    assert "dead: " in done.err
+    assert not (here / "mcp.lock.json").exists()
+    assert not trusted_files().exists()

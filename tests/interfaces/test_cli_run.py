@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from command_line import Cli, Write
+from minions import run
 from minions.contracts.json_values import JsonValue
 
 GOAL = """
@@ -539,3 +540,23 @@ def test_inputs_as_the_value_of_params_are_told_how_to_give_them(
     done = cli("run", "r.yaml", "--params", '{"t": "x"}')
     assert (done.code, "--params takes a file, and this is its text" in done.err) == (2, True)
     assert "-p NAME=VALUE" in done.err
+
+
+@pytest.mark.parametrize("command", ["validate", "explain", "graph"])
+def test_what_agents_list_knows_can_be_looked_at_by_name(
+    cli: Cli, here: Path, command: str
+) -> None:
+    assert "StepExecutor" in cli("agents", "list").out
+    done = cli(command, "StepExecutor")
+    assert (done.code, done.err) == (0, "")
+    assert done.out
+
+
+def test_a_recipe_in_one_line_of_json_is_a_recipe(cli: Cli, here: Path) -> None:
+    text = '{"id": "j", "steps": [{"id": "a", "set": {"x": 1}}]}'
+    assert cli("validate", text).out.endswith(": ok\n")
+    assert json.loads(cli("run", text, "--no-store").out) == {"x": 1}
+    wrong = cli("validate", text.replace("set", "sett"))
+    assert wrong.code == 2
+    assert "did you mean 'set'?" in wrong.err + wrong.out
+    assert run(text).output == {"x": 1}

@@ -209,3 +209,36 @@ def test_whatever_has_no_fault_is_in_order_and_free_of_circles(steps: list[PlanS
     for each in checked.plan.steps:
         assert each.id not in steps_before(checked.plan.steps, each.id)
     assert check_plan(checked.plan).plan == checked.plan
+
+
+def test_a_file_that_a_step_makes_and_names_in_files_is_its_artifact() -> None:
+    plan = Plan(
+        id="plan",
+        steps=(
+            step("a", reads="shop/new.py"),
+            step("b", needs="a", reads="shop/new.py", makes="t.py"),
+        ),
+    )
+    checked = check_plan(plan, files=frozenset({"README.md"}))
+    assert checked.faults == ()
+    assert checked.notes == ("Step 'a' makes shop/new.py: its FILES are taken for ARTIFACTS.",)
+    first, second = checked.plan.steps
+    assert (first.files, first.made_files) == ((), ("shop/new.py",))
+    assert [each.path for each in second.files] == ["shop/new.py"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (step("a", reads="shop/modle.py"),),  # a slip
+        (step("a", reads="new.py:outline"),),  # it is to be seen
+        (step("a", "modify", reads="new.py"),),  # what is changed has to be there
+        (step("a", reads="new.py", makes="other.py"),),  # it says what it makes
+        (step("a", reads="new.py"), step("b", reads="new.py")),  # who makes it?
+        (step("a", reads="new.py"), step("b", needs="a", makes="new.py")),  # too early
+    ],
+)
+def test_a_file_that_a_step_can_only_read_stays_a_fault(steps: tuple[PlanStep, ...]) -> None:
+    found = faults(*steps, files=frozenset({"shop/model.py"}))
+    assert found
+    assert "is not in the workspace" in found[0]

@@ -184,8 +184,7 @@ async def test_what_is_said_in_a_session_is_no_reference_to_a_secret(
     (recipes / "talks.yaml").write_text(
         TALKS.replace("{type: string}", "{type: string, secret: true}")
     )
-    session = (await client.post("/sessions", {"recipe": "talks"})).json["id"]
-    reply = await client.post(f"/sessions/{session}/messages", {"content": f"file:{file}"})
+    reply = await client.post("/sessions", {"recipe": "talks"})
     assert (reply.status, reply.json["code"]) == (422, "not-a-conversation")
     assert "'message' is a secret" in reply.json["detail"]
 

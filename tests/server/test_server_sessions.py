@@ -59,7 +59,7 @@ async def test_inputs_of_a_session_are_checked_when_it_is_made(
     client = Client(make_app(settings=Settings(no_store=True, caller_secrets=("env:KEY",))))
     (recipes / "secret.yaml").write_text(
         "id: secret\ninputs:\n  message: {type: string}\n  key: {type: string, secret: true}\n"
-        "steps:\n  - {id: a, set: {n: 1}}\n"
+        "steps:\n  - {id: a, goal: Answer., memory: conversation}\n"
     )
     unknown = await client.post("/sessions", {"recipe": "chat", "inputs": {"mesage": "x"}})
     assert (unknown.status, unknown.json["suggestions"]) == (422, ["message"])
@@ -259,9 +259,10 @@ async def test_one_step_with_memory_is_enough_to_talk_with(
 
 
 async def test_one_cannot_talk_with_every_recipe(client: Client) -> None:
-    session = (await client.post("/sessions", {"recipe": "adds"})).json["id"]
-    reply = await client.post(f"/sessions/{session}/messages", {"content": "Hi"})
+    before = (await client.get("/sessions")).json["total"]
+    reply = await client.post("/sessions", {"recipe": "adds"})
     assert (reply.status, reply.json["code"]) == (422, "not-a-conversation")
+    assert (await client.get("/sessions")).json["total"] == before
 
 
 async def test_two_turns_at_a_time_are_refused(make_app: MakeApp) -> None:

@@ -370,6 +370,11 @@ def _calls_of(message: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
 
 def _pieces_of(call: Mapping[str, object]) -> tuple[str, str, str]:
     """Id, name and arguments; an empty string where one is missing."""
+    kind = call.get("type")
+    if kind not in (None, "", "function") and not call.get("function"):
+        raise MalformedAnswerError(
+            f"it calls a tool of the provider's own, of the type {_shown(kind)}, and no function"
+        )
     function = _mapping(call.get("function") or {}, "tool_calls.function")
     call_id, name, arguments = call.get("id"), function.get("name"), function.get("arguments")
     if arguments is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -30,6 +30,8 @@ FILTERED: Final = "content_filter"
 _MOST_BLOCKS: Final = 10_000
 _MOST_CALLS: Final = 1_000
 _LONGEST_ID: Final = 4_096
+_MOST_NAMED: Final = 8
+"""Parts of an answer that a failure names."""
 
 
 class BlockKind(Enum):
@@ -76,6 +78,8 @@ class AnswerBlocks:
     """Why the model refused to answer; None: it did not."""
     _blocks: list[AnswerBlock] = field(factory=list)
     _calls_begun: int = 0
+    _others: dict[str, None] = field(factory=dict)
+    """Parts that mean nothing here, such as calls of the provider's own tools, in order."""
 
     def add(self, kind: BlockKind, *, call_id: str = "", name: str = "") -> AnswerBlock:
         """A further block.
@@ -99,6 +103,14 @@ class AnswerBlocks:
         )
         self._blocks.append(block)
         return block
+
+    def skip(self, part: Mapping[str, object]) -> None:
+        """Note a part that means nothing here: where there is no other, the failure names it."""
+        words = [each for each in (part.get("type"), part.get("name")) if isinstance(each, str)]
+        if not words:
+            words = list(part)[:1]
+        if len(self._others) < _MOST_NAMED:
+            self._others[" ".join(words)[:80]] = None
 
     @property
     def has_calls(self) -> bool:
@@ -173,7 +185,7 @@ class AnswerBlocks:
         if self.refusal is not None:
             return peer.refused(self.refusal or "it gave no reason", self.usage)
         if not text and not calls:
-            return peer.empty(self.finish_reason, self.usage)
+            return peer.empty(self.finish_reason, self.usage, others=tuple(self._others))
         return None
 
     def _text(self) -> str:

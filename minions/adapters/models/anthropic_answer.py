@@ -115,6 +115,7 @@ class AnthropicForm(BlockForm):
         """The block of a part of the content; None: a part that means nothing here."""
         kind = _KINDS.get(text_in(content, "type"))
         if kind is None:
+            self.blocks.skip(content)
             return None
         block = self.blocks.add(kind, call_id=text_in(content, "id"), name=text_in(content, "name"))
         if kind is BlockKind.OPAQUE:

@@ -66,12 +66,22 @@ class ChatPeer:
             suggestions=(f"check that base_url is {self.api_words}",),
         )
 
-    def empty(self, finish_reason: str | None, usage: TokenUsage) -> ModelFailure:
-        """The failure for an answer with neither text nor tool calls."""
+    def empty(
+        self, finish_reason: str | None, usage: TokenUsage, *, others: Sequence[str] = ()
+    ) -> ModelFailure:
+        """The failure for an answer with neither text nor tool calls.
+
+        Args:
+            others: What it holds instead, such as calls of the provider's own tools.
+        """
+        held = self.clean(", ".join(others))
+        instead = (
+            f" It holds only {held}: the provider's own, which the recipe's tools cannot answer."
+        )
         return ModelFailure(
             code="empty-response",
             message=f"'{self.name}' answered with neither text nor tool calls "
-            f"(finish_reason: {finish_reason or 'none'}).",
+            f"(finish_reason: {finish_reason or 'none'}).{instead if others else ''}",
             is_retryable=True,
             usage=usage,
         )

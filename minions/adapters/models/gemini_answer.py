@@ -58,6 +58,8 @@ class GeminiForm(BlockForm):
         if part.get("thought") is True:
             return self.blocks.write(self._block(BlockKind.THOUGHT), text)
         if not text and not signature:
+            if part and "text" not in part:
+                self.blocks.skip(part)
             return ()
         block = self._block(BlockKind.TEXT)
         deltas = self.blocks.write(block, text)

@@ -94,6 +94,7 @@ class ResponsesForm(BlockForm):
         """The block of an item; None: an item that means nothing here."""
         kind = _KINDS.get(text_in(item, "type"))
         if kind is None:
+            self.blocks.skip(item)
             return None
         return self.blocks.add(kind, call_id=text_in(item, "call_id"), name=text_in(item, "name"))
 

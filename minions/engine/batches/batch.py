@@ -39,6 +39,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recipe_changes import is_same_json
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import room_for_more
+from minions.engine.step.outcome import lacks_memory
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
 
@@ -359,7 +360,11 @@ class Batch:
             del self._active[run.run_id]
         duration_ms = round((clock.monotonic() - begin) * 1000, 3)
         share.cost = _new_cost(result, row)
-        if result.error is not None and result.error.code in (UNREACHABLE, CIRCUIT_OPEN):
+        finds_no_model = result.error is not None and (
+            result.error.code in (UNREACHABLE, CIRCUIT_OPEN)
+            or any(map(lacks_memory, result.executions))
+        )
+        if finds_no_model and result.error is not None:
             self._stop(result.error)
         return BatchResult(
             index=line.index,

@@ -21,7 +21,7 @@ from minions.contracts.calls import (
 from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT, OutputRung
 from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue, is_unfinished_json
+from minions.contracts.json_values import JsonValue, dumps, is_unfinished_json
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant, user
 from minions.contracts.output import checked_output
@@ -81,8 +81,13 @@ class Ask(Protocol):
         """
 
 
-Say: TypeAlias = Callable[[Message], Awaitable[None]]
-"""Appends a message to the conversation and records it."""
+class Say(Protocol):
+    """Appends a message to the conversation and records it."""
+
+    async def __call__(self, message: Message, *, is_of_session: bool = False) -> None:
+        """Add it; words of the engine's own are no part of the session's conversation."""
+
+
 TakeBack: TypeAlias = Callable[[MemorySnapshot], Awaitable[None]]
 """Forget the conversation since that mark."""
 Warn: TypeAlias = Callable[[str], Awaitable[None]]
@@ -225,14 +230,14 @@ class OutputLadder:
         if not is_told:
             cut = OutputFailure(message=f"The answer was cut off {closed.words}.")
             self.tell(rung_of(answer.phase, answer.mode), answer, cut)
+        if self.calls_left() < 1 and not is_successful(read):
+            return Failure(_truncated(f"no model call is left for the rest, {closed.words}"))
+        await self.take_back(answer.mark)
+        await self.say(assistant(closed.text), is_of_session=is_successful(read))
         if is_successful(read):
             await self.warn(closed.words)
             return Success(read.unwrap())
         assert isinstance(schema, Mapping) and isinstance(value, Mapping)  # noqa: S101, PT018  # as above
-        if self.calls_left() < 1:
-            return Failure(_truncated(f"no model call is left for the rest, {closed.words}"))
-        await self.take_back(answer.mark)
-        await self.say(assistant(closed.text))
         missing = OutputInstructions[object](schema=schema, name=form.name)
         await self.say(user(_rest_words(missing)))
         asked = await self.ask("fields", missing)
@@ -248,6 +253,9 @@ class OutputLadder:
             return Failure(_truncated(f"its whole items are kept. {whole.failure().message}"))
         fields = ", ".join(cast("Mapping[str, JsonValue]", schema["properties"]))
         await self.warn(f"{closed.words}, and {fields} asked for alone")
+        # Who continues the conversation reads one answer.
+        await self.take_back(answer.mark)
+        await self.say(assistant(dumps(merged)), is_of_session=True)
         return Success(whole.unwrap())
 
     async def _mended(self, answer: Answer, failure: OutputFailure) -> Result[object, FailureInfo]:

@@ -305,7 +305,9 @@ class _Plan(Planner):
         yield PromptPart(PromptSection.OUTPUTS, data)
 
     def _binds(self, own: ModelConfig | None, *, has_tools: bool) -> bool:
-        """Whether the first request holds the schema of a declared output."""
+        """Whether the schema of a declared output is among what the model reads: as arguments of
+        a tool. Where a server binds answers by it, the model reads its form alone.
+        """
         config = self._base_model.overlaid(own) if own is not None else self._base_model
         try:
             can = self._models(config).capabilities if self._models else ModelCapabilities()
@@ -313,7 +315,7 @@ class _Plan(Planner):
             can = ModelCapabilities()
         if has_tools and not can.tools_with_schema:
             return False
-        return can.output_mode in (OutputMode.JSON_SCHEMA, OutputMode.TOOLS)
+        return can.output_mode is OutputMode.TOOLS
 
     def model(self, own: ModelConfig | None) -> str | None:
         """See `Planner.model`."""

@@ -38,7 +38,7 @@ from minions.engine.sessions.store import StepRepository
 from minions.recipe.expressions.values import MAX_TEXT
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, Permissions
 
-__all__ = ["ChatAgent", "StepRunner", "fork_session", "retry_from_sequence"]
+__all__ = ["ChatAgent", "StepRunner", "check_conversation", "fork_session", "retry_from_sequence"]
 
 _RESUMABLE = (
     *OPEN_STATES,
@@ -351,22 +351,7 @@ class StepRunner:
         user: str | None = None,
     ) -> AgentRun:
         recipe = self._executor.find(self._agent)
-        message = recipe.inputs.get(MESSAGE_INPUT)
-        is_text = message is not None and _takes_text(message)
-        if message is not None and (message.is_secret or not is_text):
-            # Messages are stored and shown: they must not be references to secrets.
-            kind = "a secret" if message.is_secret else "no text"
-            raise UsageError(
-                f"Recipe '{recipe.id}' cannot hold a conversation: its input 'message' is {kind}. "
-                "Declare `inputs: {message: {type: string}}`.",
-                code="not-a-conversation",
-            )
-        if message is None:
-            raise UsageError(
-                f"Recipe '{recipe.id}' cannot hold a conversation: it takes no input "
-                "'message'. Declare `inputs: {message: {type: string}}`.",
-                code="not-a-conversation",
-            )
+        _check_message_input(recipe)
         run = self._executor.prepare(
             recipe,
             inputs,
@@ -376,11 +361,7 @@ class StepRunner:
             live_conversation=start,
         )
         if not run.has_conversation:
-            raise UsageError(
-                f"Recipe '{recipe.id}' cannot hold a conversation: no goal step of it has "
-                "`memory: conversation`.",
-                code="not-a-conversation",
-            )
+            raise _without_memory(recipe)
         return run
 
     def check(self) -> None:
@@ -476,6 +457,48 @@ def _empty_session(session_id: str) -> UsageError:
     return UsageError(
         f"Session '{session_id}' has no steps: there is nothing to resume. Send a message first.",
         code="empty-session",
+    )
+
+
+def check_conversation(recipe: AgentRecipe) -> None:
+    """Refuse a recipe that cannot be talked with.
+
+    Raises:
+        UsageError: `not-a-conversation`; it says what is missing.
+    """
+    _check_message_input(recipe)
+    if not any(step.shares_conversation for step in recipe.steps):
+        raise _without_memory(recipe)
+
+
+def _check_message_input(recipe: AgentRecipe) -> None:
+    """Refuse a recipe that takes no messages.
+
+    Raises:
+        UsageError: `not-a-conversation`.
+    """
+    message = recipe.inputs.get(MESSAGE_INPUT)
+    if message is None:
+        raise UsageError(
+            f"Recipe '{recipe.id}' cannot hold a conversation: it takes no input "
+            "'message'. Declare `inputs: {message: {type: string}}`.",
+            code="not-a-conversation",
+        )
+    if message.is_secret or not _takes_text(message):
+        # Messages are stored and shown: they must not be references to secrets.
+        kind = "a secret" if message.is_secret else "no text"
+        raise UsageError(
+            f"Recipe '{recipe.id}' cannot hold a conversation: its input 'message' is {kind}. "
+            "Declare `inputs: {message: {type: string}}`.",
+            code="not-a-conversation",
+        )
+
+
+def _without_memory(recipe: AgentRecipe) -> UsageError:
+    return UsageError(
+        f"Recipe '{recipe.id}' cannot hold a conversation: no goal step of it has "
+        "`memory: conversation`.",
+        code="not-a-conversation",
     )
 
 

@@ -12,12 +12,21 @@ from minions.contracts.child_runs import WAITS_FOR_RUNS
 from minions.contracts.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.facts import StepFailed, StepFinished, StepInterrupted, StepSkipped
+from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.context.agent_context import AgentContext
 
-__all__ = ["CUT_OFF", "all_waiting", "cut_off", "end_status", "record_unexecuted", "step_over"]
+__all__ = [
+    "CUT_OFF",
+    "all_waiting",
+    "cut_off",
+    "end_status",
+    "lacks_memory",
+    "record_unexecuted",
+    "step_over",
+]
 
 CUT_OFF: Final = frozenset({"cancelled", LIMIT_REACHED, NEEDS_DECISION, WAITS_FOR_RUNS})
 """Codes of ends that came from outside: a resumed run continues such a step."""
@@ -117,3 +126,9 @@ def cut_off(step_id: str, context: AgentContext) -> FailureInfo:
         context.progress.budget.run_out_of_time()
         return context.progress.budget.failure()
     return FailureInfo(code="cancelled", message=f"Step '{step_id}' was cancelled.")
+
+
+def lacks_memory(execution: StepExecution[object]) -> bool:
+    """Whether a model call was refused for want of memory: so would each further one be."""
+    failures = [call.failure for call in execution.model_calls[-1:]]
+    return any(each is not None and each.code == RESOURCE_LIMIT for each in failures)

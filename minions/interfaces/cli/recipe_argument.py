@@ -1,4 +1,4 @@
-"""The recipe that a command names: a path, an id, or `-` for standard input."""
+"""The recipe that a command names: a path, an id, JSON text, or `-` for standard input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.options import CommandContext
-from minions.recipe.library import find_recipe, is_file
+from minions.recipe.library import find_recipe, is_file, is_recipe_text
 from minions.recipe.reading.load import LoadedRecipe, check_recipe, check_recipe_text
 from minions.recipe.text.yaml_reader import read_source
 
@@ -28,17 +28,22 @@ __all__ = [
 
 STANDARD_INPUT: Final = "-"
 """The argument that means a recipe on standard input."""
+_TEXT_FILE: Final = "<recipe>"
+"""How places in a recipe are called that is the argument itself."""
 _FILE: Final = "stdin.yaml"
 """How places in it are called, and of what its id is made if it has none."""
 
 
 def recipe_path(name: str) -> Path | None:
-    """The file of that path, or of that id under `recipes`; None: standard input is meant.
+    """The file of that path, or of that id under `recipes`; None: standard input is meant, or the
+    argument is the recipe's text.
 
     Raises:
         NotFoundError: There is none.
     """
-    return None if name == STANDARD_INPUT else find_recipe(name, [Path("recipes")])
+    if name == STANDARD_INPUT or is_recipe_text(name):
+        return None
+    return find_recipe(name, [Path("recipes")])
 
 
 def editable_path(name: str) -> Path:
@@ -51,8 +56,8 @@ def editable_path(name: str) -> Path:
     path = recipe_path(name)
     if path is None:
         raise UsageError(
-            f"A recipe on standard input ({STANDARD_INPUT}) has no file whose runs and text could "
-            "be found again: name its file.",
+            f"A recipe on standard input ({STANDARD_INPUT}), or given as text, has no file whose "
+            "runs and text could be found again: name its file.",
             code="no-file",
         )
     return path
@@ -88,6 +93,10 @@ def checked_recipe(name: str, context: CommandContext, catalog: Catalog) -> Load
     Raises:
         NotFoundError, UsageError: There is none, or it cannot be read.
     """
+    if name in catalog.recipes and not is_file(Path(name)):
+        return LoadedRecipe(recipe=catalog.recipes[name])
+    if is_recipe_text(name):
+        return check_recipe_text(name, _TEXT_FILE, catalog)
     path = recipe_path(name)
     if path is not None:
         return check_recipe(path, catalog)
@@ -103,6 +112,8 @@ def named_recipe(name: str, context: CommandContext, runtime: Runtime) -> AgentR
     """
     if (registered := registered_recipe(name, runtime)) is not None:
         return registered
+    if is_recipe_text(name):
+        return runtime.recipes.get(name)
     path = recipe_path(name)
     if path is not None:
         return runtime.recipes.get(path)

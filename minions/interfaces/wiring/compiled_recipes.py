@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from minions.contracts.errors import UsageError
 from minions.recipe.catalog import Catalog, FoundRecipe
-from minions.recipe.library import SUFFIXES, find_recipe
+from minions.recipe.library import SUFFIXES, find_recipe, is_recipe_text
 from minions.recipe.model import AgentRecipe
 from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
 from minions.recipe.reading.load import load_recipe, load_recipe_text
@@ -48,9 +48,9 @@ class CompiledRecipes:
         self._compiled: dict[str, _CompiledRecipe] = {}
 
     def get(self, source: str | Path) -> AgentRecipe:
-        """The recipe at that path, of that id under `recipes`, or with this YAML text.
+        """The recipe at that path, of that id under `recipes`, or with this YAML or JSON text.
 
-        A text of several lines is YAML; it is read each time.
+        A text of several lines is YAML, one that begins with a brace JSON; it is read each time.
 
         Raises:
             RecipeError: Has every fault that was found.
@@ -60,10 +60,10 @@ class CompiledRecipes:
         if not isinstance(source, str | Path):
             raise UsageError(
                 f"{source!r:.80} is no recipe: give an AgentRecipe, a path, the id of one under "
-                f"{USUAL_FOLDER}, or YAML text of several lines.",
+                f"{USUAL_FOLDER}, YAML text of several lines, or JSON text.",
                 code="no-recipe",
             )
-        if isinstance(source, str) and "\n" in source:
+        if isinstance(source, str) and is_recipe_text(source):
             return load_recipe_text(source, "<recipe>", self.catalog)
         path = os.path.abspath(_file(source))  # noqa: PTH100  # links are followed by no one here
         known = self._compiled.get(path)

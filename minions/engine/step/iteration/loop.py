@@ -20,7 +20,7 @@ from minions.engine.context.iterations import LoopItem
 from minions.engine.services.breathing import beside, breathe
 from minions.engine.services.services import room_for_more
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
-from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off
+from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off, lacks_memory
 from minions.recipe.expressions.values import weight_up_to
 
 __all__ = ["LOOP_FAILED", "StepLoop"]
@@ -277,7 +277,10 @@ class StepLoop(IteratedStep):
 
 
 def _found_no_server(execution: StepExecution[object]) -> bool:
-    return execution.error is not None and execution.error.code in _NO_SERVER
+    """Whether no further item would be answered: no server does, or the model has no room here."""
+    return execution.error is not None and (
+        execution.error.code in _NO_SERVER or lacks_memory(execution)
+    )
 
 
 def _present(

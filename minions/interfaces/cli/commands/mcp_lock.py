@@ -115,7 +115,8 @@ def lock(names: tuple[str, ...], *, check: bool, yes: bool, **flags: object) -> 
             if isinstance(now, PinnedServer)
         }
         programs = {key: files for key, files in programs.items() if key in good}
-        _store(path, _changed(known, wanted, seen), programs)
+        if good:  # of a server that does not answer nothing is known that could be kept
+            _store(path, _changed(known, wanted, seen), programs)
     _print(report, path, context, is_check=check)
     if failed:
         return 4 if isinstance(failed[0], EnvironmentRefusedError) else 1

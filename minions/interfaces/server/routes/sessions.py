@@ -17,6 +17,7 @@ from minions.contracts.sessions import Session
 from minions.engine.services.breathing import beside
 from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
+from minions.engine.sessions.runner import check_conversation
 from minions.engine.sessions.store import unknown_session
 from minions.interfaces.server.documents.common import MOST_DIGITS, After
 from minions.interfaces.server.documents.sessions import (
@@ -139,7 +140,7 @@ async def list_sessions(request: ApiRequest, asked: Asked[SessionsPage]) -> ApiR
 
 @post(responses=refuses(404, 409), needs=TokenScope.RUN)
 async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResponse[SessionView]:
-    """Create a session of a recipe."""
+    """Create a session of a recipe that can be talked with."""
     app_state = request.app_state
     recipe = await app_state.threads.run(lambda: app_state.recipe_store.get(data.recipe))
 
@@ -148,6 +149,7 @@ async def create_session(request: ApiRequest, data: Body[NewSession]) -> ApiResp
         app_state.runtime.check_inputs(recipe, data.inputs)
 
     await beside(app_state.threads, is_large(data.inputs), check)
+    check_conversation(recipe)
     session = await app_state.repository.create_session(
         data.recipe,
         name=data.name,
