@@ -386,7 +386,7 @@ class RunPage {
 		fill(this.scale, spans.length ? [0, line.busy / 2, line.busy].map((ms) => h("span", ms ? duration(ms) : "0")) : h("span", "Nothing has begun."));
 		const kept = document.activeElement?.dataset?.step;
 		this.rows.show(this.steps, ({ step }) => step.id,
-			({ step }) => JSON.stringify([this.fold.totalsOf(step), step.status, step.duration, step.spans, this.picked === step.id, isOver, line.breaks.length]),
+			({ step }) => JSON.stringify([this.fold.totalsOf(step), step.status, step.duration, step.spans, step.serverWait, this.picked === step.id, isOver, line.breaks.length]),
 			(entry) => this.fallRow(entry, line, isOver));
 		if (kept && document.activeElement === document.body) this.rowOf(kept)?.focus({ preventScroll: true });
 		for (const { step } of this.steps) this.place(step, line, at, isOver);
@@ -399,10 +399,11 @@ class RunPage {
 			step.spans.map((span) => h("span", { class: `bar ${statusOf(span.end || !isOver ? span.status : "interrupted").kind}` })));
 		const took = step.duration !== undefined && status !== "skipped" && status !== "running" ? duration(step.duration) : "";
 		const kept = step.cachedFrom ? ", cached" : step.pinnedFrom ? ", pinned" : "";
-		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": `Step ${step.id}: ${word}${kept}${took && `, ${took}`}${totals ? `, items ${totalsText(totals)}` : ""}`,
+		const waits = step.serverWait && !isOver ? `waits for the server until ${new Date(step.serverWait.until).toLocaleTimeString()}` : "";
+		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": `Step ${step.id}: ${word}${kept}${waits && `, ${waits}`}${took && `, ${took}`}${totals ? `, items ${totalsText(totals)}` : ""}`,
 			"aria-pressed": String(this.picked === step.id), onclick: (event) => this.go(step.id, event.currentTarget) },
 		h("span", { class: `name depth-${Math.min(depth, 3)}` }, h("span", { class: `mark ${kind}` }, shape(kind)), h("span.clip", { title: step.id }, depth ? step.id.split("/").slice(1).join("/") : step.id)),
-		track, totals && h("span.totals.muted.tabular", { "aria-hidden": "true" }, totalsText(totals)), h("span.took", took || h("span.muted", word))));
+		track, totals && h("span.totals.muted.tabular", { "aria-hidden": "true" }, totalsText(totals)), h("span.took", { title: waits }, took || h("span.muted", waits ? "server" : word))));
 	}
 
 	rowOf(id) {
