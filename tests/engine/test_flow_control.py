@@ -288,6 +288,20 @@ async def test_a_429_to_one_model_holds_back_no_other_model_of_the_server() -> N
     assert time.monotonic() == 30.0
 
 
+async def test_while_a_server_refuses_everything_not_always_the_same_call_is_refused() -> None:
+    time = VirtualTime()
+    flow, at, bad, began = flow_of(time), endpoint(), CallHistory(), list[str]()
+
+    async def call(name: str, history: CallHistory) -> None:
+        admission = admission_of(await flow.admit(ask(at, history=history)))
+        began.append(name)
+        admission.end(limited(None) if history is bad else ANSWER)
+
+    await call("bad", bad)
+    await time.until_done(asyncio.gather(call("bad again", bad), call("good", CallHistory())))
+    assert began == ["bad", "good", "bad again"]
+
+
 async def test_who_waits_is_told_until_when_the_server_is_not_asked() -> None:
     time, told = VirtualTime(), [0.0]
     flow, at = flow_of(time), endpoint(1)

@@ -290,6 +290,14 @@ async def test_a_loop_whose_server_is_down_for_long_stops_soon_unless_it_may_wai
         assert ran.server.time.monotonic() < longest_s
 
 
+async def test_a_second_that_a_fast_server_asks_for_is_not_asked_for_again_and_again() -> None:
+    limits = FixedConcurrency(4, 0.1, 1.0)
+    ran = await run(limits, 0.1, 60)
+    assert len(ran.server.answered_at) == ITEMS
+    assert ran.took_s < limits.best_s + 2.0
+    assert ran.server.refused < 65
+
+
 async def test_a_few_429s_that_come_once_take_little_time() -> None:
     """Others go on while a refused call waits (A-156)."""
     usual = await run(Odd(0), 0.04, 8)
@@ -318,6 +326,16 @@ async def test_a_lone_call_that_is_refused_makes_as_many_requests_as_it_has_atte
     assert result.error is not None
     assert result.error.code == "rate-limited"
     assert server.asked["one"] == 3
+
+
+async def test_a_lone_call_says_until_when_its_server_asked_to_be_left_alone() -> None:
+    time, seen = VirtualTime(), list[ServerWait]()
+    server = LimitedServer(time, Odd(1, "one", retry_after_s=20.0), 0.1)
+    one = load_recipe_text("id: one\nsteps: [{id: ask, goal: one}]\n", "one.yaml", Catalog())
+    run = AgentExecutor(server, services=services_of(time)).prepare(one)
+    run.listen(lambda event: seen.append(event) if isinstance(event, ServerWait) else None)
+    await time.until_done(run.execute())
+    assert [round((each.until - each.timestamp).total_seconds()) for each in seen][:1] == [20]
 
 
 async def test_twenty_parallel_steps_with_little_time_do_not_all_run_out_of_it() -> None:

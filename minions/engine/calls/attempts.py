@@ -60,7 +60,8 @@ class CallAttempts:
         self._circuit = circuit
         self._longest_hold_s = longest_hold_s
         is_watched = view.context.scope.events.is_watched
-        self._on_wait = self._tell_wait if is_watched else None
+        has_server = model is not None and model.endpoint is not None
+        self._on_wait = self._publish_wait if is_watched and has_server else None
         self._view = view
         self._model = model
         self._call = call
@@ -154,11 +155,15 @@ class CallAttempts:
     async def wait(self, seconds: float) -> None:
         """Let that time pass before the attempt is made again."""
         self.waited_s += seconds
-        if seconds >= 1 and self._on_wait is not None:
-            self._on_wait(seconds)
+        self.tell_wait(seconds)
         await self._services.sleep(seconds)
 
-    def _tell_wait(self, seconds: float) -> None:
+    def tell_wait(self, seconds: float) -> None:
+        """Say to whoever watches the run that the server is not asked for so long, if it is long."""
+        if seconds >= 1 and self._on_wait is not None:
+            self._on_wait(seconds)
+
+    def _publish_wait(self, seconds: float) -> None:
         """Say to whoever watches the run until when the server is not asked."""
         view, model = self._view, self._model
         endpoint = model.endpoint if model is not None else None

@@ -214,6 +214,8 @@ class ModelCalls:
             wasted.append(usage)
             reservation.spend(usage)
             publish_retry(self.view, attempt, delay_s, failure)
+            if failure.retry_after_s is not None:
+                attempts.tell_wait(delay_s)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             if wasted:

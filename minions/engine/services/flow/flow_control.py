@@ -330,7 +330,8 @@ class SharedFlowControl(FlowControl):
             self._floor = max(self._floor, until)
             waiter.timer = None
             now = self._now()
-            self._give_up(endpoint, now)
+            if endpoint.limiter.circuit.state(now) is not CircuitState.CLOSED:
+                self._give_up(endpoint, now)
             self._serve(endpoint, now)
 
     # --- what is shown ---------------------------------------------------------------------------

@@ -25,6 +25,8 @@ _KEPT: Final = 0.9
 """The part of the calls in flight that remains after a refusal."""
 _LONGEST_DOUBT: Final = 3
 """How often the rounds double after which one more than a known limit is tried."""
+_ROUNDS_OF_HOLD: Final = 4
+"""How many times as long as a refusal closes the server it is left before one more is tried."""
 _GAPS_S: Final = (0.05, 0.5)
 """Bounds of the first pause between two calls that find out whether the server takes more; within
 them it is as long as an answer takes."""
@@ -332,8 +334,9 @@ class ModelPace:
         time, and later each time that was in vain.
         """
         self._phase = (self._phase + _PHASE) % 1
-        round_s = self._latency_s or _GAPS_S[1]
-        self._beyond_at = now + round_s * (0.25 + self._phase) * 2**self._doubt
+        begin = max(now, self._held_until)
+        round_s = max(self._latency_s or _GAPS_S[1], _ROUNDS_OF_HOLD * (begin - now))
+        self._beyond_at = begin + round_s * (0.25 + self._phase) * 2**self._doubt
 
     def refused(
         self, ticket: PaceTicket, now: float, retry_after_s: float | None, random: float
@@ -347,7 +350,7 @@ class ModelPace:
         self._refused_s = took_s if self._refused_s is None else max(self._refused_s * 0.8, took_s)
         self._refusals += 1
         is_first = ticket.number > self._refused_number  # else it was under way with one
-        self._narrow(ticket, now, is_first=is_first)
+        self._narrow(ticket, is_first=is_first)
         self._refused_number = self._number
         self._spoken_against = 0
         if not self.in_flight and self._paused_since is None:
@@ -357,8 +360,9 @@ class ModelPace:
             self.hold_said(now, retry_after_s, random)
         elif not self.in_flight:
             self.hold(now, self._pause_s(now, random))
+        self._try_beyond(now)
 
-    def _narrow(self, ticket: PaceTicket, now: float, *, is_first: bool) -> None:
+    def _narrow(self, ticket: PaceTicket, *, is_first: bool) -> None:
         together = self.in_flight + 1
         if self._width is None:
             self._full_width = max(together, self._full_width)
@@ -371,7 +375,6 @@ class ModelPace:
         ceiling = max(1, self.in_flight)
         self._ceiling = ceiling if self._ceiling is None else min(self._ceiling, ceiling)
         self._width = width
-        self._try_beyond(now)
 
     def _pause_s(self, now: float, random: float) -> float:
         """Until it is tried again whether the server takes calls."""
