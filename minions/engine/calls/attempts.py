@@ -159,7 +159,7 @@ class CallAttempts:
         await self._services.sleep(seconds)
 
     def tell_wait(self, seconds: float) -> None:
-        """Say to whoever watches the run that the server is not asked for so long, if it is long."""
+        """Say to whoever watches the run that the server is not asked for so long."""
         if seconds >= 1 and self._on_wait is not None:
             self._on_wait(seconds)
 

@@ -214,8 +214,7 @@ class ModelCalls:
             wasted.append(usage)
             reservation.spend(usage)
             publish_retry(self.view, attempt, delay_s, failure)
-            if failure.retry_after_s is not None:
-                attempts.tell_wait(delay_s)
+            attempts.tell_wait(failure.retry_after_s or 0.0)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             if wasted:
