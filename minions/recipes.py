@@ -12,7 +12,7 @@ from minions._lazy import home_of, lazy_names
 if TYPE_CHECKING:
     from minions.contracts.errors import Fault, NotFoundError
     from minions.contracts.json_values import JsonValue
-    from minions.contracts.retry import RetryConfig
+    from minions.contracts.retry import CircuitPolicy, RetryConfig
     from minions.contracts.secrets import InputValue
     from minions.engine.compile.function_steps import FunctionStep
     from minions.engine.compile.selection import RunPart
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "CircuitPolicy",
     "Fault",
     "FunctionStep",
     "InputSpec",
@@ -42,7 +43,10 @@ _HOMES: Final = {
         "NotFoundError",
     ),
     "minions.contracts.json_values": ("JsonValue",),
-    "minions.contracts.retry": ("RetryConfig",),
+    "minions.contracts.retry": (
+        "CircuitPolicy",
+        "RetryConfig",
+    ),
     "minions.contracts.secrets": ("InputValue",),
     "minions.engine.compile.function_steps": ("FunctionStep",),
     "minions.engine.compile.selection": ("RunPart",),

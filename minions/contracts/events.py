@@ -25,6 +25,7 @@ __all__ = [
     "RunFailed",
     "RunStarted",
     "RunWaiting",
+    "ServerWait",
     "StepCompleted",
     "StepDelta",
     "StepDeltaEvent",
@@ -182,6 +183,19 @@ class AttemptFailed(_StepEvent):
 
 
 @frozen(kw_only=True)
+class ServerWait(_StepEvent):
+    """A model call waits because its server is not asked for a while. Not stored on its own."""
+
+    type: ClassVar[str] = "server_wait"
+    model: str
+    """The model as `provider/name`."""
+    server: str
+    """Scheme, host and port."""
+    until: datetime
+    """When the server is asked again at the earliest, in UTC."""
+
+
+@frozen(kw_only=True)
 class OutputChecked(_StepEvent):
     """An answer was checked against the output that its step declares. Not stored on its own."""
 
@@ -320,6 +334,7 @@ RunEvent: TypeAlias = (
     | ToolProgress
     | AttemptFailed
     | ModelReplaced
+    | ServerWait
     | OutputChecked
     | StepFinished
     | StepWaiting
@@ -346,6 +361,7 @@ class StepEventType(StrEnum):
     TOOL_FINISHED = "tool_finished"
     RETRYING = "retrying"
     MODEL_REPLACED = "model_replaced"
+    SERVER_WAIT = "server_wait"
     OUTPUT_CHECKED = "output_checked"
     STEP_FINISHED = "step_finished"
     WAITING = "waiting"

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.model_endpoints import ModelEndpoint
+from minions.contracts.retry import CircuitPolicy
 
 if TYPE_CHECKING:
     from returns.result import Result
@@ -19,6 +20,7 @@ __all__ = [
     "STARTED_TOGETHER",
     "Admission",
     "CallAsk",
+    "CallHistory",
     "CircuitState",
     "EndpointState",
     "FlowControl",
@@ -45,21 +47,53 @@ def _no_tokens() -> int:
     return 0
 
 
+class CallHistory(Struct, eq=False):
+    """What flow control remembers of one model call between its attempts; made by its caller
+    for each call, and changed by flow control alone.
+    """
+
+    asked_at: float | None = None
+    """When it asked first, by the clock of the flow control: its place in the line. None: it did
+    not ask yet."""
+    first_failed_at: float | None = None
+    """When an attempt first failed for a reason that is the server's; None: none did."""
+    failures: int = 0
+    """How many did."""
+    answers: int = 0
+    """How many calls the server had answered, or had under way, when the first one did."""
+    refusals: int = 0
+    """How many calls it had refused then, and this one since."""
+    answered: int = -1
+    """How many it had answered when the last one did."""
+    in_row: int = 0
+    """How many did without an answer to any call between them."""
+    is_alone: bool = False
+    """Whether the server answered others while it refused this one: the reason is the call's."""
+
+
 class CallAsk(Struct, frozen=True, kw_only=True, eq=False):
     """One model call that wants to begin."""
 
     endpoint: ModelEndpoint
     model: str
-    """`provider/model`, for messages."""
+    """`provider/model`: servers count per model, and messages name it."""
     priority: Priority = Priority.NORMAL
-    asked_at: float | None = None
-    """When the call asked first, by the clock of the flow control: given for a retry, which then
-    goes before calls that came later. None: it asks for the first time."""
+    history: CallHistory = field(default_factory=CallHistory)
+    """The same object for each attempt at the call: a retry goes before calls that came later."""
+    circuit: CircuitPolicy | None = None
+    """What the call does where the circuit is open; None: it waits where that takes at most ten
+    seconds in all, and no longer than it has time."""
+    time_left_s: float | None = None
+    """Seconds that are left to the step of the call; a longer wait is a failure at once. None: it
+    has no limit."""
     longest_hold_s: float | None = None
     """Seconds; a server that is left alone for longer is a failure of this call. None: as the flow
     control is configured."""
     tokens: Callable[[], int] = _no_tokens
     """Estimates the tokens of the call; asked only where tokens are limited."""
+    on_wait: Callable[[float], None] | None = None
+    """Told for how many seconds, at least one, the server is not asked while the call waits; again
+    where that changes. None: nobody wants to know."""
 
 
 class Admission(ABC):
@@ -67,15 +101,17 @@ class Admission(ABC):
 
     waited_s: float
     """Seconds that the call waited for its turn."""
-    asked_at: float
-    """When the call asked first; a retry of it hands this in."""
 
     @abstractmethod
-    def end(self, outcome: ModelCallResponse | ModelFailure | None) -> None:
+    def end(self, outcome: ModelCallResponse | ModelFailure | None) -> float | None:
         """Note what came of the call; calls that wait may now begin.
 
         Args:
             outcome: None: it was cut off, or raised; nothing is learned of the server.
+        Returns:
+            Seconds after which the call asks again without that being a further attempt: it was
+            refused because of the calls beside it, or it waits for a server that is down. None: the
+            outcome counts.
         """
 
 

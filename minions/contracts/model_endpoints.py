@@ -69,7 +69,9 @@ class Allowance(Struct, frozen=True):
     left: int
     """How much may still be asked until `reset_s` have passed."""
     reset_s: float
-    """Seconds, from the answer on, until there is more."""
+    """Seconds, from the answer on, until there is as much as can be."""
+    per_s: float | None = None
+    """How much more there is each second until then; None: all of it comes at the end."""
 
 
 class RateLimits(Struct, frozen=True, kw_only=True):

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import TypeAlias, cast
 
+import attrs
 from attrs import field, frozen
 from attrs.validators import ge
 
-__all__ = ["ExceptionTypes", "RetryConfig"]
+__all__ = ["CircuitPolicy", "ExceptionTypes", "RetryConfig"]
 
 ExceptionTypes: TypeAlias = tuple[type[Exception], ...]
 """Classes of exceptions, as `except` and `isinstance` take them."""
+
+
+class CircuitPolicy(StrEnum):
+    """What a model call does while its server is not asked because it failed too often in a row."""
+
+    WAIT = "wait"
+    """It waits until the server is back, as long as its step has time; at most ten minutes where
+    that has no limit."""
+    FAIL = "fail"
+    """It fails at once."""
 
 
 def _as_types(types: Iterable[type[Exception]] | None) -> ExceptionTypes | None:
@@ -42,6 +54,11 @@ class RetryConfig:
     """Whether each delay is multiplied by a random factor in [0.5,
     1.5), then capped at `max_delay`.
     """
+    circuit: CircuitPolicy | None = field(
+        default=None, converter=attrs.converters.optional(CircuitPolicy)
+    )
+    """What a call does while its server is down; None: it waits where the server is tried again
+    within the time that is left of the step, or, without a limit of that, within ten seconds."""
     retryable_exceptions: ExceptionTypes | None = field(default=None, converter=_as_types)
     """Classes of exceptions after which a call is tried again, besides HTTP errors of a status that
     may pass (408, 409, 429, 5xx); programming errors and refusals never are. None: lost connections

@@ -586,8 +586,12 @@ def test_models_of_one_server_and_key_share_an_endpoint() -> None:
 async def test_what_a_server_says_of_its_limits_is_told_with_answers_and_refusals(
     model_at: Make,
 ) -> None:
-    said = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2s"}
-    limits = RateLimits(requests=Allowance(0, 2.0))
+    said = {
+        "x-ratelimit-limit-requests": "4",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "2s",
+    }
+    limits = RateLimits(requests=Allowance(0, 2.0, 2.0))
     body = json.dumps(fake.completion("ok")).encode()
     async with ChatEndpoint(
         fake.status(429, headers=said), default=fake.status(200, body, headers=said)
@@ -598,6 +602,15 @@ async def test_what_a_server_says_of_its_limits_is_told_with_answers_and_refusal
         streamed = response_of(await model.complete(HELLO, lambda _: None))
     assert (failure.status, failure.rate_limits) == (429, limits)
     assert plain.rate_limits == streamed.rate_limits == limits
+
+
+async def test_a_server_that_says_not_to_try_again_is_not_asked_again(model_at: Make) -> None:
+    """`x-should-retry: false` (A-156)."""
+    for status in (429, 503):
+        said = {"x-should-retry": "false", "retry-after": "1"}
+        async with ChatEndpoint(fake.status(status, headers=said)) as server:
+            failure = failure_of(await model_at(server.base_url).complete(HELLO))
+        assert (failure.status, failure.is_retryable) == (status, False)
 
 
 def test_without_room_for_a_request_there_is_no_model() -> None:

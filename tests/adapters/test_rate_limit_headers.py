@@ -21,20 +21,33 @@ def read(**headers: str) -> RateLimits | None:
 
 def test_openais_headers_are_read() -> None:
     assert read(
+        x_ratelimit_limit_requests="60",
         x_ratelimit_remaining_requests="59",
         x_ratelimit_reset_requests="1s",
+        x_ratelimit_limit_tokens="150344",
         x_ratelimit_remaining_tokens="149984",
         x_ratelimit_reset_tokens="6m0s",
-    ) == RateLimits(requests=Allowance(59, 1.0), tokens=Allowance(149_984, 360.0))
+    ) == RateLimits(requests=Allowance(59, 1.0, 1.0), tokens=Allowance(149_984, 360.0, 1.0))
 
 
 def test_anthropics_headers_are_read() -> None:
     assert read(
+        anthropic_ratelimit_requests_limit="50",
         anthropic_ratelimit_requests_remaining="0",
         anthropic_ratelimit_requests_reset="2026-01-02T03:04:15Z",
+        anthropic_ratelimit_input_tokens_limit="2400",
         anthropic_ratelimit_input_tokens_remaining="2000",
         anthropic_ratelimit_input_tokens_reset="2026-01-02T03:04:06Z",
-    ) == RateLimits(requests=Allowance(0, 10.0), tokens=Allowance(2_000, 1.0))
+    ) == RateLimits(requests=Allowance(0, 10.0, 5.0), tokens=Allowance(2_000, 1.0, 400.0))
+
+
+def test_the_time_to_a_full_bucket_is_not_the_time_to_the_next_request() -> None:
+    """A bucket of 60 that is full in a minute gives one request each second (A-156)."""
+    said = {"x_ratelimit_remaining_requests": "0", "x_ratelimit_reset_requests": "1m0s"}
+    assert read(**said, x_ratelimit_limit_requests="60") == RateLimits(
+        requests=Allowance(0, 60.0, 1.0)
+    )
+    assert read(**said) is None
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,17 @@ from typing import Any
 
 import pytest
 from attrs import evolve, frozen
+from returns.result import Failure, Result
 
 from builders import deterministic_services
 from minions.contracts.agent_errors import AgentStepError, SecurityError, ValidationError
+from minions.contracts.calls import (
+    ChatModel,
+    DeltaSink,
+    ModelCallResponse,
+    ModelFailure,
+    Prompt,
+)
 from minions.contracts.errors import EnvironmentRefusedError, StaleSnapshotError, ToolError
 from minions.contracts.messages import Message, MessageRole, assistant, user
 from minions.contracts.retry import RetryConfig
@@ -22,6 +30,10 @@ from minions.engine.agents.metrics import ExecutionMetrics
 from minions.engine.agents.registry import AgentRegistry
 from minions.engine.agents.result_cache import LRUCache
 from minions.engine.context.agent_memory import AgentMemory
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent
+from minions.recipe.catalog import Catalog
+from minions.recipe.reading.load import load_recipe_text
 from minions.testing.clock import FakeClock
 
 AT_ONCE = RetryConfig(initial_delay=0)
@@ -522,3 +534,46 @@ async def test_what_happens_is_logged_with_branch_and_step() -> None:
         },
     )
     assert finished == ("agent_step_finished", {"agent": "a", "step_number": 1})
+
+
+class RefusingModel(ChatModel):
+    """Refuses every request, as a server that has enough."""
+
+    asked = 0
+
+    @property
+    def name(self) -> str:
+        return "fake/refusing"
+
+    async def complete(
+        self, prompt: Prompt, on_delta: DeltaSink | None = None
+    ) -> Result[ModelCallResponse, ModelFailure]:
+        self.asked += 1
+        return Failure(ModelFailure(code="rate-limited", message="429", is_retryable=True))
+
+
+@pytest.mark.parametrize(("retry", "requests"), [(RetryConfig(max_attempts=1), 1), (AT_ONCE, 3)])
+async def test_the_attempts_of_an_executor_count_for_the_model_calls_of_its_recipes(
+    retry: RetryConfig, requests: int
+) -> None:
+    """... and its metrics tell those beyond the first one (A-156)."""
+    model, services = RefusingModel(), deterministic_services()
+    text = "id: a\ninputs: {message: string}\nsteps: [{id: s, goal: Go.}]\n"
+    recipe = load_recipe_text(text, "a.yaml", Catalog())
+    host = ExecutorHost(AgentExecutor(model, services=services))
+    executor = executor_of(RecipeAgent(recipe=recipe, host=host), retry=retry, services=services)
+    result = await ask(executor)
+    assert result["error"]
+    assert model.asked == requests
+    assert executor.metrics.retry_count == requests - 1
+
+
+async def test_a_recipe_that_says_how_often_its_calls_are_tried_keeps_to_it() -> None:
+    model, services = RefusingModel(), deterministic_services()
+    text = (
+        "id: a\nretry: {max_attempts: 2}\ninputs: {message: string}\nsteps: [{id: s, goal: Go.}]\n"
+    )
+    recipe = load_recipe_text(text, "a.yaml", Catalog())
+    host = ExecutorHost(AgentExecutor(model, services=services))
+    await ask(executor_of(RecipeAgent(recipe=recipe, host=host), services=services))
+    assert model.asked == 2

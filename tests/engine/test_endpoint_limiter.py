@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Final
 
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.errors import UNREACHABLE
-from minions.contracts.flow import CircuitState
+from minions.contracts.flow import CallAsk, CircuitState
 from minions.contracts.messages import TokenUsage, assistant
-from minions.contracts.model_endpoints import Allowance, EndpointLimits, RateLimits
+from minions.contracts.model_endpoints import Allowance, EndpointLimits, ModelEndpoint, RateLimits
 from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.endpoint_limiter import (
     CallEnd,
@@ -39,8 +40,21 @@ def limiter_of(
     return EndpointLimiter(limits, CircuitConfig(failures=failures))
 
 
+ENDPOINT: Final = ModelEndpoint(origin="http://h")
+
+
+def begin_at(limiter: EndpointLimiter, now: float, tokens: int = 0) -> Ticket:
+    asked = CallAsk(endpoint=ENDPOINT, model="p/m")
+    return limiter.begin(now, limiter.pace("p/m", now), asked, tokens)
+
+
+def free_at(limiter: EndpointLimiter, now: float, tokens: int = 0) -> float:
+    pace = limiter.pace("p/m", now)
+    return max(limiter.free_at(now, tokens), pace.free_at(now, tokens))
+
+
 def begun(limiter: EndpointLimiter, count: int, now: float = 0.0) -> list[Ticket]:
-    return [limiter.begin(now, 0) for _ in range(count)]
+    return [begin_at(limiter, now) for _ in range(count)]
 
 
 def remaining(left: int, reset_s: float) -> CallEnd:
@@ -51,9 +65,9 @@ def remaining(left: int, reset_s: float) -> CallEnd:
 def test_the_last_place_is_free_again_when_a_call_has_ended() -> None:
     limiter = limiter_of(2)
     first, _ = begun(limiter, 2)
-    assert limiter.free_at(0.0, 0) == math.inf
+    assert free_at(limiter, 0.0) == math.inf
     limiter.end(first, 1.0, ANSWERED, 0.0)
-    assert limiter.free_at(1.0, 0) == 1.0
+    assert free_at(limiter, 1.0) == 1.0
 
 
 def test_of_two_models_of_one_server_the_stricter_limits_count() -> None:
@@ -61,7 +75,7 @@ def test_of_two_models_of_one_server_the_stricter_limits_count() -> None:
     limiter.tighten(EndpointLimits(max_concurrency=1))
     limiter.tighten(EndpointLimits(max_concurrency=5, requests_per_minute=9))
     begun(limiter, 1)
-    assert limiter.free_at(0.0, 0) == math.inf
+    assert free_at(limiter, 0.0) == math.inf
     assert limiter.limits == EndpointLimits(max_concurrency=1, requests_per_minute=9)
 
 
@@ -70,47 +84,101 @@ def test_a_429_holds_back_every_call_for_as_long_as_it_asks_and_a_little_more() 
     (ticket,) = begun(limiter, 1)
     limiter.end(ticket, 10.0, CallEnd(judgement=Judgement.LIMITED, retry_after_s=4.0), 0.5)
     assert limiter.held_s(10.0) == pytest.approx(4.2)
-    assert limiter.free_at(10.0, 0) == pytest.approx(14.2)
+    assert free_at(limiter, 10.0) == pytest.approx(14.2)
 
 
-def test_429s_without_a_time_hold_back_for_longer_each_time_they_come_in_a_row() -> None:
+def test_a_server_that_refuses_everything_is_asked_by_one_call_and_less_often_with_time() -> None:
     limiter, now, pauses = limiter_of(), 0.0, []
-    for _ in range(8):
+    for number in range(200):
         (ticket,) = begun(limiter, 1, now)
-        limiter.end(ticket, now, LIMITED, 0.5)
-        pauses.append(limiter.held_s(now))
-        now += pauses[-1]
-    assert pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
+        assert number == 0 or free_at(limiter, now) > now
+        limiter.end(ticket, now + 0.01, LIMITED, 0.5)
+        pauses.append(limiter.held_s(now + 0.01))
+        now = free_at(limiter, now + 0.01)
+    assert pauses[0] == pytest.approx(0.5)
+    assert all(after > before - 0.001 for before, after in itertools.pairwise(pauses))
+    assert pauses[-1] == pytest.approx(30.0)
 
 
-def test_429s_of_calls_that_were_sent_together_count_once() -> None:
+def test_a_429_beside_other_calls_leaves_a_tenth_fewer_and_holds_back_nobody() -> None:
     limiter = limiter_of()
-    for ticket in begun(limiter, 20):
-        limiter.end(ticket, 1.0, LIMITED, 0.5)
-    assert limiter.held_s(1.0) == pytest.approx(1.0)
+    first, *others = begun(limiter, 20)
+    limiter.end(first, 1.0, LIMITED, 0.5)
+    assert limiter.held_s(1.0) == 0.0
+    for ticket in others[:2]:
+        limiter.end(ticket, 1.0, CallEnd(judgement=Judgement.UNKNOWN), 0.0)
+    begun(limiter, 1, 1.0)
+    assert free_at(limiter, 1.0) > 1.0  # eighteen
 
 
-def test_after_a_429_half_as_many_calls_begin_together_and_then_more_with_each_answer() -> None:
-    limiter, together = limiter_of(), []
-    for ticket in begun(limiter, 16):
-        limiter.end(ticket, 0.0, LIMITED, 0.0)
-    now = 100.0
-    for _ in range(4):
-        tickets: list[Ticket] = []
-        while limiter.free_at(now, 0) == now and len(tickets) < 40:
-            tickets += begun(limiter, 1, now)
-        together.append(len(tickets))
-        for ticket in tickets:
+def test_as_many_calls_go_together_as_were_not_refused_and_then_one_more_now_and_then() -> None:
+    limiter = limiter_of()
+    tickets = begun(limiter, 60)
+    for ticket in tickets[4:]:
+        limiter.end(ticket, 0.1, LIMITED, 0.0)
+    tried = []
+    for now in range(1, 60):  # each second four answers, and four places
+        for ticket in tickets[:4]:
             limiter.end(ticket, now, ANSWERED, 0.0)
-    assert together == [8, 40, 40, 40]  # 8 answers: as many as ever were together, so no limit
+        tickets = [begin_at(limiter, now) for _ in range(4)]
+        at = free_at(limiter, now)
+        if now <= at < now + 1:
+            tried.append(now)
+            limiter.end(begin_at(limiter, at), at + 0.01, LIMITED, 0.0)
+    assert 3 <= len(tried) <= 15
+    gaps = [after - before for before, after in itertools.pairwise(tried)]
+    assert gaps[-1] >= 2 * gaps[0]
+
+
+def test_calls_after_a_429_that_others_of_ours_explain_cost_no_attempt() -> None:
+    limiter = limiter_of()
+    alone = begin_at(limiter, 0.0)
+    assert limiter.end(alone, 0.1, LIMITED, 0.0) is None
+    first, _ = begun(limiter, 2, 200.0)
+    assert limiter.end(first, 200.1, LIMITED, 0.0) == pytest.approx(0.25)
+    asks_for_time = CallEnd(judgement=Judgement.LIMITED, retry_after_s=7.0)
+    assert limiter.end(begin_at(limiter, 200.2), 200.3, asks_for_time, 0.0) == 7.0
+    never = CallEnd(judgement=Judgement.LIMITED, may_pass=False)
+    assert limiter.end(begin_at(limiter, 210.0), 210.1, never, 0.0) is None
+
+
+def test_a_call_that_is_refused_while_others_are_taken_is_refused_for_a_reason_of_its_own() -> None:
+    limiter = limiter_of()
+    pace = limiter.pace("p/m", 0.0)
+    asked = CallAsk(endpoint=ENDPOINT, model="p/m")
+    others = begun(limiter, 3)
+    assert limiter.end(limiter.begin(0.0, pace, asked, 0), 0.1, LIMITED, 0.0) is not None
+    for ticket in (*others, *begun(limiter, 30, 1.0)):
+        limiter.end(ticket, 2.0, ANSWERED, 0.0)
+    width_before = pace.free_at(2.0, 0)
+    assert limiter.end(limiter.begin(2.0, pace, asked, 0), 2.1, LIMITED, 0.0) is None
+    assert (pace.free_at(2.0, 0), limiter.held_s(2.1)) == (width_before, 0.0)
+
+
+def test_retry_after_wins_over_what_the_headers_say_is_left() -> None:
+    limiter = limiter_of()
+    ends = RateLimits(requests=Allowance(0, 60.0))
+    both = CallEnd(judgement=Judgement.LIMITED, retry_after_s=1.0, rate_limits=ends)
+    limiter.end(begin_at(limiter, 0.0), 0.0, both, 0.0)
+    assert free_at(limiter, 0.0) == free_at(limiter, 1.0) == 1.0
+
+
+def test_an_allowance_that_fills_up_gives_one_call_after_another() -> None:
+    limiter = limiter_of()
+    limits = RateLimits(requests=Allowance(0, 60.0, 0.5))
+    end = CallEnd(judgement=Judgement.ANSWERED, rate_limits=limits)
+    limiter.end(begin_at(limiter, 0.0), 0.0, end, 0.0)
+    assert free_at(limiter, 0.0) == 2.0
+    begin_at(limiter, 2.0)
+    assert free_at(limiter, 2.0) == 4.0
 
 
 def test_a_server_that_says_it_takes_no_more_is_left_alone_until_it_does() -> None:
     limiter = limiter_of()
     (ticket,) = begun(limiter, 1)
     limiter.end(ticket, 10.0, remaining(0, 7.0), 0.0)
-    assert limiter.free_at(10.0, 0) == 17.0
-    assert limiter.free_at(17.0, 0) == 17.0
+    assert free_at(limiter, 10.0) == 17.0
+    assert free_at(limiter, 17.0) == 17.0
 
 
 def test_what_is_left_of_an_allowance_is_used_up_by_calls_that_it_did_not_count() -> None:
@@ -118,22 +186,22 @@ def test_what_is_left_of_an_allowance_is_used_up_by_calls_that_it_did_not_count(
     first, *_ = begun(limiter, 3)
     limiter.end(first, 10.0, remaining(4, 7.0), 0.0)  # two others are under way
     begun(limiter, 2, 10.0)
-    assert limiter.free_at(10.0, 0) == 17.0
+    assert free_at(limiter, 10.0) == 17.0
 
 
 def test_a_header_about_a_whole_day_holds_for_a_minute_at_most() -> None:
     limiter = limiter_of()
     (ticket,) = begun(limiter, 1)
     limiter.end(ticket, 0.0, remaining(0, 86_400.0), 0.0)
-    assert limiter.free_at(0.0, 0) == 60.0
+    assert free_at(limiter, 0.0) == 60.0
 
 
 def test_tokens_are_set_aside_by_estimate_and_counted_by_what_was_used() -> None:
     limiter = limiter_of(tokens=1_000)
-    ticket = limiter.begin(0.0, 900)
-    assert limiter.free_at(1.0, 200) > 60
+    ticket = begin_at(limiter, 0.0, 900)
+    assert free_at(limiter, 1.0, 200) > 60
     limiter.end(ticket, 1.0, CallEnd(judgement=Judgement.ANSWERED, tokens=100), 0.0)
-    assert limiter.free_at(1.0, 200) == 1.0
+    assert free_at(limiter, 1.0, 200) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -199,8 +267,8 @@ def test_its_limits_hold_in_every_story_and_after_all_calls_have_ended_it_is_fre
     begins: list[float] = []
     for starts, gap, end, random in story:
         now += gap
-        if starts and limiter.free_at(now, 1) <= now:
-            in_flight.append(limiter.begin(now, 1))
+        if starts and free_at(limiter, now, 1) <= now:
+            in_flight.append(begin_at(limiter, now, 1))
             begins.append(now)
         elif in_flight:
             limiter.end(in_flight.pop(0), now, end, random)
@@ -209,7 +277,7 @@ def test_its_limits_hold_in_every_story_and_after_all_calls_have_ended_it_is_fre
         assert sum(begin <= other < begin + 60 for other in begins) <= rate
     for ticket in in_flight:
         limiter.end(ticket, now, ANSWERED, 0.0)
-    free_at = limiter.free_at(now, 1)
-    assert free_at < now + 200
-    while free_at > now:  # one reason to wait may follow another
-        now, free_at = free_at, limiter.free_at(free_at, 1)
+    until = free_at(limiter, now, 1)
+    assert until < now + 200
+    while until > now:  # one reason to wait may follow another
+        now, until = until, free_at(limiter, until, 1)

@@ -16,12 +16,14 @@ from minions.contracts.errors import UNREACHABLE
 from minions.contracts.flow import (
     Admission,
     CallAsk,
+    CallHistory,
     CircuitState,
     EndpointState,
     Priority,
 )
 from minions.contracts.messages import assistant
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
+from minions.contracts.retry import CircuitPolicy
 from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
 from minions.engine.services.services import SystemClock
@@ -29,6 +31,7 @@ from virtual_time import VirtualTime
 
 ANSWER: Final = ModelCallResponse(message=assistant("yes"))
 GONE: Final = ModelFailure(code=UNREACHABLE, message="gone", is_retryable=True)
+ONE_FAILURE: Final = FlowConfig(circuit=CircuitConfig(failures=1))
 URGENT, USUAL, LATER = Priority.INTERACTIVE, Priority.NORMAL, Priority.BACKGROUND
 
 
@@ -52,8 +55,23 @@ def flow_of(
     return SharedFlowControl(time, time.sleep, lambda: 0.0, config, warn)
 
 
-def ask(at: ModelEndpoint, priority: Priority = USUAL, *, asked_at: float | None = None) -> CallAsk:
-    return CallAsk(endpoint=at, model="p/m", priority=priority, asked_at=asked_at)
+def ask(
+    at: ModelEndpoint,
+    priority: Priority = USUAL,
+    *,
+    history: CallHistory | None = None,
+    model: str = "p/m",
+    circuit: CircuitPolicy | None = None,
+    time_left_s: float | None = None,
+) -> CallAsk:
+    return CallAsk(
+        endpoint=at,
+        model=model,
+        priority=priority,
+        history=history or CallHistory(),
+        circuit=circuit,
+        time_left_s=time_left_s,
+    )
 
 
 def admission_of(outcome: Result[Admission, ModelFailure]) -> Admission:
@@ -86,9 +104,9 @@ class Calls:
         priority: Priority = USUAL,
         *,
         outcome: ModelCallResponse | ModelFailure = ANSWER,
-        asked_at: float | None = None,
+        history: CallHistory | None = None,
     ) -> Admission:
-        asked = ask(self.at, priority, asked_at=asked_at)
+        asked = ask(self.at, priority, history=history)
         admission = admission_of(await self.flow.admit(asked))
         self.began.append((name, self.time.monotonic()))
         self.together += 1
@@ -146,11 +164,13 @@ async def test_a_batch_is_not_kept_waiting_for_ever_by_people_who_go_on_asking()
 async def test_a_retry_goes_before_calls_that_came_after_its_first_attempt() -> None:
     time = VirtualTime()
     calls = Calls(time, flow_of(time), endpoint(1))
-    first = asyncio.ensure_future(calls.call("first"))
+    history = CallHistory()
+    first = asyncio.ensure_future(calls.call("first", history=history))
     await time.settle()
     others = [asyncio.ensure_future(calls.call(f"new{number}")) for number in range(3)]
     await time.go_on(1.0)  # the first attempt has ended, `new0` runs
-    retry = asyncio.ensure_future(calls.call("retry", asked_at=(await first).asked_at))
+    await first
+    retry = asyncio.ensure_future(calls.call("retry", history=history))
     await time.until_done(asyncio.gather(*others, retry))
     assert calls.order == ["first", "new0", "retry", "new1", "new2"]
 
@@ -193,7 +213,7 @@ async def test_a_server_that_fails_again_and_again_is_left_alone_and_says_until_
     calls = Calls(time, flow, at)
     for number in range(10):
         await time.until_done(calls.call(str(number), outcome=GONE))
-    failure = failure_of(await flow.admit(ask(at)))
+    failure = failure_of(await flow.admit(ask(at, circuit=CircuitPolicy.FAIL)))
     assert failure.code == "circuit-open"
     assert failure.is_retryable
     assert failure.retry_after_s == pytest.approx(5.05)
@@ -201,15 +221,108 @@ async def test_a_server_that_fails_again_and_again_is_left_alone_and_says_until_
     assert "It is tried again in 5" in failure.message
 
 
-async def test_calls_that_wait_when_the_circuit_opens_fail_at_once() -> None:
+@pytest.mark.parametrize(
+    ("first_s", "circuit", "time_left_s"),
+    [
+        (11.0, None, None),
+        (5.0, None, 4.0),
+        (5.0, CircuitPolicy.FAIL, None),
+        (601.0, CircuitPolicy.WAIT, None),
+        (5.0, CircuitPolicy.WAIT, 4.0),
+    ],
+)
+async def test_calls_that_may_not_wait_so_long_fail_at_once_when_the_circuit_opens(
+    first_s: float, circuit: CircuitPolicy | None, time_left_s: float | None
+) -> None:
+    """... as long as its step has time, else ten seconds, or as the recipe says (A-156)."""
     time = VirtualTime()
-    flow = flow_of(time, config=FlowConfig(circuit=CircuitConfig(failures=1)))
-    calls = Calls(time, flow, endpoint(1))
+    config = FlowConfig(circuit=CircuitConfig(failures=1, first_s=first_s))
+    calls = Calls(time, flow := flow_of(time, config=config), endpoint(1))
     failing = asyncio.ensure_future(calls.call("first", outcome=GONE))
     await time.settle()
-    waiting = asyncio.gather(*(flow.admit(ask(calls.at)) for _ in range(20)))
+    asked = [ask(calls.at, circuit=circuit, time_left_s=time_left_s) for _ in range(20)]
+    waiting = asyncio.gather(*map(flow.admit, asked))
     await time.until_done(failing)
     assert {failure_of(each).code for each in await waiting} == {"circuit-open"}
+    late = await flow.admit(ask(calls.at, circuit=circuit, time_left_s=time_left_s))
+    assert failure_of(late).code == "circuit-open"
+
+
+@pytest.mark.parametrize(
+    ("first_s", "circuit", "time_left_s"),
+    [(9.0, None, None), (50.0, None, 60.0), (50.0, CircuitPolicy.WAIT, None)],
+)
+async def test_calls_that_may_wait_until_the_server_is_tried_again_do(
+    first_s: float, circuit: CircuitPolicy | None, time_left_s: float | None
+) -> None:
+    time = VirtualTime()
+    config = FlowConfig(circuit=CircuitConfig(failures=1, first_s=first_s))
+    calls = Calls(time, flow := flow_of(time, config=config), endpoint(1))
+    await time.until_done(calls.call("first", outcome=GONE))
+    asked = ask(calls.at, circuit=circuit, time_left_s=time_left_s)
+    admitted = admission_of(await time.until_done(flow.admit(asked)))
+    assert time.monotonic() == pytest.approx(first_s + 1)
+    admitted.end(ANSWER)
+
+
+async def test_who_waits_for_the_outcome_of_a_probe_waits_no_longer_than_it_may() -> None:
+    time = VirtualTime()
+    calls = Calls(time, flow := flow_of(time, config=ONE_FAILURE), endpoint(8))
+    await time.until_done(calls.call("first", outcome=GONE))
+    await time.go_on(5.0)
+    probe = admission_of(await flow.admit(ask(calls.at)))
+    failure = failure_of(await time.until_done(flow.admit(ask(calls.at))))
+    assert (failure.code, round(time.monotonic())) == ("circuit-open", 16)
+    probe.end(ANSWER)
+
+
+async def test_a_429_to_one_model_holds_back_no_other_model_of_the_server() -> None:
+    time = VirtualTime()
+    flow, at = flow_of(time), endpoint()
+    admission_of(await flow.admit(ask(at, model="p/small"))).end(limited(30.0))
+    admission_of(await flow.admit(ask(at, model="p/large"))).end(ANSWER)
+    waiting = asyncio.ensure_future(flow.admit(ask(at, model="p/small")))
+    await time.settle()
+    admission_of(await flow.admit(ask(at, model="p/large"))).end(ANSWER)
+    admission_of(await time.until_done(waiting)).end(ANSWER)
+    assert time.monotonic() == 30.0
+
+
+async def test_while_a_server_refuses_everything_not_always_the_same_call_is_refused() -> None:
+    time = VirtualTime()
+    flow, at, bad, began = flow_of(time), endpoint(), CallHistory(), list[str]()
+
+    async def call(name: str, history: CallHistory) -> None:
+        admission = admission_of(await flow.admit(ask(at, history=history)))
+        began.append(name)
+        admission.end(limited(None) if history is bad else ANSWER)
+
+    await call("bad", bad)
+    await time.until_done(asyncio.gather(call("bad again", bad), call("good", CallHistory())))
+    assert began == ["bad", "good", "bad again"]
+
+
+async def test_who_waits_is_told_until_when_the_server_is_not_asked() -> None:
+    time, told = VirtualTime(), [0.0]
+    flow, at = flow_of(time), endpoint(1)
+    first = admission_of(await flow.admit(ask(at)))
+    waiting = asyncio.ensure_future(
+        flow.admit(CallAsk(endpoint=at, model="p/m", history=CallHistory(), on_wait=told.append))
+    )
+    await time.settle()
+    assert told == [0.0]  # for another call, not for a time
+    first.end(limited(30.0))
+    await time.settle()
+    assert told == [0.0, 30.0]
+    admission_of(await time.until_done(waiting)).end(ANSWER)
+
+
+async def test_a_pause_longer_than_what_is_left_of_the_step_is_a_failure_at_once() -> None:
+    time = VirtualTime()
+    flow, at = flow_of(time), endpoint()
+    admission_of(await flow.admit(ask(at))).end(limited(30.0))
+    failure = failure_of(await flow.admit(ask(at, time_left_s=20.0)))
+    assert (failure.code, failure.retry_after_s) == ("rate-limited", 30.0)
 
 
 async def test_one_call_finds_out_whether_the_server_works_again_and_the_others_wait_for_it() -> (

@@ -24,6 +24,7 @@ from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
 from minions.contracts.sessions import StepMetrics
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
@@ -223,6 +224,22 @@ async def test_a_dead_server_is_not_asked_by_every_call_and_the_failure_says_so(
     codes = {each.error.code for each in result.executions if each.error is not None}
     assert "circuit-open" in codes
     assert result.usage.total_tokens == 0
+
+
+async def test_a_call_that_may_not_wait_for_a_server_fails_at_once_and_is_not_tried_again() -> None:
+    """`circuit: fail` (A-156)."""
+    time = VirtualTime()
+    services = services_of(time, FlowConfig(circuit=CircuitConfig(failures=1)))
+    server = Server(time, answers=lambda _: GONE)
+    text = "id: one\nretry: {circuit: fail}\nsteps: [{id: ask, goal: one}]\n"
+    for _ in range(2):
+        begin = time.monotonic()
+        result = await time.until_done(
+            AgentExecutor(server, services=services).execute(recipe(text))
+        )
+    assert result.error is not None
+    assert result.error.code == "circuit-open"
+    assert (time.monotonic(), len(server.asked)) == (begin, 1)
 
 
 async def test_a_server_that_comes_back_is_asked_again_and_the_runs_complete() -> None:

@@ -9,7 +9,13 @@ from datetime import UTC, datetime
 from attrs import evolve
 from rich.console import Console
 
-from minions.contracts.events import PlanReplaced, RunStarted, StepFinished, StepStarted
+from minions.contracts.events import (
+    PlanReplaced,
+    RunStarted,
+    ServerWait,
+    StepFinished,
+    StepStarted,
+)
 from minions.contracts.facts import StepFinished as Ended
 from minions.contracts.facts import StepStarted as Begun
 from minions.contracts.json_values import JsonValue
@@ -190,3 +196,24 @@ def test_a_new_plan_is_drawn_above_the_list_and_cannot_draw_itself() -> None:
     assert "GOAL: [bold]a[/bold]" in shown
     assert "\x1b[2J" not in shown
     assert "\n        word word" in shown.replace("\r", "")
+
+
+def test_a_call_that_waits_for_its_server_says_until_when() -> None:
+    """... on the terminal and in plain lines (A-156)."""
+    wait = ServerWait(
+        run_id="run_1",
+        session_id="ses_1",
+        timestamp=NOW,
+        step_id="ask",
+        model="openai/m",
+        server="https://h:443",
+        until=NOW,
+    )
+    at = f"{NOW.astimezone():%H:%M:%S}"
+    lines: list[str] = []
+    PlainProgress(lines.append, painter(is_on=False)).on_event(wait)
+    assert lines == [f"    ask: waits for https://h:443 until {at} (openai/m)"]
+    progress, stream = on_screen()
+    progress.on_event(started("ask"))
+    progress.on_event(wait)
+    assert f"waits for https://h:443 until {at}" in drawn(progress, stream)

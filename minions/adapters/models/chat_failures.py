@@ -181,6 +181,8 @@ def status_failure(
     if request_id := _request_id(headers):
         heard += f" (request {peer.clean(request_id, _LONGEST_REQUEST_ID)})"
     failure = _classified(peer, status, heard, retry_after_s(headers, now), error)
+    if headers.get("x-should-retry", "").strip().lower() == "false":
+        failure = evolve(failure, is_retryable=False)
     return evolve(failure, status=status, rate_limits=rate_limits_of(headers, lambda: now))
 
 

@@ -16,15 +16,30 @@ from minions.contracts.model_endpoints import Allowance, RateLimits
 __all__ = ["rate_limits_of"]
 
 _REQUESTS: Final = (
-    ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
-    ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
-    ("x-ratelimit-remaining", "x-ratelimit-reset"),
-    ("ratelimit-remaining", "ratelimit-reset"),
+    ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests", "x-ratelimit-limit-requests"),
+    (
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+        "anthropic-ratelimit-requests-limit",
+    ),
+    ("x-ratelimit-remaining", "x-ratelimit-reset", None),
+    ("ratelimit-remaining", "ratelimit-reset", None),
 )
+"""What is left, until when, and the header of the most that can be left. Where that is None, the
+time is the end of a window; else it is when there is as much as can be, and until then there is
+more each moment."""
 _TOKENS: Final = (
-    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
-    ("anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"),
-    ("anthropic-ratelimit-input-tokens-remaining", "anthropic-ratelimit-input-tokens-reset"),
+    ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens", "x-ratelimit-limit-tokens"),
+    (
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
+        "anthropic-ratelimit-tokens-limit",
+    ),
+    (
+        "anthropic-ratelimit-input-tokens-remaining",
+        "anthropic-ratelimit-input-tokens-reset",
+        "anthropic-ratelimit-input-tokens-limit",
+    ),
 )
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhd]))+")
@@ -51,15 +66,23 @@ def rate_limits_of(headers: Mapping[str, str], now: Callable[[], datetime]) -> R
 
 def _first(
     headers: Mapping[str, str],
-    names: tuple[tuple[str, str], ...],
+    names: tuple[tuple[str, str, str | None], ...],
     now: Callable[[], datetime],
 ) -> Allowance | None:
-    for left_name, reset_name in names:
+    for left_name, reset_name, most_name in names:
         said = headers.get(left_name)
-        if said is not None:
-            left, reset_s = _number(said), _seconds(headers.get(reset_name, ""), now)
-            if left is not None and reset_s is not None:
-                return Allowance(int(left), reset_s)
+        if said is None:
+            continue
+        left, reset_s = _number(said), _seconds(headers.get(reset_name, ""), now)
+        if left is None or reset_s is None:
+            continue
+        if most_name is None:
+            return Allowance(int(left), reset_s)
+        most = _number(headers.get(most_name, ""))
+        if most is not None and most > left and reset_s > 0:
+            return Allowance(int(left), reset_s, (most - left) / reset_s)
+        if left >= 1:  # without the limit nothing is known of when one more is allowed
+            return Allowance(int(left), 0.0)
     return None
 
 

@@ -8,10 +8,12 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from attrs import frozen, mutable
+from attrs import evolve, frozen, mutable
 
 from minions.contracts.agent_errors import AgentStepError, SecurityError, StepResult
 from minions.contracts.errors import words_of
+from minions.contracts.executions import AgentResult
+from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, assistant, user
 from minions.engine.agents.agents import call_agent, fingerprint_of
 from minions.engine.agents.metrics import ExecutionMetrics
@@ -21,6 +23,7 @@ from minions.engine.agents.step_hooks import StepHooks
 from minions.engine.agents.tool_calls import seconds_in
 from minions.engine.context.agent_memory import AgentMemory, as_request_text
 from minions.engine.services.retry import is_being_cancelled
+from minions.engine.sessions.recipe_agent import RecipeAgent
 
 __all__ = ["AgentCalls"]
 
@@ -33,9 +36,14 @@ _ECHOED: Final = ("branch_id", "step_number")
 
 @mutable
 class _Attempts:
-    """How often the agent of one step was called."""
+    """How often the agent of one step was called, and the models of its run were again."""
 
     count: int = 0
+
+    def add_retries(self, result: AgentResult[JsonValue]) -> None:
+        """Count the attempts at model calls of a run, the first of each call aside."""
+        calls = (call for each in result.executions for call in each.model_calls)
+        self.count += sum(max(0, call.attempts - 1) for call in calls)
 
 
 @frozen
@@ -140,6 +148,8 @@ class AgentCalls(StepHooks):
             self._services.log.info("agent_result_cached", agent=agent_name)
             return copy.deepcopy(self._results[key])
         agent = self.agent_registry.get(agent_name)
+        if isinstance(agent, RecipeAgent):
+            agent = evolve(agent, retry=self._own_retry, on_result=attempts.add_retries)
         prepared = self._prepare_agent_memory(memory, request, dict(given))
 
         async def attempt() -> _Answer:

@@ -19,7 +19,7 @@ class ExecutionMetrics:
     failed_executions: int = 0
     """Error results, refused requests and cancelled steps."""
     retry_count: int = 0
-    """Attempts beyond the first one of each step."""
+    """Attempts beyond the first one of each step, and of each model call in its run."""
     total_execution_time: float = 0.0
     """Seconds, from the call to the result of each step."""
 

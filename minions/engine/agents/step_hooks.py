@@ -61,7 +61,8 @@ class StepHooks(ToolCalls):
         Args:
             agent_registry: The agents, or a mapping of them by name.
             retry_config: After which exceptions of an agent, and how often, it is called again;
-                None: three attempts. Calls of a recipe's models and tools are retried in its run.
+                None: three attempts. A recipe's model calls are tried as often, in its run, unless
+                the recipe says otherwise.
             services: Clock, sleep, random and log; None: those of the registry.
             timeout: Seconds of an agent step with all its attempts; None: unlimited.
             tool_timeout: Seconds of a tool call; None: unlimited.
@@ -78,6 +79,8 @@ class StepHooks(ToolCalls):
         registry = AgentRegistry.of(agent_registry, services)
         super().__init__(services or registry.services, tool_timeout, pool_size)
         config = retry_config or RetryConfig()
+        self._own_retry = retry_config
+        """As it was given; None: it was not."""
         self.agent_registry = registry
         self.retry_config = evolve(
             config,

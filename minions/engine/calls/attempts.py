@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import TypeAlias
 
 from returns.pipeline import is_successful
@@ -15,7 +16,9 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelFailure,
 )
-from minions.contracts.flow import Admission, CallAsk, Priority
+from minions.contracts.events import ServerWait
+from minions.contracts.flow import Admission, CallAsk, CallHistory, Priority
+from minions.contracts.retry import CircuitPolicy
 from minions.contracts.tracing import Span
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
@@ -45,20 +48,29 @@ class CallAttempts:
         model: ChatModel | None,
         call: ModelCall,
         *,
+        circuit: CircuitPolicy | None = None,
         longest_hold_s: float | None = None,
     ) -> None:
         """Nothing was sent yet.
 
         Args:
+            circuit: As for `CallAsk`.
             longest_hold_s: As for `CallAsk`.
         """
+        self._circuit = circuit
         self._longest_hold_s = longest_hold_s
+        is_watched = view.context.scope.events.is_watched
+        has_server = model is not None and model.endpoint is not None
+        self._on_wait = self._publish_wait if is_watched and has_server else None
         self._view = view
         self._model = model
         self._call = call
         self._services = view.context.scope.services
-        self._asked_at: float | None = None
+        self._history = CallHistory()
         self._sent_so_far = 0
+        self.again_s: float | None = None
+        """Seconds after which the last attempt is to be made again without being one more; None:
+        its outcome counts."""
         self.waited_s = 0.0
         """Seconds that the attempts waited for their turn."""
         self.has_sent = False
@@ -66,6 +78,7 @@ class CallAttempts:
 
     async def attempt(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
         """What `execute` gives, or why it was not called. What it raises passes through."""
+        self.again_s = None
         flow, model = self._services.flow, self._model
         endpoint = model.endpoint if model is not None and flow is not None else None
         if flow is None or model is None or endpoint is None:
@@ -76,9 +89,12 @@ class CallAttempts:
                 endpoint=endpoint,
                 model=model.name,
                 priority=priority_of(self._view),
-                asked_at=self._asked_at,
+                history=self._history,
+                circuit=self._circuit,
+                time_left_s=self._view.time_left_s,
                 longest_hold_s=self._longest_hold_s,
                 tokens=self._tokens,
+                on_wait=self._on_wait,
             )
         )
         if not is_successful(admitted):
@@ -90,7 +106,6 @@ class CallAttempts:
     async def _sent(
         self, admission: Admission, execute: Execute
     ) -> Result[ModelCallResponse, ModelFailure]:
-        self._asked_at = admission.asked_at
         self.has_sent = True
         ended: ModelCallResponse | ModelFailure | None = None
         try:
@@ -100,7 +115,7 @@ class CallAttempts:
             ended = outcome.unwrap() if is_successful(outcome) else outcome.failure()
             return outcome
         finally:
-            admission.end(ended)
+            self.again_s = admission.end(ended)
 
     async def _timed(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
         services, name = self._services, self._name
@@ -136,6 +151,35 @@ class CallAttempts:
             span.answered(response, with_cost(response.usage, self._model, self._services))
         else:
             span.end(CallStatus.FAILED, outcome.failure().info())
+
+    async def wait(self, seconds: float) -> None:
+        """Let that time pass before the attempt is made again."""
+        self.waited_s += seconds
+        self.tell_wait(seconds)
+        await self._services.sleep(seconds)
+
+    def tell_wait(self, seconds: float) -> None:
+        """Say to whoever watches the run that the server is not asked for so long."""
+        if seconds >= 1 and self._on_wait is not None:
+            self._on_wait(seconds)
+
+    def _publish_wait(self, seconds: float) -> None:
+        """Say to whoever watches the run until when the server is not asked."""
+        view, model = self._view, self._model
+        endpoint = model.endpoint if model is not None else None
+        now = self._services.clock.now()
+        view.context.scope.events.publish(
+            ServerWait(
+                run_id=view.run_id,
+                session_id=view.session_id,
+                timestamp=now,
+                step_id=view.step_id,
+                address=view.address,
+                model=self._name,
+                server=endpoint.origin if endpoint is not None else "",
+                until=now + timedelta(seconds=seconds),
+            )
+        )
 
     def _note_wait(self, seconds: float) -> None:
         self.waited_s += seconds

@@ -37,8 +37,9 @@ from minions.contracts.facts import ModelCallFact
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_parts import is_large
+from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry import CircuitPolicy, RetryConfig
 from minions.contracts.runtime import Clock
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.attached_blobs import with_attachments
@@ -214,21 +215,21 @@ class ModelCalls:
         mark = memory.take_snapshot(view.conversation_id)
         wasted: list[TokenUsage] = []
         pause = context.scope.services.pause if self.may_pause else None
-        longest_wait_s = pause.longest_wait_s if pause is not None else None
-        attempts = CallAttempts(view, model, call, longest_hold_s=longest_wait_s)
+        attempts, longest_wait_s = self._attempts(model, call, pause)
 
         def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
             usage = with_cost(failure.usage, model, context.scope.services)
             wasted.append(usage)
             reservation.spend(usage)
             publish_retry(self.view, attempt, delay_s, failure)
+            attempts.tell_wait(failure.retry_after_s or 0.0)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             if wasted:
                 memory.restore_snapshot(mark)
                 if context.progress.budget.is_spent:
                     return Failure(self._spent_between())
-            return await self._tried(executor, running, attempts)
+            return await self._tried(executor, running, attempts, mark)
 
         try:
             attempted = await with_retries(
@@ -257,6 +258,21 @@ class ModelCalls:
         if remember:
             self._remember(done)
         return done
+
+    def _attempts(
+        self, model: ChatModel | None, call: ModelCall, pause: RunPause | None
+    ) -> tuple[CallAttempts, float | None]:
+        """The attempts, and the longest time in seconds between two of them; None: the usual."""
+        longest_wait_s = pause.longest_wait_s if pause is not None else None
+        # Where another model can be asked instead, it is asked at once.
+        circuit = self.view.retry.circuit or (None if self.may_pause else CircuitPolicy.FAIL)
+        attempts = CallAttempts(
+            self.view, model, call, circuit=circuit, longest_hold_s=longest_wait_s
+        )
+        left_s = self.view.time_left_s
+        if left_s is not None:  # a longer wait would end with the step's time
+            longest_wait_s = left_s if longest_wait_s is None else min(left_s, longest_wait_s)
+        return attempts, longest_wait_s
 
     def _has_to_pause(self, pause: RunPause, done: ModelCall) -> bool:
         """Whether the call failed because its server wants to be left alone for long."""
@@ -288,16 +304,25 @@ class ModelCalls:
         raise StepFailedError(info)
 
     async def _tried(
-        self, executor: ModelCallExecutor, running: ModelCall, attempts: CallAttempts
+        self,
+        executor: ModelCallExecutor,
+        running: ModelCall,
+        attempts: CallAttempts,
+        mark: MemorySnapshot,
     ) -> Result[ModelCallResponse, ModelFailure]:
-        """One attempt; whatever it raises is its failure."""
-        try:
-            outcome = await attempts.attempt(lambda: executor.execute(running, self.view))
-            return checked_result(executor.execute, outcome)
-        except JournalError:
-            raise
-        except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
-            return Failure(_raised(error, self.view.retry))
+        """One attempt, made again while flow control says so; whatever it raises is its failure."""
+        while True:
+            try:
+                outcome = await attempts.attempt(lambda: executor.execute(running, self.view))
+                checked_result(executor.execute, outcome)
+            except JournalError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
+                return Failure(_raised(error, self.view.retry))
+            if attempts.again_s is None:
+                return outcome
+            self.view.memory.restore_snapshot(mark)
+            await attempts.wait(attempts.again_s)
 
     def _remember(self, done: ModelCall) -> None:
         """The answer joins the step's conversation."""

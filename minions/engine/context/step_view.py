@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -50,6 +51,8 @@ class StepView(RunContext):
         live_conversation: LiveConversation | None = None,
         is_agent: bool = False,
     ) -> None:
+        self.deadline: asyncio.Timeout | None = None
+        """When the time of the step is over; None: it has none of its own, or has not begun."""
         self.retry: RetryConfig = retry or context.recipe.retry
         """How calls of the step are tried again."""
         self.context = context
@@ -94,6 +97,16 @@ class StepView(RunContext):
         silent = copy(self)
         silent._is_silent = True  # noqa: SLF001  # a copy of itself
         return silent
+
+    @property
+    def time_left_s(self) -> float | None:
+        """Seconds that are left to the step; None: neither it nor its run has a limit of time."""
+        ends = [
+            at
+            for each in (self.deadline, self.context.progress.deadline)
+            if each is not None and (at := each.when()) is not None
+        ]
+        return max(0.0, min(ends) - asyncio.get_running_loop().time()) if ends else None
 
     @property
     def run_id(self) -> str:

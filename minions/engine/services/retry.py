@@ -10,7 +10,7 @@ from attrs import frozen
 from returns.pipeline import is_successful
 from returns.result import Result
 
-from minions.contracts.errors import MinionsError, ToolError
+from minions.contracts.errors import CIRCUIT_OPEN, MinionsError, ToolError
 from minions.contracts.retry import ExceptionTypes, RetryConfig
 from minions.engine.services.services import Services
 
@@ -118,7 +118,7 @@ async def with_retries(
     """Try until the call succeeds, cannot succeed, or was tried `most` times.
 
     Cancellation during the wait passes through at once. A failure's own `retry_after_s` replaces
-    the computed delay.
+    the computed delay. An open circuit is final: flow control has waited as long as the call may.
 
     Args:
         on_retry: Called before each wait with the number of attempts so far, the delay in
@@ -136,7 +136,8 @@ async def with_retries(
         failure = outcome.failure()
         delay_s = getattr(failure, "retry_after_s", None)
         is_too_long = delay_s is not None and delay_s > longest_s
-        if not failure.is_retryable or attempts >= most or is_too_long:
+        is_over = not failure.is_retryable or getattr(failure, "code", None) == CIRCUIT_OPEN
+        if is_over or attempts >= most or is_too_long:
             return AttemptsOutcome(outcome, attempts)
         if delay_s is None:
             delay_s = config.delay_s(attempts, services.random())

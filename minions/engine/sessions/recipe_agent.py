@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -14,6 +14,7 @@ from minions.contracts.errors import UsageError
 from minions.contracts.executions import AgentResult
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageBundle, user
+from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import InputValue
 from minions.contracts.sessions import SessionStep
 from minions.engine.context.agent_memory import (
@@ -111,6 +112,10 @@ class RecipeAgent:
 
     recipe: AgentRecipe | str | Path
     host: RecipeHost
+    retry: RetryConfig | None = None
+    """How its model calls are tried again where the recipe says nothing; None: as usual."""
+    on_result: Callable[[AgentResult[JsonValue]], None] | None = field(default=None, eq=False)
+    """Told the result of each run, also of one that failed."""
 
     async def run_step(
         self,
@@ -130,7 +135,10 @@ class RecipeAgent:
             UsageError: The request fits no input of the recipe; nothing was started.
         """
         run = await self._prepared(request, memory or AgentMemory(), metadata or {})
-        return run_result(await self.host.execute(run))
+        result = await self.host.execute(run)
+        if self.on_result is not None:
+            self.on_result(result)
+        return run_result(result)
 
     def fingerprint(self) -> JsonValue:
         """What the recipe is made of; None: it has `Step` objects, which only code knows.
@@ -145,6 +153,8 @@ class RecipeAgent:
         self, request: object, memory: AgentMemory, metadata: Mapping[str, object]
     ) -> AgentRun[JsonValue]:
         recipe = self.host.load(self.recipe)
+        if self.retry is not None and recipe.retry == RetryConfig():
+            recipe = evolve(recipe, retry=self.retry)
         before, text = _attributed(request, memory, metadata)
         turn = _turn(recipe, request, text)
         note = {name: _as_note(metadata[name]) for name in _NOTED if metadata.get(name) is not None}

@@ -258,6 +258,7 @@ class StepExecutor(Generic[T]):
             return await self._guarded()
         try:
             async with asyncio.timeout(timeout_s) as deadline:
+                self._view.deadline = deadline
                 return await self._guarded()
         except TimeoutError:
             if not deadline.expired():

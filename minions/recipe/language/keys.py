@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from minions.contracts.json_values import JsonValue
+from minions.contracts.retry import CircuitPolicy
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.schedules import MissedRuns, Overlap
 from minions.recipe.text.key_types import (
@@ -356,6 +357,14 @@ RETRY: Final = Table(
             description="Factor by which each delay is longer than the one before.",
         ),
         flag_key("jitter", "Whether each delay is multiplied by a random factor."),
+        choice_key(
+            "circuit",
+            "What a model call does while its server is not asked because it failed too often in a "
+            "row: `wait` until it is back, or `fail` at once. Default: wait, where the server is "
+            "tried again within the time that is left of the step, or, without a limit of that, "
+            "within ten seconds.",
+            CircuitPolicy,
+        ),
     ),
     camel_case=True,
 )

@@ -33,7 +33,8 @@ class CircuitBreaker:
         self._open_until: float | None = None
         """When a probe may be sent; None: the circuit is closed."""
         self._open_s = config.first_s
-        self._is_probed = False
+        self.is_probed = False
+        """Whether a probe is on its way."""
 
     def state(self, now: float) -> CircuitState:
         """The state at that time."""
@@ -54,13 +55,13 @@ class CircuitBreaker:
         """Whether a call may be sent."""
         if self._open_until is None:
             return True
-        return now >= self._open_until and not self._is_probed
+        return now >= self._open_until and not self.is_probed
 
     def begin(self) -> bool:
         """A call that may begin is sent; returns whether it is the probe."""
         if self._open_until is None:
             return False
-        self._is_probed = True
+        self.is_probed = True
         return True
 
     def answered(self) -> None:
@@ -68,7 +69,7 @@ class CircuitBreaker:
         self._failures = 0
         self._open_until = None
         self._open_s = self._config.first_s
-        self._is_probed = False
+        self.is_probed = False
 
     def failed(self, now: float, *, is_probe: bool) -> None:
         """A call failed for a reason that is the server's."""
@@ -82,8 +83,8 @@ class CircuitBreaker:
     def abandoned(self, *, is_probe: bool) -> None:
         """Nothing is known of the outcome of a call; another one may be the probe."""
         if is_probe:
-            self._is_probed = False
+            self.is_probed = False
 
     def _open(self, now: float) -> None:
         self._open_until = now + self._open_s
-        self._is_probed = False
+        self.is_probed = False

@@ -1,7 +1,7 @@
 """Whether a call to one server may begin, as a state machine without a clock of its own.
 
-Concurrency, rates, what the server said of its own limits, and its circuit come together here.
-Who waits for whom is the task of `flow_control`.
+The configured limits of the server, its circuit, and what was learned of each of its models
+(`model_pace`) come together here. Who waits for whom is the task of `flow_control`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,23 @@ from msgspec import Struct
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
 from minions.contracts.errors import UNREACHABLE
-from minions.contracts.model_endpoints import Allowance, EndpointLimits, RateLimits
+from minions.contracts.flow import CallAsk, CircuitState
+from minions.contracts.model_endpoints import EndpointLimits, RateLimits
+from minions.contracts.retry import CircuitPolicy
 from minions.engine.services.flow.circuit import CircuitBreaker, CircuitConfig
+from minions.engine.services.flow.model_pace import ModelPace, PaceTicket
 from minions.engine.services.flow.rate_window import RateWindow
 
-__all__ = ["CallEnd", "EndpointLimiter", "Judgement", "Ticket", "end_of"]
+__all__ = ["CallEnd", "EndpointLimiter", "Judgement", "Ticket", "circuit_patience_s", "end_of"]
 
-_LONGEST_LEARNED_S: Final = 60.0
-"""A header may speak of a day's limit; then the next refusal says how long to wait."""
 _LONGEST_HOLD_S: Final = 86_400.0
-_FIRST_BACKOFF_S: Final = 1.0
-_LONGEST_BACKOFF_S: Final = 60.0
+_LONGEST_PATIENCE_S: Final = 600.0
+_CIRCUIT_PATIENCE_S: Final = 10.0
+"""Seconds that a call waits for a server that is down, where its step has no limit of time."""
+_AGAIN_S: Final = (1.0, 30.0)
+"""Bounds of the pauses of a call that waits for a server whose circuit is not open yet."""
+_MOST_MODELS: Final = 64
+"""Models of a server that are remembered while nothing is in flight there."""
 
 
 class Judgement(Enum):
@@ -49,6 +55,8 @@ class CallEnd(Struct, frozen=True, kw_only=True):
     rate_limits: RateLimits | None = None
     tokens: int | None = None
     """Tokens that it used; None: not known."""
+    may_pass: bool = True
+    """Whether the same call may succeed later."""
 
     @property
     def asks_for_pause(self) -> bool:
@@ -73,6 +81,7 @@ def end_of(outcome: ModelCallResponse | ModelFailure | None) -> CallEnd:
         retry_after_s=outcome.retry_after_s,
         rate_limits=outcome.rate_limits,
         tokens=tokens,
+        may_pass=outcome.is_retryable and tokens is None,
     )
 
 
@@ -90,19 +99,12 @@ def _judged(failure: ModelFailure) -> Judgement:
 class Ticket(Struct, eq=False):
     """A call that was let in."""
 
-    begun_at: float
+    ask: CallAsk
+    pace: ModelPace
+    place: PaceTicket
     is_probe: bool
-    tokens: int
-    """Tokens that are set aside for it."""
     token_part: float
-    """The part of the window of tokens in which they are."""
-
-
-class _Learned(Struct):
-    """What is left of an allowance, and until when that counts."""
-
-    left: float
-    until: float
+    """The part of the window of tokens in which its tokens are set aside."""
 
 
 class EndpointLimiter:
@@ -115,17 +117,8 @@ class EndpointLimiter:
         self.in_flight = 0
         self._requests: RateWindow | None = None
         self._tokens: RateWindow | None = None
-        self._tokens_in_flight = 0
         self._held_until = -math.inf
-        self._limited_at = -math.inf
-        """When the server last said that it has enough."""
-        self._times_limited = 0
-        """How often it said so in a row, requests that were under way together counted once."""
-        self._width: int | None = None
-        """Requests that it takes at a time for now, after it was limited; None: all."""
-        self._full_width = 0
-        self._learned_requests: _Learned | None = None
-        self._learned_tokens: _Learned | None = None
+        self._paces: dict[str, ModelPace] = {}
         self.tighten(limits)
 
     def tighten(self, limits: EndpointLimits) -> None:
@@ -137,45 +130,51 @@ class EndpointLimiter:
         if now.tokens_per_minute not in (None, before.tokens_per_minute):
             self._tokens = RateWindow(now.tokens_per_minute or 1)
 
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether the tokens of a call matter."""
-        return self._tokens is not None or self._learned_tokens is not None
+    def pace(self, model: str, now: float) -> ModelPace:
+        """What is known of that model."""
+        found = self._paces.get(model)
+        if found is None:
+            if len(self._paces) >= _MOST_MODELS:
+                self._paces = {
+                    name: each for name, each in self._paces.items() if not each.is_idle(now)
+                }
+            found = self._paces[model] = ModelPace()
+        return found
 
-    def held_s(self, now: float) -> float:
-        """Seconds for which the server is left alone, from now on."""
-        return self._held_until - now if self._held_until > now else 0.0
+    def counts_tokens(self, pace: ModelPace) -> bool:
+        """Whether the tokens of a call matter."""
+        return self._tokens is not None or pace.counts_tokens
+
+    def held_s(self, now: float, pace: ModelPace | None = None) -> float:
+        """Seconds for which nothing is sent to that model, from now on; None: to one of them."""
+        paces = self._paces.values() if pace is None else (pace,)
+        own = self._held_until - now if self._held_until > now else 0.0
+        return max((own, *(each.held_s(now) for each in paces)))
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing would be lost if it were forgotten."""
-        return self.in_flight == 0 and not self.circuit.failures and now >= self._held_until
+        return self.in_flight == 0 and not self.circuit.failures and not self.held_s(now)
 
     def free_at(self, now: float, tokens: int) -> float:
-        """When a call may begin: `now`, a later time, or infinity: when another one has ended.
+        """When a call may begin, as far as the server is concerned, its models aside: `now`, a
+        later time, or infinity: when another one has ended.
 
         Args:
             tokens: What it will use; 0 where tokens do not matter.
         """
         if not self.circuit.may_begin(now):
             return now + self.circuit.open_for_s(now) if self.circuit.open_for_s(now) else math.inf
-        if self.in_flight >= self._most_in_flight():
+        most = self.limits.max_concurrency
+        if most is not None and self.in_flight >= most:
             return math.inf
         free = max(now, self._held_until)
         if self._requests is not None:
             free = max(free, self._requests.free_at(now, 1))
         if self._tokens is not None:
             free = max(free, self._tokens.free_at(now, tokens))
-        for learned, amount in ((self._learned_requests, 1), (self._learned_tokens, tokens)):
-            if learned is not None:
-                free = max(free, _reset_of(learned, now, amount))
         return free
 
-    def _most_in_flight(self) -> float:
-        most = self.limits.max_concurrency
-        narrow = math.inf if self._width is None else self._width
-        return narrow if most is None else min(most, narrow)
-
-    def begin(self, now: float, tokens: int) -> Ticket:
+    def begin(self, now: float, pace: ModelPace, ask: CallAsk, tokens: int) -> Ticket:
         """Let in a call that may begin."""
         self.in_flight += 1
         part = 0.0
@@ -183,84 +182,89 @@ class EndpointLimiter:
             self._requests.use(now, 1)
         if self._tokens is not None:
             part = self._tokens.use(now, tokens)
-        self._tokens_in_flight += tokens
-        if self._learned_requests is not None:
-            self._learned_requests.left -= 1
-        if self._learned_tokens is not None:
-            self._learned_tokens.left -= tokens
-        return Ticket(now, self.circuit.begin(), tokens, part)
+        place = pace.begin(now, tokens, ask.history)
+        return Ticket(ask, pace, place, self.circuit.begin(), part)
 
-    def end(self, ticket: Ticket, now: float, end: CallEnd, random: float) -> None:
+    def end(self, ticket: Ticket, now: float, end: CallEnd, random: float) -> float | None:
         """Note how a call ended.
 
         Args:
             random: In [0, 1); spreads the times at which processes call again.
+        Returns:
+            As `Admission.end`.
         """
         self.in_flight -= 1
-        self._tokens_in_flight -= ticket.tokens
+        pace, place = ticket.pace, ticket.place
+        pace.leave(place, now)
         if self._tokens is not None and end.tokens is not None:
-            self._tokens.settle(ticket.token_part, end.tokens - ticket.tokens)
-        self._judge(ticket, now, end)
-        if end.judgement is Judgement.LIMITED:
-            self._limit(ticket, now, end.retry_after_s, random)
-        elif end.retry_after_s is not None:
-            self._hold(now, end.retry_after_s * (1 + random / 10))
-        if end.rate_limits is not None:
-            self._learn(now, end.rate_limits)
-
-    def _judge(self, ticket: Ticket, now: float, end: CallEnd) -> None:
+            self._tokens.settle(ticket.token_part, end.tokens - place.tokens)
+        if end.judgement is Judgement.UNKNOWN:
+            self.circuit.abandoned(is_probe=ticket.is_probe)
+            return None
         if end.judgement is Judgement.FAILED:
             self.circuit.failed(now, is_probe=ticket.is_probe)
-        elif end.judgement is Judgement.UNKNOWN:
-            self.circuit.abandoned(is_probe=ticket.is_probe)
+            pace.judge(ticket.ask.history)
+            if end.retry_after_s is not None:
+                wait_s = min(end.retry_after_s * (1 + random / 10), _LONGEST_HOLD_S)
+                self._held_until = max(self._held_until, now + wait_s)
+            return self._again(ticket, now, end, random)
+        self.circuit.answered()
+        if end.judgement is Judgement.LIMITED:
+            return self._limited(ticket, now, end, random)
+        pace.answered(place, now)
+        if end.retry_after_s is not None:
+            pace.hold_said(now, end.retry_after_s, random)
+        if end.rate_limits is not None:
+            pace.learn(now, end.rate_limits)
+        return None
+
+    def _limited(self, ticket: Ticket, now: float, end: CallEnd, random: float) -> float | None:
+        pace = ticket.pace
+        if pace.judge(ticket.ask.history):
+            return None  # others go on, it waits by itself
+        if end.retry_after_s is not None:
+            pace.forget_headers()
+        elif end.rate_limits is not None:
+            pace.learn(now, end.rate_limits)
+        pace.refused(ticket.place, now, end.retry_after_s, random)
+        return self._again(ticket, now, end, random)
+
+    # --- what is no attempt ----------------------------------------------------------------------
+
+    def _again(self, ticket: Ticket, now: float, end: CallEnd, random: float) -> float | None:
+        """As `Admission.end`, of a call that failed for a reason of the server's."""
+        history, pace, ask = ticket.ask.history, ticket.pace, ticket.ask
+        if history.first_failed_at is None:
+            history.first_failed_at = now
+        if history.is_alone or not end.may_pass:
+            return None
+        longest_s = _LONGEST_PATIENCE_S
+        if end.judgement is Judgement.LIMITED:
+            if not pace.is_own_doing(ticket.place, now):
+                return None
+            again_s = end.retry_after_s
+            if again_s is None:
+                again_s = pace.gap_s(history.failures, random) if pace.in_flight else 0.0
+        elif ask.circuit is CircuitPolicy.WAIT:
+            longest_s -= now - history.first_failed_at
+            first_s, most_s = _AGAIN_S
+            grown_s = min(most_s, first_s * 2 ** min(history.failures - 1, 20)) * (0.5 + random)
+            again_s = 0.0 if self.circuit.state(now) is CircuitState.OPEN else grown_s
+        elif self.circuit.state(now) is CircuitState.OPEN:
+            longest_s, again_s = circuit_patience_s(ask) - (now - history.first_failed_at), 0.0
         else:
-            self.circuit.answered()
-        if end.judgement is Judgement.ANSWERED and ticket.begun_at > self._limited_at:
-            self._times_limited = 0
-            self._widen()
-
-    def _widen(self) -> None:
-        """Take one request more at a time: twice as many with each round of answers."""
-        if self._width is not None:
-            self._width += 1
-            if self._width >= self._full_width:
-                self._width = None
-
-    # --- when the server has enough --------------------------------------------------------------
-
-    def _limit(
-        self, ticket: Ticket, now: float, retry_after_s: float | None, random: float
-    ) -> None:
-        if ticket.begun_at > self._limited_at:  # else it was under way with one that was refused
-            self._limited_at = now
-            self._times_limited += 1
-            together = self.in_flight + 1
-            self._full_width = max(together, self._full_width if self._width is not None else 0)
-            self._width = max(1, together // 2)
-        if retry_after_s is not None:
-            self._hold(now, retry_after_s * (1 + random / 10))
-            return
-        backoff_s = _FIRST_BACKOFF_S * 2 ** min(self._times_limited - 1, 10)
-        self._hold(now, min(backoff_s, _LONGEST_BACKOFF_S) * (0.5 + random))
-
-    def _hold(self, now: float, seconds: float) -> None:
-        self._held_until = max(self._held_until, now + min(seconds, _LONGEST_HOLD_S))
-
-    def _learn(self, now: float, said: RateLimits) -> None:
-        """What the server still takes, less what is under way: it may not have counted that yet."""
-        if said.requests is not None:
-            self._learned_requests = _learned(now, said.requests, self.in_flight)
-        if said.tokens is not None:
-            self._learned_tokens = _learned(now, said.tokens, self._tokens_in_flight)
+            return None
+        for each_s in (ask.time_left_s, ask.longest_hold_s):
+            longest_s = longest_s if each_s is None else min(longest_s, each_s)
+        needed_s = max(again_s, self.held_s(now, pace), self.circuit.open_for_s(now))
+        return again_s if needed_s <= longest_s else None
 
 
-def _learned(now: float, allowance: Allowance, under_way: int) -> _Learned:
-    reset_s = min(allowance.reset_s, _LONGEST_LEARNED_S)
-    return _Learned(left=allowance.left - under_way, until=now + reset_s)
-
-
-def _reset_of(learned: _Learned, now: float, amount: int) -> float:
-    """When that amount is allowed, as far as was learned; 0: nothing speaks against it."""
-    if now >= learned.until or learned.left >= max(1, amount):
+def circuit_patience_s(ask: CallAsk) -> float:
+    """Seconds that the call waits for a server whose circuit is open, from its first look on."""
+    if ask.circuit is CircuitPolicy.FAIL:
         return 0.0
-    return learned.until
+    if ask.time_left_s is not None:
+        return ask.time_left_s
+    is_patient = ask.circuit is CircuitPolicy.WAIT
+    return _LONGEST_PATIENCE_S if is_patient else _CIRCUIT_PATIENCE_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,13 +25,22 @@ from minions.contracts.flow import (
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.runtime import Clock, Random, Sleep
 from minions.engine.services.flow.circuit import CircuitConfig
-from minions.engine.services.flow.endpoint_limiter import EndpointLimiter, Ticket, end_of
+from minions.engine.services.flow.endpoint_limiter import (
+    EndpointLimiter,
+    Judgement,
+    Ticket,
+    circuit_patience_s,
+    end_of,
+)
+from minions.engine.services.flow.model_pace import ModelPace
 from minions.engine.services.flow.waiting_line import Waiter, WaitingLine, wake
 
 __all__ = ["FlowConfig", "SharedFlowControl"]
 
 _MOST_ENDPOINTS: Final = 256
 """Servers that are remembered while nothing happens there."""
+_TOLD_FROM_S: Final = 1.0
+"""A shorter wait is told to nobody."""
 _BEYOND_S: Final = 0.05
 """Beyond the moment at which a circuit is tried again: timers may be early by a little."""
 
@@ -80,35 +90,44 @@ class SharedFlowControl(FlowControl):
 
     async def admit(self, ask: CallAsk) -> Result[Admission, ModelFailure]:
         """Wait until the call may begin; a call that may begin at once is not suspended."""
+        history = ask.history
         with self._lock:
             now = self._now()
             endpoint = self._endpoint(ask.endpoint, now)
-            asked_at = now if ask.asked_at is None else ask.asked_at
-            outcome = self._decided_at_once(endpoint, ask, now)
+            is_new = history.asked_at is None
+            if is_new:
+                history.asked_at = now
+            pace = endpoint.limiter.pace(ask.model, now)
+            outcome = self._decided_at_once(endpoint, pace, ask, now)
             waiter = None
             if outcome is None:
-                waiter = Waiter(ask, asked_at, endpoint.tokens_of(ask))
+                tokens = endpoint.tokens_of(ask, pace)
+                waiter = Waiter(ask, pace, now, tokens, is_new=is_new)
                 endpoint.line.add(waiter)
                 self._serve(endpoint, now)
+                if waiter.outcome is None:
+                    self._tell_wait(endpoint, waiter, now)
         if waiter is not None:
-            self._tell(endpoint)
+            if waiter.outcome is None:
+                self._tell(endpoint)
             outcome = await self._turn(endpoint, waiter)
         if isinstance(outcome, ModelFailure):
             return Failure(outcome)
         assert outcome is not None  # noqa: S101  # whoever is woken has an outcome
-        waited_s = max(0.0, outcome.begun_at - now)
-        return Success(_Place(self, endpoint, outcome, asked_at, waited_s))
+        waited_s = max(0.0, outcome.place.begun_at - now)
+        return Success(_Place(self, endpoint, outcome, waited_s))
 
     def _decided_at_once(
-        self, endpoint: _Endpoint, ask: CallAsk, now: float
+        self, endpoint: _Endpoint, pace: ModelPace, ask: CallAsk, now: float
     ) -> Ticket | ModelFailure | None:
         """A place, a refusal, or None: the call has to wait."""
-        if (refusal := self._refusal(endpoint, ask, now)) is not None:
+        limiter = endpoint.limiter
+        if (refusal := self._refusal(limiter, pace, ask, now)) is not None:
             return refusal
         if not endpoint.line:
-            tokens = endpoint.tokens_of(ask)
-            if endpoint.limiter.free_at(now, tokens) <= now:
-                return endpoint.limiter.begin(now, tokens)
+            tokens = endpoint.tokens_of(ask, pace)
+            if limiter.free_at(now, tokens) <= now and pace.free_at(now, tokens) <= now:
+                return limiter.begin(now, pace, ask, tokens)
         if len(endpoint.line) >= self._config.max_waiting:
             return _queue_full(ask, len(endpoint.line))
         return None
@@ -132,14 +151,21 @@ class SharedFlowControl(FlowControl):
 
     def end(
         self, endpoint: _Endpoint, ticket: Ticket, outcome: ModelCallResponse | ModelFailure | None
-    ) -> None:
-        """Note how a call ended, and let in whoever may begin now."""
+    ) -> float | None:
+        """Note how a call ended, and let in whoever may begin now; returns as `Admission.end`."""
         with self._lock:
             now, end = self._now(), end_of(outcome)
             # Only where it matters: a seeded run draws the same numbers with and without a server.
             random = self._random() if end.asks_for_pause else 0.0
-            endpoint.limiter.end(ticket, now, end, random)
-            self._serve(endpoint, now)
+            again_s = endpoint.limiter.end(ticket, now, end, random)
+            if end.judgement in (Judgement.FAILED, Judgement.LIMITED) and endpoint.line:
+                self._give_up(endpoint, now)
+                self._serve(endpoint, now)
+                for waiter in endpoint.line:
+                    self._tell_wait(endpoint, waiter, now)
+            else:
+                self._serve(endpoint, now)
+        return again_s
 
     # --- room for new work -----------------------------------------------------------------------
 
@@ -202,47 +228,93 @@ class SharedFlowControl(FlowControl):
         for key in idle[: _MOST_ENDPOINTS // 2]:
             del self._endpoints[key]
 
-    def _refusal(self, endpoint: _Endpoint, ask: CallAsk, now: float) -> ModelFailure | None:
-        circuit, held_s = endpoint.limiter.circuit, endpoint.limiter.held_s(now)
-        if circuit.state(now) is CircuitState.OPEN:
-            wait_s = circuit.open_for_s(now) * (1 + self._random() / 10) + _BEYOND_S
-            return _circuit_open(ask, circuit.failures, wait_s)
+    def _refusal(
+        self,
+        limiter: EndpointLimiter,
+        pace: ModelPace,
+        ask: CallAsk,
+        now: float,
+        waiter: Waiter | None = None,
+    ) -> ModelFailure | None:
+        """Why the call fails instead of waiting on; None: it need not."""
+        circuit = limiter.circuit
+        out_of_time = math.inf
+        if ask.time_left_s is not None:
+            out_of_time = ask.time_left_s + (now if waiter is None else waiter.joined_at)
+        if circuit.state(now) is not CircuitState.CLOSED:
+            open_s = circuit.open_for_s(now)
+            is_bounded = ask.longest_hold_s is not None and open_s > ask.longest_hold_s
+            since = now if waiter is None else waiter.down_since or now
+            if ask.history.first_failed_at is not None and ask.time_left_s is None:
+                since = min(since, ask.history.first_failed_at)
+            until = min(since + circuit_patience_s(ask), out_of_time)
+            if (open_s or circuit.is_probed) and (now + open_s > until or is_bounded):
+                wait_s = open_s * (1 + self._random() / 10) + _BEYOND_S
+                return _circuit_open(ask, circuit.failures, wait_s)
+        held_s = limiter.held_s(now, pace)
+        if not held_s:
+            return None
         longest_s = self._config.longest_hold_s
         if ask.longest_hold_s is not None:
             longest_s = min(longest_s, ask.longest_hold_s)
-        if held_s > longest_s:
-            return _held(ask, held_s)
-        return None
+        return _held(ask, held_s) if held_s > min(longest_s, out_of_time - now) else None
+
+    def _give_up(self, endpoint: _Endpoint, now: float) -> None:
+        """Refuse those for whom it makes no sense any more to wait."""
+        limiter = endpoint.limiter
+        is_down = limiter.circuit.state(now) is not CircuitState.CLOSED
+        for waiter in tuple(endpoint.line):
+            if not is_down:
+                waiter.down_since = None
+            elif waiter.down_since is None:
+                waiter.down_since = now
+            refusal = self._refusal(limiter, waiter.pace, waiter.ask, now, waiter)
+            if refusal is not None and not waiter.loop.is_closed():
+                endpoint.line.leave(waiter)
+                waiter.decide(refusal)
 
     def _serve(self, endpoint: _Endpoint, now: float) -> None:
-        """Let in, or refuse, whoever is first, as long as that can be decided now."""
+        """Let in whoever is first, as long as that can be decided now."""
         line, limiter, has_moved = endpoint.line, endpoint.limiter, False
-        while (waiter := line.head()) is not None:
+        full: set[ModelPace] = set()
+        while (waiter := line.head(full)) is not None:
             if waiter.loop.is_closed():
                 line.leave(waiter)
                 continue
-            outcome: Ticket | ModelFailure | None = self._refusal(endpoint, waiter.ask, now)
-            if outcome is None:
-                free_at = limiter.free_at(now, waiter.tokens)
-                if free_at > now:
-                    self._set_timer(endpoint, waiter, free_at - now)
-                    break
-                outcome = limiter.begin(now, waiter.tokens)
+            if limiter.circuit.state(now) is not CircuitState.CLOSED and waiter.down_since is None:
+                waiter.down_since = now
+            free_at = limiter.free_at(now, waiter.tokens)
+            if free_at > now:
+                self._set_timer(endpoint, waiter, free_at, now)
+                break
+            free_at = waiter.pace.free_at(now, waiter.tokens)
+            if free_at > now:
+                self._set_timer(endpoint, waiter, free_at, now)
+                full.add(waiter.pace)
+                continue
             line.leave(waiter)
-            waiter.decide(outcome)
+            waiter.decide(limiter.begin(now, waiter.pace, waiter.ask, waiter.tokens))
             has_moved = True
         if has_moved and self._lined_up:
             self._let_one_in()
 
-    def _set_timer(self, endpoint: _Endpoint, waiter: Waiter, delay_s: float) -> None:
-        """Look again after that time; infinity: only when a call has ended."""
+    def _set_timer(self, endpoint: _Endpoint, waiter: Waiter, at: float, now: float) -> None:
+        """Look again at that time; infinity: only when a call has ended."""
+        if at == math.inf and waiter.down_since is not None:  # a probe may take long
+            until = waiter.down_since + circuit_patience_s(waiter.ask)
+            if waiter.ask.time_left_s is not None:
+                until = min(until, waiter.joined_at + waiter.ask.time_left_s)
+            at = max(now, until) + _BEYOND_S
         if waiter.timer is not None:
+            if waiter.timer_at == at:
+                return
             waiter.timer.cancel()
             waiter.timer = None
-        if delay_s == float("inf"):
+        if at == math.inf:
             return
+        waiter.timer_at = at
         if waiter.loop is asyncio._get_running_loop():  # noqa: SLF001  # public by its documentation
-            waiter.timer = waiter.loop.create_task(self._later(endpoint, waiter, delay_s))
+            waiter.timer = waiter.loop.create_task(self._later(endpoint, waiter, at - now))
         else:
             waiter.loop.call_soon_threadsafe(self._serve_on_its_loop, endpoint)
 
@@ -257,7 +329,10 @@ class SharedFlowControl(FlowControl):
         with self._lock:
             self._floor = max(self._floor, until)
             waiter.timer = None
-            self._serve(endpoint, self._now())
+            now = self._now()
+            if endpoint.limiter.circuit.state(now) is not CircuitState.CLOSED:
+                self._give_up(endpoint, now)
+            self._serve(endpoint, now)
 
     # --- what is shown ---------------------------------------------------------------------------
 
@@ -271,6 +346,16 @@ class SharedFlowControl(FlowControl):
                 other = found.get(key.origin)
                 found[key.origin] = state if other is None else _together(state, other)
         return tuple(found.values())
+
+    def _tell_wait(self, endpoint: _Endpoint, waiter: Waiter, now: float) -> None:
+        """Tell who waits until when the server is not asked at least."""
+        if waiter.ask.on_wait is None:
+            return
+        limiter = endpoint.limiter
+        wait_s = max(limiter.held_s(now, waiter.pace), limiter.circuit.open_for_s(now))
+        if wait_s >= _TOLD_FROM_S and now + wait_s > waiter.told_until + _TOLD_FROM_S / 2:
+            waiter.told_until = now + wait_s
+            waiter.loop.call_soon_threadsafe(waiter.ask.on_wait, wait_s)
 
     def _tell(self, endpoint: _Endpoint) -> None:
         if not endpoint.is_told and self._warn is not None:
@@ -292,9 +377,9 @@ class _Endpoint:
         self.is_told = False
         """Whether somebody was told that calls wait here."""
 
-    def tokens_of(self, ask: CallAsk) -> int:
+    def tokens_of(self, ask: CallAsk, pace: ModelPace) -> int:
         """An estimate; 0 where tokens do not matter."""
-        return ask.tokens() if self.limiter.counts_tokens else 0
+        return ask.tokens() if self.limiter.counts_tokens(pace) else 0
 
     def state(self, origin: str, now: float) -> EndpointState:
         """What happens here now."""
@@ -321,25 +406,23 @@ class _Endpoint:
 class _Place(Admission):
     """A place at a server, until the call has ended."""
 
-    __slots__ = ("_endpoint", "_flow", "_ticket", "asked_at", "waited_s")
+    __slots__ = ("_endpoint", "_flow", "_ticket", "waited_s")
 
     def __init__(
         self,
         flow: SharedFlowControl,
         endpoint: _Endpoint,
         ticket: Ticket,
-        asked_at: float,
         waited_s: float,
     ) -> None:
         self._flow = flow
         self._endpoint = endpoint
         self._ticket = ticket
-        self.asked_at = asked_at
         self.waited_s = waited_s
 
-    def end(self, outcome: ModelCallResponse | ModelFailure | None) -> None:
+    def end(self, outcome: ModelCallResponse | ModelFailure | None) -> float | None:
         """Give the place to whoever is next."""
-        self._flow.end(self._endpoint, self._ticket, outcome)
+        return self._flow.end(self._endpoint, self._ticket, outcome)
 
 
 _WORST: Final = (CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, TypeVar
 
 from minions.contracts.calls import ModelFailure
 from minions.contracts.flow import CallAsk, Priority
 from minions.engine.services.flow.endpoint_limiter import Ticket
+from minions.engine.services.flow.model_pace import ModelPace
 
 __all__ = ["Waiter", "WaitingLine", "wake"]
 
@@ -27,16 +28,39 @@ at most that long for calls of others, however many there are."""
 class Waiter:
     """A call that waits."""
 
-    __slots__ = ("ask", "asked_at", "is_gone", "outcome", "signal", "timer", "tokens")
+    __slots__ = (
+        "ask",
+        "down_since",
+        "is_gone",
+        "is_new",
+        "joined_at",
+        "outcome",
+        "pace",
+        "signal",
+        "timer",
+        "timer_at",
+        "tokens",
+        "told_until",
+    )  # fmt: skip
 
-    def __init__(self, ask: CallAsk, asked_at: float, tokens: int) -> None:
+    def __init__(
+        self, ask: CallAsk, pace: ModelPace, joined_at: float, tokens: int, *, is_new: bool
+    ) -> None:
         self.ask = ask
-        self.asked_at = asked_at
+        self.pace = pace
+        self.joined_at = joined_at
+        self.is_new = is_new
+        """Whether no attempt at the call was made yet."""
         self.tokens = tokens
+        self.told_until = 0.0
+        """Until when it was told that it waits at least."""
+        self.down_since: float | None = None
+        """Since when it waits because the circuit is open; None: it does not."""
         self.signal: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.outcome: Ticket | ModelFailure | None = None
         """What it gets; None: it still waits."""
         self.is_gone = False
+        self.timer_at = 0.0
         self.timer: asyncio.Task[None] | None = None
         """Wakes the line when its head may begin; None: that is no matter of time."""
 
@@ -65,11 +89,22 @@ def _set(signal: asyncio.Future[None]) -> None:
         signal.set_result(None)
 
 
+def _by_refusals(entry: tuple[float, bool, int, Waiter]) -> tuple[bool, int, float, int]:
+    """Where a server refuses calls, not always the same ones find out whether it still does: the
+    reason may be their own.
+    """
+    rank, _, number, waiter = entry
+    return waiter.is_gone, waiter.pace.refused_in_row(waiter.ask.history), rank, number
+
+
 class WaitingLine:
-    """By priority, then in the order of asking; who waits long enough goes before all others."""
+    """By priority, then in the order of asking; who waits long enough goes before all others.
+
+    Calls of each model have an order of their own: where one model's wait, those of others begin.
+    """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, bool, int, Waiter]] = []
+        self._heaps: dict[ModelPace, list[tuple[float, bool, int, Waiter]]] = {}
         self._count = 0
         self._added = 0
         self._by_priority = dict.fromkeys(Priority, 0)
@@ -80,7 +115,10 @@ class WaitingLine:
 
     def __iter__(self) -> Iterator[Waiter]:
         """Those who wait, in no particular order."""
-        return (waiter for _, _, _, waiter in self._heap if not waiter.is_gone)
+        for heap in self._heaps.values():
+            for _, _, _, waiter in heap:
+                if not waiter.is_gone:
+                    yield waiter
 
     def up_to(self, priority: Priority) -> int:
         """How many of that priority or a higher one wait."""
@@ -88,18 +126,29 @@ class WaitingLine:
 
     def add(self, waiter: Waiter) -> None:
         """Join the line."""
-        rank = waiter.asked_at - _HEAD_START_S[waiter.ask.priority]
+        asked_at = waiter.ask.history.asked_at
+        rank = (waiter.joined_at if asked_at is None else asked_at) - _HEAD_START_S[
+            waiter.ask.priority
+        ]
         self._added += 1
         self._count += 1
         self._by_priority[waiter.ask.priority] += 1
-        is_new = waiter.ask.asked_at is None  # a retry goes before what asked at the same time
-        heapq.heappush(self._heap, (rank, is_new, self._added, waiter))
+        # A retry goes before what asked at the same time.
+        entry = (rank, waiter.is_new, self._added, waiter)
+        heapq.heappush(self._heaps.setdefault(waiter.pace, []), entry)
 
-    def head(self) -> Waiter | None:
-        """Who is served next; None: nobody waits."""
-        while self._heap and self._heap[0][3].is_gone:
-            heapq.heappop(self._heap)
-        return self._heap[0][3] if self._heap else None
+    def head(self, without: Collection[ModelPace] = ()) -> Waiter | None:
+        """Who is served next, of other models than these; None: nobody waits."""
+        first: tuple[float, bool, int, Waiter] | None = None
+        for pace in tuple(self._heaps):
+            heap = self._heaps[pace]
+            while heap and heap[0][3].is_gone:
+                heapq.heappop(heap)
+            if not heap:
+                del self._heaps[pace]
+            elif pace not in without and (first is None or heap[0] < first):
+                first = heap[0] if not pace.is_refusing else min(heap, key=_by_refusals)
+        return None if first is None else first[3]
 
     def leave(self, waiter: Waiter) -> None:
         """Leave the line, from any place."""
@@ -108,6 +157,7 @@ class WaitingLine:
         waiter.is_gone = True
         self._count -= 1
         self._by_priority[waiter.ask.priority] -= 1
-        if len(self._heap) > 2 * self._count + 16:  # most of them are gone
-            self._heap = [entry for entry in self._heap if not entry[3].is_gone]
-            heapq.heapify(self._heap)
+        heap = self._heaps[waiter.pace]
+        if len(heap) > 2 * self._count + 16:  # most of them are gone
+            heap[:] = [entry for entry in heap if not entry[3].is_gone]
+            heapq.heapify(heap)

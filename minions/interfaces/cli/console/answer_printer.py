@@ -8,13 +8,14 @@ from typing import TextIO
 from minions.contracts.events import (
     AttemptFailed,
     RunEvent,
+    ServerWait,
     StepCompleted,
     StepDeltaEvent,
     ToolFinished,
     ToolStarted,
 )
 from minions.interfaces.cli.console.console import for_stream, say, tell
-from minions.interfaces.cli.console.progress import retry_text
+from minions.interfaces.cli.console.progress import retry_text, server_wait_text
 from minions.interfaces.cli.console.render import stderr_painter
 
 __all__ = ["AnswerPrinter"]
@@ -53,6 +54,9 @@ class AnswerPrinter:
         elif isinstance(event, AttemptFailed):
             self.close()
             self._tell(retry_text(event))
+        elif isinstance(event, ServerWait):
+            self.close()
+            self._tell(server_wait_text(event))
 
     def _tell(self, text: str) -> None:
         tell(self._paint(f"  {for_stream(text, sys.stderr)}", "dim"))

@@ -20,6 +20,7 @@ from minions.contracts.events import (
     PlanReplaced,
     RunEvent,
     RunStarted,
+    ServerWait,
     StepDeltaEvent,
     StepFinished,
     StepStarted,
@@ -136,12 +137,9 @@ class PlainProgress(Progress):
         if isinstance(event, StepFinished):
             is_quiet = event.index is not None and event.status == "completed"
             return None if is_quiet or _waits_for_runs(event) else f"  {self._finished(event)}"
-        if isinstance(event, AttemptFailed):
-            return f"    {event.address}: {retry_text(event)}"
-        if isinstance(event, OutputChecked):
-            return None if event.is_valid else f"    {event.address}: {rung_text(event)}"
-        if isinstance(event, ModelReplaced):
-            return f"    {event.address}: {replaced_text(event)}"
+        if isinstance(event, AttemptFailed | OutputChecked | ModelReplaced | ServerWait):
+            detail = model_detail(event)
+            return f"    {event.address}: {detail}" if detail else None
         if isinstance(event, StepWaiting):
             asked = event.data.get("question") or event.data.get("tool")
             return f"    {event.address} waits for an {event.what}: {asked}"
@@ -203,6 +201,17 @@ def _tool_progress(event: ToolProgress) -> str:
     return f"{event.tool} {done} {event.message or ''}".rstrip()
 
 
+def model_detail(event: AttemptFailed | OutputChecked | ModelReplaced | ServerWait) -> str:
+    """What happens to a call, in words; empty: nothing that a person has to know."""
+    if isinstance(event, AttemptFailed):
+        return retry_text(event)
+    if isinstance(event, ModelReplaced):
+        return replaced_text(event)
+    if isinstance(event, ServerWait):
+        return server_wait_text(event)
+    return "" if event.is_valid else rung_text(event)
+
+
 def retry_text(event: AttemptFailed) -> str:
     """Which attempt failed, why, and when the next one follows."""
     code = event.error.get("code")
@@ -212,6 +221,11 @@ def retry_text(event: AttemptFailed) -> str:
 def replaced_text(event: ModelReplaced) -> str:
     """Which model failed, and which is asked instead."""
     return f"{event.failed} failed ({event.code}), {event.instead} is asked instead"
+
+
+def server_wait_text(event: ServerWait) -> str:
+    """Which server is waited for, and until when, in the time of this machine."""
+    return f"waits for {event.server} until {event.until.astimezone():%H:%M:%S} ({event.model})"
 
 
 def rung_text(event: OutputChecked) -> str:
@@ -291,12 +305,8 @@ class LiveProgress(Progress):
             row.doing = _tool_progress(event)
         elif isinstance(event, ToolFinished):
             row.doing = ""
-        elif isinstance(event, AttemptFailed):
-            row.doing = retry_text(event)
-        elif isinstance(event, OutputChecked):
-            row.doing = "" if event.is_valid else rung_text(event)
-        elif isinstance(event, ModelReplaced):
-            row.doing = replaced_text(event)
+        elif isinstance(event, AttemptFailed | OutputChecked | ModelReplaced | ServerWait):
+            row.doing = model_detail(event)
         elif isinstance(event, StepDeltaEvent):
             row.text = (row.text + (event.delta.content or ""))[-80:]
 

@@ -84,7 +84,7 @@ export class Drawer {
 			rows: rows.length || !detail ? rows : [{ ...detail.step, cut: detail.cuts.at("/step/output") }],
 			notes: view.notes.filter((each) => each.step_id === step.id),
 		};
-		const signature = JSON.stringify([tab, status, detail, facts.rows, facts.notes, step.spans, step.retries, [...step.tools.values()], step.liveTools, step.hasGap, Boolean(step.live)]);
+		const signature = JSON.stringify([tab, status, detail, facts.rows, facts.notes, step.spans, step.retries, step.serverWait, [...step.tools.values()], step.liveTools, step.hasGap, Boolean(step.live)]);
 		if (this.signature !== signature) {
 			this.signature = signature;
 			fill(this.state, chip(status));
@@ -132,6 +132,7 @@ export class Drawer {
 			this.live = document.createTextNode(plain(tail(step.live)));
 			parts.push(writing("said", this.live, step.hasGap, step.liveTools.filter(Boolean).map((call) => call.name)));
 		}
+		if (step.serverWait) parts.push(h("p.muted", `It waits for the server ${step.serverWait.server} until `, time(step.serverWait.until), "."));
 		return parts.length ? parts : none(step.status === "running" ? "Nothing has come yet." : "No model answered in this step.");
 	}
 

@@ -25,7 +25,7 @@ export class RunFold {
 	step(id) {
 		let step = this.steps.get(id);
 		if (!step) {
-			step = { id, status: "pending", spans: [], items: new Map(), total: null, hasEnded: false, tools: new Map(), retries: [], live: "", liveTools: [], hasGap: false, attempts: 0 };
+			step = { id, status: "pending", spans: [], items: new Map(), total: null, hasEnded: false, tools: new Map(), retries: [], serverWait: null, live: "", liveTools: [], hasGap: false, attempts: 0 };
 			this.steps.set(id, step);
 		}
 		return step;
@@ -37,7 +37,7 @@ export class RunFold {
 		if (!item) return known ?? null;
 		const found = this.steps.get(item.step)?.items.get(item.index);
 		if (!found) return null;
-		const blank = { spans: [], items: new Map(), total: null, tools: new Map(), retries: [], live: "", liveTools: [], hasGap: false, attempts: 0 };
+		const blank = { spans: [], items: new Map(), total: null, tools: new Map(), retries: [], serverWait: null, live: "", liveTools: [], hasGap: false, attempts: 0 };
 		const span = { start: found.start, end: found.end ?? null, status: found.status };
 		return { ...blank, ...found, id: address, isItem: true, spans: found.start ? [span] : [] };
 	}
@@ -97,6 +97,7 @@ export class RunFold {
 
 	close(step, at, status) {
 		step.status = status;
+		step.serverWait = null;
 		step.live = "";
 		step.liveTools = [];
 		step.hasGap = false;
@@ -129,6 +130,7 @@ export class RunFold {
 
 	on_step_delta(event) {
 		const step = this.step(event.step_id), { content, tool_calls: calls } = event.delta;
+		step.serverWait = null;
 		if (step.items.size) return; // pieces do not say which item they belong to
 		if (content) step.live += content;
 		for (const call of calls ?? []) {
@@ -141,6 +143,7 @@ export class RunFold {
 	on_step_completed(event) {
 		const step = this.step(event.step_id);
 		if (event.snapshot.role !== "assistant") return;
+		step.serverWait = null;
 		step.live = "";
 		step.liveTools = [];
 		step.hasGap = false;
@@ -153,6 +156,10 @@ export class RunFold {
 	on_tool_finished(event) {
 		const tools = this.step(event.step_id).tools;
 		tools.set(event.call_id, { ...(tools.get(event.call_id) ?? { id: event.call_id, name: event.tool }), isOver: true, duration: event.duration_ms, error: event.error });
+	}
+
+	on_server_wait(event) {
+		this.step(event.step_id).serverWait = { server: event.server, until: event.until };
 	}
 
 	on_retrying(event) {

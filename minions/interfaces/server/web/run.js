@@ -402,7 +402,7 @@ class RunPage {
 		fill(this.scale, spans.length ? [0, line.busy / 2, line.busy].map((ms) => h("span", ms ? duration(ms) : "0")) : h("span", "Nothing has begun."));
 		const kept = document.activeElement?.dataset?.step;
 		this.rows.show(this.steps, ({ step }) => step.id,
-			({ step }) => JSON.stringify([this.fold.totalsOf(step), step.status, step.duration, step.spans, this.picked === step.id, isOver, line.breaks.length]),
+			({ step }) => JSON.stringify([this.fold.totalsOf(step), step.status, step.duration, step.spans, step.serverWait, this.picked === step.id, isOver, line.breaks.length]),
 			(entry) => this.fallRow(entry, line, isOver));
 		if (kept && document.activeElement === document.body) this.rowOf(kept)?.focus({ preventScroll: true });
 		for (const { step } of this.steps) this.place(step, line, at, isOver);
@@ -417,12 +417,14 @@ class RunPage {
 		const took = step.duration !== undefined && status !== "skipped" && status !== "running" ? duration(step.duration) : "";
 		const kept = step.cachedFrom ? ", cached" : step.pinnedFrom ? ", pinned" : "";
 		const name = planned ?? (depth ? step.id.split("/").slice(1).join("/") : step.id), shownTotals = totals && totalsText(totals);
+		const waits = step.serverWait && !isOver ? `waits for the server until ${new Date(step.serverWait.until).toLocaleTimeString()}` : "";
+		const shownTime = took || (waits ? "server" : word);
 		// What is read aloud begins with what is seen, so that it can be said to choose the row.
-		const spoken = [name, shownTotals, took || word, took && word].filter(Boolean).join(" ") + kept;
+		const spoken = [name, shownTotals, shownTime, shownTime === word ? "" : word, waits].filter(Boolean).join(" ") + kept;
 		return h("div", { role: "listitem" }, h("button.fall-row", { data: { step: step.id }, "aria-label": spoken,
 			"aria-pressed": String(this.picked === step.id), onclick: (event) => this.go(step.id, event.currentTarget) },
 		h("span", { class: `name depth-${Math.min(depth, 3)}` }, h("span", { class: `mark ${kind}` }, shape(kind)), h("span.clip", { title: step.id }, name)),
-		track, totals && h("span.totals.muted.tabular", shownTotals), h("span.took", took || h("span.muted", word))));
+		track, totals && h("span.totals.muted.tabular", shownTotals), h("span.took", { title: waits }, took || h("span.muted", shownTime))));
 	}
 
 	rowOf(id) {
