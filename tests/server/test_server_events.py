@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.events import StepEventType
+from minions.contracts.events import ServerWait, StepDelta, StepDeltaEvent, StepEventType
 from minions.contracts.messages import assistant
 from minions.engine.services.services import SystemClock
 from served import Door, MakeApp, resume
@@ -438,3 +439,47 @@ async def test_a_reader_that_has_all_of_a_waiting_run_gets_what_follows_the_deci
     assert (rest[0].type, rest[-1].type) == ("run_started", "run_completed")
     assert rest[-1].data["data"]["response"] == 7
     assert await events_of(here, run_id) == [*before, *rest]
+
+
+async def test_whoever_comes_later_sees_what_waits_for_a_server(
+    make_app: MakeApp, door: Door
+) -> None:
+    """A-156."""
+    app = make_app()
+    client = Client(app)
+    reply = (await client.post("/runs", {"recipe": "waits"})).json
+    run_id, session_id = str(reply["run_id"]), str(reply["session_id"])
+    await door.reached.wait()
+    channel, now = app.app_state.channels.of(session_id), datetime.now(UTC)
+    channel.tell(
+        ServerWait(
+            run_id=run_id,
+            session_id=session_id,
+            timestamp=now,
+            step_id="wait",
+            model="x/y",
+            server="http://x",
+            until=now + timedelta(minutes=1),
+        )
+    )
+    async with client.follow(f"/runs/{run_id}/events") as stream:
+        async for event in stream.events():
+            if event.type == "server_wait":
+                assert event.data["server"] == "http://x"
+                break
+        else:
+            pytest.fail("it did not come")
+    went_on = StepDeltaEvent(
+        run_id=run_id,
+        session_id=session_id,
+        timestamp=now,
+        step_id="wait",
+        delta=StepDelta(content="a"),
+    )
+    channel.tell(went_on)
+    async with client.follow(f"/runs/{run_id}/events") as stream:
+        events = stream.events()
+        seen = [(await anext(events)).type]
+        door.opened.set()
+        seen += [event.type async for event in events]
+    assert "server_wait" not in seen

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from minions.contracts.events import RunEvent, StepDeltaEvent
+from minions.contracts.events import RunEvent, ServerWait, StepDeltaEvent
 from minions.contracts.journal import Journal
 from minions.interfaces.remote_deltas import RemoteDeltas, remote_deltas_of
 from minions.interfaces.server.live.followers import Follower
@@ -46,6 +46,9 @@ class Channel:
         self._followers: set[Follower] = set()
         self._active: set[str] = set()
         """Ids of the runs of the session that this process executes."""
+        self._server_waits: dict[tuple[str, str], ServerWait] = {}
+        """By run and address the newest wait for a server, which no journal holds: whoever comes
+        later sees it, too."""
         self._watch: asyncio.Task[None] | None = None
         self.watching = asyncio.Event()
         """Set while new entries of the session are noticed."""
@@ -53,8 +56,10 @@ class Channel:
     # --- followers --------------------------------------------------------------------------
 
     def add(self, follower: Follower) -> None:
-        """Add a follower, which gets every frame from the next one on."""
+        """Add a follower, which gets every frame from the next one on, and what waits now."""
         self._followers.add(follower)
+        for wait in self._server_waits.values():
+            follower.push(frame_of(wait))
         self._set_watch()
 
     def remove(self, follower: Follower) -> None:
@@ -76,6 +81,12 @@ class Channel:
 
     def tell(self, event: RunEvent) -> None:
         """Push an event; the listener of the runs of this process."""
+        address: str | None = getattr(event, "address", None)
+        if address is not None:
+            if isinstance(event, ServerWait):
+                self._server_waits[event.run_id, address] = event
+            elif self._server_waits:  # whatever else is told of it: it went on
+                self._server_waits.pop((event.run_id, address), None)
         if self._followers:
             self.push(frame_of(event))
 
@@ -87,6 +98,8 @@ class Channel:
                 it, whose events are read from the journal.
         """
         self._active.discard(run_id)
+        for key in [key for key in self._server_waits if key[0] == run_id]:
+            del self._server_waits[key]
         if ends_streams:
             self.push(Frame(b"", None, run_id, is_end=True))
         self._set_watch()

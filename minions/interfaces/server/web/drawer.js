@@ -1,7 +1,7 @@
 // What one step did: prompt, response, tool calls, output, attempts, cost.
 
 import { action, callout, chip, cost, count, duration, fill, h, loading, plain, plural, shape, time, tag } from "./dom.js";
-import { itemOf } from "./fold.js";
+import { isAhead, itemOf } from "./fold.js";
 import { ItemTable } from "./items.js";
 import { code, said, tail } from "./text.js";
 
@@ -132,7 +132,7 @@ export class Drawer {
 			this.live = document.createTextNode(plain(tail(step.live)));
 			parts.push(writing("said", this.live, step.hasGap, step.liveTools.filter(Boolean).map((call) => call.name)));
 		}
-		if (step.serverWait) parts.push(h("p.muted", `It waits for the server ${step.serverWait.server} until `, time(step.serverWait.until), "."));
+		if (isAhead(step.serverWait)) parts.push(h("p.muted", `It waits for the server ${step.serverWait.server} until `, time(step.serverWait.until), "."));
 		return parts.length ? parts : none(step.status === "running" ? "Nothing has come yet." : "No model answered in this step.");
 	}
 

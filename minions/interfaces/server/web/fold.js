@@ -9,6 +9,9 @@ export function itemOf(address) {
 	return found && { step: found[1], index: Number(found[2]) };
 }
 
+/** Whether a wait for a server is still to end: a call that began says nothing of it. */
+export const isAhead = (wait) => Boolean(wait) && Date.parse(wait.until) > Date.now();
+
 const settled = (event) => (event.error?.code === "needs-decision" ? "waiting" : event.status);
 
 export class RunFold {

@@ -3,7 +3,7 @@
 import { download, enc, follow, get, onChange, post } from "./api.js";
 import { Rows, action, between, callout, changed, chip, copyButton, cost, count, duration, fill, h, loading, note, plain, plural, shape, short, statusOf, time } from "./dom.js";
 import { decidedByOther, decisionCard, unsentText } from "./approvals.js";
-import { RunFold, byPlanSteps, outermost, timeline } from "./fold.js";
+import { RunFold, byPlanSteps, isAhead, outermost, timeline } from "./fold.js";
 import { Graph } from "./graph.js";
 import { Marks } from "./marks.js";
 import { planDiff } from "./plandiff.js";
@@ -417,7 +417,7 @@ class RunPage {
 		const took = step.duration !== undefined && status !== "skipped" && status !== "running" ? duration(step.duration) : "";
 		const kept = step.cachedFrom ? ", cached" : step.pinnedFrom ? ", pinned" : "";
 		const name = planned ?? (depth ? step.id.split("/").slice(1).join("/") : step.id), shownTotals = totals && totalsText(totals);
-		const waits = step.serverWait && !isOver ? `waits for the server until ${new Date(step.serverWait.until).toLocaleTimeString()}` : "";
+		const waits = !isOver && isAhead(step.serverWait) ? `waits for the server until ${new Date(step.serverWait.until).toLocaleTimeString()}` : "";
 		const shownTime = took || (waits ? "server" : word);
 		// What is read aloud begins with what is seen, so that it can be said to choose the row.
 		const spoken = [name, shownTotals, shownTime, shownTime === word ? "" : word, waits].filter(Boolean).join(" ") + kept;
