@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+from math import sqrt
 from typing import Final, TypeAlias
 
 from attrs import evolve, field, frozen
@@ -13,7 +14,7 @@ from attrs import evolve, field, frozen
 from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.instructions import OutputMode
 
-__all__ = ["Feature", "Features", "ModelProfile", "ProfileBook", "Support"]
+__all__ = ["Feature", "Features", "Lesson", "ModelProfile", "ProfileBook", "Support"]
 
 
 class Support(StrEnum):
@@ -60,6 +61,77 @@ class Feature(StrEnum):
 
 Features: TypeAlias = Mapping[Feature, Support]
 
+_HELD, _AGAINST = "+", "-"
+_MOST_SEEN: Final = 20
+"""Answers that are remembered of a feature."""
+_Z: Final = 1.645
+"""Standard deviations of a confidence of 95 % on one side."""
+LESSON_DAYS: Final = 7
+"""Days for which a lesson counts; then the server is asked as if nothing were known."""
+
+
+@frozen(kw_only=True)
+class Lesson:
+    """What answers in runs told of a feature: single ones may be anybody's apology.
+
+    It counts where the last answers say, with a confidence of 95 % (Wilson's interval), that more
+    than half of all are against it: three of three, fifteen of twenty.
+    """
+
+    support: Support
+    """What the server did with it in the last answer against it."""
+    seen: str = ""
+    """The last answers, oldest first: `+` it was held to, `-` it was not."""
+    learned_at: datetime | None = None
+    """Since when it counts; None: it does not."""
+
+    @property
+    def against(self) -> int:
+        """How many of the answers that are remembered are against the feature."""
+        return self.seen.count(_AGAINST)
+
+    def after(self, support: Support | None, now: datetime) -> Lesson:
+        """With one more answer.
+
+        Args:
+            support: What the server did with the feature; None: it was held to.
+        """
+        if self.has_expired(now):
+            return Lesson(support=self.support).after(support, now)
+        mark = _HELD if support is None else _AGAINST
+        lesson = evolve(self, seen=(self.seen + mark)[-_MOST_SEEN:])
+        if support is not None:
+            lesson = evolve(lesson, support=support)
+        if not lesson.is_sure:
+            return evolve(lesson, learned_at=None)
+        return lesson if lesson.learned_at is not None else evolve(lesson, learned_at=now)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether more than half of all answers are against it, as far as these can tell."""
+        count = len(self.seen)
+        if not count:
+            return False
+        share, squared = self.against / count, _Z * _Z
+        middle = share + squared / (2 * count)
+        spread = _Z * sqrt(share * (1 - share) / count + squared / (4 * count * count))
+        return (middle - spread) / (1 + squared / count) > 0.5
+
+    def counts(self, now: datetime) -> bool:
+        """Whether it decides how the server is asked."""
+        return self.learned_at is not None and not self.has_expired(now)
+
+    def has_expired(self, now: datetime) -> bool:
+        """Whether it was learned too long ago."""
+        return self.learned_at is not None and now >= self.until
+
+    @property
+    def until(self) -> datetime:
+        """When it ends to count; only of one that was learned."""
+        assert self.learned_at is not None  # noqa: S101  # as said
+        return self.learned_at + timedelta(days=LESSON_DAYS)
+
+
 _OF_MODE: Final = {
     OutputMode.JSON_SCHEMA: Feature.JSON_SCHEMA,
     OutputMode.JSON: Feature.JSON_OBJECT,
@@ -89,6 +161,34 @@ class ModelProfile:
     """Levels of a schema that were taken, at most as many as were tried; None: not measured."""
     is_learned: bool = False
     """Whether only runs tell it: no probe measured the server."""
+    lessons: Mapping[Feature, Lesson] = field(factory=dict, hash=False)
+    """What runs of one project told; `at` joins it with what was measured."""
+
+    def at(self, now: datetime) -> ModelProfile:
+        """The profile in which what runs told counts, as far as it does at that time."""
+        told = {name: each.support for name, each in self.lessons.items() if each.counts(now)}
+        return evolve(self, features={**self.features, **told}) if told else self
+
+    def with_answer(self, feature: Feature, support: Support | None, now: datetime) -> ModelProfile:
+        """With what one more answer tells of a feature.
+
+        Args:
+            support: What the server did with it; None: the answer was held to it.
+        """
+        lesson = self.lessons.get(feature) or Lesson(support=support or Support.BINDS)
+        return evolve(self, lessons={**self.lessons, feature: lesson.after(support, now)})
+
+    def words_of(self, feature: Feature) -> str:
+        """A line about a lesson that began or ceased to count."""
+        lesson = self.lessons[feature]
+        what = f"{self.model} at {self.base_url}: '{feature}'"
+        if lesson.learned_at is None:
+            return f"{what} is held to again, and is asked for as before."
+        return (
+            f"{what} {_DID[lesson.support]} in {lesson.against} of {len(lesson.seen)} answers: it "
+            f"is not asked for in this project until {lesson.until:%Y-%m-%d}. What `minions models "
+            f"probe {self.model} --fresh` measures counts instead."
+        )
 
     def support(self, feature: Feature) -> Support | None:
         """What the server does with the feature; None: it is not known."""
@@ -144,6 +244,12 @@ class ModelProfile:
         return None if known is None else known is Support.BINDS
 
 
+_DID: Final = {
+    Support.BINDS: "was held to",
+    Support.IGNORES: "was ignored",
+    Support.REFUSES: "was refused",
+    Support.FAILS: "gave no answer",
+}
 _OUT: Final = 9
 """The rank of a mode that is not tried."""
 
@@ -157,9 +263,22 @@ class ProfileBook(ABC):
 
     @abstractmethod
     def keep(self, profile: ModelProfile) -> None:
-        """Keep the profile in place of an older one of the same model, server and version.
+        """Keep what was measured in place of an older profile of the same model, server and
+        version; what runs told before is forgotten.
 
-        It never raises: a profile that cannot be stored is lost, and measured or learned later.
+        It never raises: a profile that cannot be stored is lost, and measured later.
+        """
+
+    @abstractmethod
+    def learn(self, profile: ModelProfile, changed: Feature, *, is_told: bool) -> None:
+        """Keep what runs told, in the project in which they ran.
+
+        It never raises, as `keep`.
+
+        Args:
+            profile: With the lesson of one more answer.
+            changed: Of which feature.
+            is_told: Whether the lesson began or ceased to count: a person is told of that.
         """
 
     @abstractmethod

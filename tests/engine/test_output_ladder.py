@@ -198,7 +198,7 @@ async def test_a_nested_schema_gives_the_output_or_a_typed_failure(
         (ServerHabits(schema=Support.IGNORES, said="In prose."), ["json_schema", "json_object"]),
     ],
 )
-async def test_what_the_server_refused_is_not_asked_for_in_the_next_run(
+async def test_what_the_server_refused_three_times_is_not_asked_for_in_the_next_run(
     habits: ServerHabits, forms: list[str]
 ) -> None:
     """A-133: the first request of a later run fits."""
@@ -206,15 +206,15 @@ async def test_what_the_server_refused_is_not_asked_for_in_the_next_run(
     server = model_server(habits)
     async with ChatEndpoint(default=server) as endpoint:
         model = OpenAIModel("m", base_url=endpoint.base_url)
-        for _ in range(2):
+        begins = []
+        for _ in range(4):
+            begins.append(len(endpoint.requests))
             executor = executor_of(model, services=services_of(book))
             await executor.execute(recipe_of([text_step(output=BOOK)]))
-            endpoint.requests.append(endpoint.requests[0])  # a mark between the runs
         await model.aclose()
     asked = [form_of(each.body) for each in endpoint.requests]
-    assert asked[: len(forms)] == forms
-    again = asked[asked.index("json_schema", 1) + 1 :]
-    assert again[0] == forms[-1]
+    assert asked[: len(forms)] == asked[begins[2] : begins[2] + len(forms)] == forms
+    assert asked[begins[3]] == forms[-1]
 
 
 async def test_a_system_message_that_was_refused_is_folded_from_then_on() -> None:
@@ -223,13 +223,13 @@ async def test_a_system_message_that_was_refused_is_folded_from_then_on() -> Non
     book = MemoryProfiles()
     async with ChatEndpoint(default=server) as endpoint:
         model = OpenAIModel("m", base_url=endpoint.base_url)
-        for _ in range(2):
+        for _ in range(4):
             executor = executor_of(model, services=services_of(book))
             result = await executor.execute(recipe_of([text_step(output=BOOK)]))
             assert result.status is RunStatus.COMPLETED
         await model.aclose()
     roles = [[message["role"] for message in each.messages] for each in endpoint.requests]
-    assert roles == [["system", "user"], ["user"], ["user"]]
+    assert roles == [*([["system", "user"], ["user"]] * 3), ["user"]]
 
 
 # --- after a probe -------------------------------------------------------------------------------
@@ -453,3 +453,21 @@ async def test_a_resumed_step_reads_its_answers_as_they_were_asked_for(forgets: 
         result, asked, _ = await killed_at(at)
         assert result.output == GOOD, at
         assert asked <= requests + 1, at
+
+
+async def test_a_refusal_without_a_reason_does_not_count_where_the_form_was_taken_before() -> None:
+    """A-158."""
+    book, fits = MemoryProfiles(), ServerHabits(schema=Support.BINDS, said=SAID)
+    odd = status(400, error_body("We are sorry."))
+    good = model_server(fits)
+    async with ChatEndpoint(good, *([odd, good] * 5), default=good) as endpoint:
+        model = OpenAIModel("m", base_url=endpoint.base_url)
+        for _ in range(7):
+            executor = executor_of(model, services=services_of(book))
+            result = await executor.execute(recipe_of([text_step(output=BOOK)]))
+            assert result.status is RunStatus.COMPLETED
+        last = form_of(endpoint.requests[-1].body)
+        (profile,) = book.profiles()
+        await model.aclose()
+    assert last == "json_schema"
+    assert "-" not in profile.lessons[Feature.JSON_SCHEMA].seen

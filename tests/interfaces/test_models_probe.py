@@ -81,11 +81,18 @@ def test_what_a_run_learned_is_there_for_the_next_process(cli: Cli, write: Write
     with served_models(model_server(habits)) as server:
         configured(write, server.base_url)
         counts: list[int] = []
-        for flags in ((), (), ("--no-store",)):
+        told: list[str] = []
+        for flags in ((), (), (), (), ("--no-store",)):
             before = len(server.requests)
-            assert cli("run", "book.yaml", *flags).code == 0
+            done = cli("run", "book.yaml", *flags)
+            assert done.code == 0
+            told.append(done.err)
             counts.append(len(server.requests) - before)
-    assert counts == [3, 1, 3]
+        probed = cli("doctor").out
+    assert counts == [3, 3, 3, 1, 3]
+    line = "'json_schema' was refused in 3 of 3 answers: it is not asked for in this project until"
+    assert [line in " ".join(each.split()) for each in told] == [False, False, True, False, False]
+    assert line in " ".join(probed.split())
 
 
 @pytest.mark.parametrize(

@@ -385,6 +385,8 @@ class OutputLadder:
             matches=True,
         )
         failure = None if is_successful(read) else read.failure()
+        if failure is None:
+            self.modes.note_held(answer.mode, is_strict=answer.is_strict)
         if failure is None and answer.is_bounded and is_at_bound(answer.raw):
             await self.warn(
                 f"at a bound that the request added: {SENT_ITEMS} items of a list, or {SENT_TEXT} "

@@ -7,8 +7,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from attrs import evolve
-
 from minions.contracts.calls import ChatModel, ModelCapabilities, OutputRequest
 from minions.contracts.errors import FailureInfo
 from minions.contracts.instructions import OutputMode
@@ -57,7 +55,11 @@ class OutputModes:
         self._book = book
         self._clock = clock
         profile = self._profile()
-        known = declared if profile is None else profile.applied(declared)
+        known = declared if profile is None else profile.at(clock.now()).applied(declared)
+        lessons = profile.lessons if profile is not None else {}
+        self._doubtless = {name for name, each in lessons.items() if not each.against}
+        """Features against which no answer speaks: one more that was held to them tells nothing."""
+        self._doubts_system = Feature.SYSTEM_ROLE in lessons
         self.tools_with_schema = known.tools_with_schema
         self.is_strict = known.takes_strict
         """Whether `strict` is sent beside a schema."""
@@ -112,16 +114,31 @@ class OutputModes:
         return True
 
     def note_answer(self) -> None:
-        """The request was answered: what was given up for a reason that was a guess is known."""
+        """The request was answered: what was given up for a reason that was a guess is known.
+
+        Where the server has taken it before, something else was the reason.
+        """
         if self._guessed is not None:
-            self._learn_mode(self._guessed, Support.REFUSES)
+            feature, profile = _FEATURES.get(self._guessed), self._profile()
+            lesson = profile.lessons.get(feature) if profile is not None and feature else None
+            if lesson is None or "+" not in lesson.seen:
+                self._learn_mode(self._guessed, Support.REFUSES)
             self._guessed = None
+        if self._doubts_system and self.takes_system:
+            self._learn(Feature.SYSTEM_ROLE, None)
+
+    def note_held(self, asked: OutputMode | None, *, is_strict: bool) -> None:
+        """The answer is of the form that the server was to hold it to."""
+        feature = _FEATURES.get(asked) if asked is not None else None
+        for each in (feature, Feature.STRICT if is_strict else None):
+            if each is not None and each not in self._doubtless:
+                self._learn(each, None)
 
     def note_ignored(self, asked: OutputMode | None) -> None:
         """The answer is not of the form that the server was to hold it to."""
         feature = _FEATURES.get(asked) if asked is not None else None
         profile = self._profile()
-        known = profile.support(feature) if profile is not None and feature is not None else None
+        known = profile.features.get(feature) if profile is not None and feature else None
         if asked is None or feature is None or known is Support.BINDS:
             return
         if self.declared.is_mode_declared and asked is self.declared.output_mode:
@@ -146,7 +163,8 @@ class OutputModes:
     def _profile(self) -> ModelProfile | None:
         return self._book.find(self._model) if self._model is not None else None
 
-    def _learn(self, feature: Feature, support: Support) -> None:
+    def _learn(self, feature: Feature, support: Support | None) -> None:
+        """One more answer tells what the server does with a feature; None: it was held to it."""
         model = self._model
         if model is None or model.base_url is None:
             return
@@ -154,7 +172,8 @@ class OutputModes:
         known = self._profile() or ModelProfile(
             base_url=model.base_url, model=model.name, measured_at=now, is_learned=True
         )
-        if known.support(feature) is support:
-            return
-        features = {**known.features, feature: support}
-        self._book.keep(evolve(known, features=features, measured_at=now))
+        before, after = known.lessons.get(feature), known.with_answer(feature, support, now)
+        was = before is not None and before.counts(now)
+        lesson = after.lessons[feature]
+        (self._doubtless.discard if lesson.against else self._doubtless.add)(feature)
+        self._book.learn(after, feature, is_told=was != lesson.counts(now))

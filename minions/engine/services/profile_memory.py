@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from minions.contracts.calls import ChatModel
-from minions.contracts.model_profiles import ModelProfile, ProfileBook
+from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook
+
+_LOGGER: Final = logging.getLogger("minions.models")
 
 __all__ = ["MemoryProfiles"]
 
@@ -24,6 +28,11 @@ class MemoryProfiles(ProfileBook):
 
     def keep(self, profile: ModelProfile) -> None:
         self._known[profile.base_url, profile.model] = profile
+
+    def learn(self, profile: ModelProfile, changed: Feature, *, is_told: bool) -> None:
+        self._known[profile.base_url, profile.model] = profile
+        if is_told:
+            _LOGGER.warning("%s", profile.words_of(changed))
 
     def profiles(self) -> Sequence[ModelProfile]:
         return sorted(self._known.values(), key=lambda each: (each.model, each.base_url))

@@ -160,7 +160,11 @@ class Cassettes:
     def _measured(self, model: ChatModel) -> ModelCapabilities:
         profile = self._profiles.find(model) if self._profiles is not None else None
         declared = model.capabilities
-        return declared if profile is None else profile.applied(declared)
+        if profile is None:
+            return declared
+        from minions.engine.services.services import SystemClock
+
+        return profile.at(SystemClock().now()).applied(declared)
 
 
 def _label(name: str, config: ModelConfig) -> str:

@@ -20,11 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["probe_server", "user_profiles"]
 
 
-def user_profiles() -> ProfileBook:
-    """The profiles in the user's folder of data; nothing is read yet."""
+def user_profiles(
+    project: str | None = None, tell: Callable[[str], None] | None = None
+) -> ProfileBook:
+    """The profiles in the user's folder of data; nothing is read yet.
+
+    Args:
+        project: The folder of the project in which runs learn; None: none.
+        tell: Called with a line when what runs told begins or ceases to count.
+    """
     from minions.adapters.models.profile_files import ProfileFiles
 
-    return ProfileFiles(user_data_folder() / "model-profiles")
+    return ProfileFiles(user_data_folder() / "model-profiles", project=project, tell=tell)
 
 
 async def probe_server(

@@ -246,7 +246,7 @@ def make_runtime(
         # A cassette tells what was known of the servers when it was recorded.
         if not settings.no_store and settings.replay is None:
             services = attrs.evolve(
-                services, profiles=user_profiles(), border_secret=BorderSecret()
+                services, profiles=user_profiles(project, warn), border_secret=BorderSecret()
             )
         closers = (cache.aclose, journal.aclose, state.aclose)
     cassettes = Cassettes(

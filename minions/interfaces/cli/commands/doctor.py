@@ -18,6 +18,7 @@ from attrs import frozen
 from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.contracts.sandbox import Sandbox, probe_words
+from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import painter, stderr_painter
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
@@ -30,6 +31,7 @@ from minions.interfaces.wiring.databases import (
     place_of_journal,
     postgres_of,
 )
+from minions.interfaces.wiring.profiles import user_profiles
 
 __all__ = ["command"]
 
@@ -84,6 +86,7 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
     yield _tried("database", lambda: _database(context))
     yield from _sandboxes()
     yield from _mcp_servers(context)
+    yield from _lessons(context)
     for key in _KEYS:
         state = "set" if context.environ.get(key) else "not set"
         yield Finding(name=key, ok=True, detail=state)
@@ -129,6 +132,17 @@ def _sandboxes() -> Iterator[Finding]:
         if not holds:
             detail = f"does not hold here, so nothing runs in it: {detail}. {sandbox.help}".strip()
         yield Finding(name=f"sandbox {sandbox.name}", ok=holds, detail=detail, is_needed=False)
+
+
+def _lessons(context: CommandContext) -> Iterator[Finding]:
+    """What runs of this project learned of servers, and how they are asked since."""
+    now = SystemClock().now()
+    for profile in user_profiles(context.project).profiles():
+        for feature, lesson in profile.lessons.items():
+            if lesson.counts(now):
+                yield Finding(
+                    name="learned", ok=True, detail=profile.words_of(feature), is_needed=False
+                )
 
 
 def _mcp_servers(context: CommandContext) -> Iterator[Finding]:

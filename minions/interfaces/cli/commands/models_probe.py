@@ -16,11 +16,11 @@ from minions.contracts.codec import encode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
-from minions.contracts.model_profiles import Feature, ModelProfile, Support
+from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import PriceBook
 from minions.engine.history.output_rungs import RungCount, rungs_of_model
 from minions.engine.services.services import SystemClock
-from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.results import rung_words
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.wiring.databases import has_database
@@ -94,11 +94,11 @@ async def _probed(context: CommandContext, name: str, *, is_fresh: bool) -> _Pro
             raise UsageError(
                 f"The model '{name}' has no server that could be probed.", code="no-server"
             )
-        book = user_profiles()
+        book = user_profiles(context.project)
         known = None if is_fresh else book.find(model)
         if known is not None and not known.is_learned:
             return _Probed(profile=known)
-        return await _asked(model, make_prices(context.settings))
+        return await _asked(model, make_prices(context.settings), book)
 
 
 async def _rates(context: CommandContext, model: str) -> tuple[RungCount, ...]:
@@ -112,8 +112,8 @@ async def _rates(context: CommandContext, model: str) -> tuple[RungCount, ...]:
         await journal.aclose()
 
 
-async def _asked(model: ChatModel, prices: PriceBook) -> _Probed:
-    clock, book = SystemClock(), user_profiles()
+async def _asked(model: ChatModel, prices: PriceBook, book: ProfileBook) -> _Probed:
+    clock = SystemClock()
 
     def cost_usd(usage: TokenUsage) -> float | None:
         return prices.cost_usd(model.name, usage, at=clock.now(), base_url=model.base_url)
@@ -179,6 +179,9 @@ def _lines(probed: _Probed) -> Iterator[str]:
     for feature, name in _NAMES.items():
         support = profile.support(feature)
         yield f"  {name:<24}{_words(support)}"
+    for feature, lesson in profile.lessons.items():
+        if lesson.counts(SystemClock().now()):
+            yield hanging(f"  learned here: {profile.words_of(feature)}")
     yield f"  {'levels of a schema':<24}{profile.schema_depth or 'not measured'}"
     yield f"  {'context':<24}{_context(profile.context_tokens)}"
     if probed.rates:
