@@ -31,14 +31,15 @@ _SETTLES_S: Final = 0.2
 _MOST: Final[Mapping[int, float]] = {1: 1.1, 8: 0.5, 64: 0.4}
 """Time of a step by the number of runs side by side, relative to a commit for each fact."""
 
-# The server of the tests, but one that syncs each commit: it says where it is and ends with us.
+# The server of the tests, but one that syncs each commit, unless only a look at whether it works is
+# wanted: it says where it is and ends with us.
 _SERVER: Final = """
 import sys
 from postgres import postgres_server, reason_without_postgres
 
 if (reason := reason_without_postgres()) is not None:
     sys.exit(print(reason))
-with postgres_server(syncs=True) as server:
+with postgres_server(syncs=sys.argv[1:] == ['syncs']) as server:
     print(server.url(server.new_database()), server.url(server.new_database()), flush=True)
     sys.stdin.read()
 """
@@ -46,7 +47,7 @@ with postgres_server(syncs=True) as server:
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:
     """1, 8 and 64 runs of ten functions."""
-    with _server() as answer:
+    with _server(syncs=effort.warms_up) as answer:
         if len(urls := answer.split()) != 2:
             return [
                 _missing(key, answer)
@@ -56,10 +57,10 @@ async def measure(effort: Effort, _: Endpoint) -> list[Row]:
 
 
 @contextmanager
-def _server() -> Iterator[str]:
+def _server(*, syncs: bool) -> Iterator[str]:
     """The URLs of two of its databases, or why there is no server."""
     with subprocess.Popen(
-        [sys.executable, "-c", _SERVER],
+        [sys.executable, "-c", _SERVER, *(("syncs",) if syncs else ())],
         cwd=_TESTS,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

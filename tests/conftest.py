@@ -59,10 +59,16 @@ def _names_in(item: pytest.Item) -> tuple[str, ...]:
     return () if function is None else function.__code__.co_names
 
 
+def pytest_collection() -> None:
+    """Search for no garbage meanwhile: ten thousand collected tests live to the end."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Search for garbage in what tests make only: ten thousand collected tests live to the end."""
+    """Search for garbage in what tests make only."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

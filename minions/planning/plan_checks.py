@@ -420,14 +420,15 @@ def _is_made_by(step: PlanStep, use: FileUse, plan: Plan, files: Collection[str]
     is_its_own = use.path in step.made_files or not step.made_files
     if step.type is not PlanStepType.GENERATE or use.form is not FileForm.WHOLE or not is_its_own:
         return False
-    if as_path(use.path) != use.path or did_you_mean(use.path, files):
+    if as_path(use.path) != use.path:
         return False
-    return not any(
+    is_of_others = any(
         use.path in each.made_files
         or (use.path in _read(each) and step.id not in steps_before(plan.steps, each.id))
         for each in plan.steps
         if each is not step
     )
+    return not is_of_others and not did_you_mean(use.path, files)  # the latter takes much longer
 
 
 def _is_ordered(steps: Sequence[PlanStep], one: str, other: str) -> bool:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from attrs import evolve
 from yaml.reader import Reader
 
 from minions.contracts.hidden_characters import HIDDEN
@@ -14,12 +13,12 @@ from minions.contracts.json_values import JsonValue, find_json_value
 from minions.contracts.plans import FileUse, Plan, PlanStep
 from minions.planning.plan_text import (
     listed,
-    meant_ids,
     plain_artifacts,
     read_plan_text,
     step_type,
     tidy_id,
     type_note,
+    with_meant_ids,
 )
 
 __all__ = ["read_plan", "readable"]
@@ -81,14 +80,11 @@ def _read_value(value: JsonValue, name: str) -> Plan | None:
     if not steps:
         return None
     name = _text(told, "name") or name
-    ids = [each.id for each in steps]
     return Plan(
         id=tidy_id(_text(told, "id") or name) or "plan",
         name=name,
         description=_text(told, "description"),
-        steps=tuple(
-            evolve(each, dependencies=meant_ids(each.dependencies, ids, numbers)) for each in steps
-        ),
+        steps=tuple(with_meant_ids(steps, numbers)),
         notes=filter(None, notes),
     )
 

@@ -8,7 +8,7 @@ text writes none so, in any case. Lines without a key continue the value before 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from attrs import evolve, frozen
@@ -20,12 +20,12 @@ from minions.recipe.expressions.tokens import WORDS
 
 __all__ = [
     "listed",
-    "meant_ids",
     "plain_artifacts",
     "read_plan_text",
     "step_type",
     "tidy_id",
     "type_note",
+    "with_meant_ids",
 ]
 
 _KEYS: Final = (
@@ -105,41 +105,37 @@ def read_plan_text(text: str, name: str = "plan") -> Plan | None:
     if not steps or not has_keys:  # prose counts its steps, too
         return None
     name = plan or name
-    ids = [each.id for each in steps]
     return Plan(
         id=tidy_id(name) or "plan",
         name=name,
         description=description,
         steps=tuple(
-            evolve(
-                each,
-                goal=each.goal or each.description or each.name or each.id,
-                dependencies=meant_ids(each.dependencies, ids, numbers),
-            )
-            for each in steps
+            evolve(each, goal=each.goal or each.description or each.name or each.id)
+            for each in with_meant_ids(steps, numbers)
         ),
         notes=filter(None, notes),
     )
 
 
-def meant_ids(
-    named: Iterable[str], ids: Collection[str], numbers: Mapping[str, str]
-) -> tuple[str, ...]:
-    """The ids of steps that a planner names: by id, by a name, in any case, or by its number.
+def with_meant_ids(steps: Sequence[PlanStep], numbers: Mapping[str, str]) -> Iterator[PlanStep]:
+    """The steps with the ids of those that a planner names as their dependencies: by id, by a name,
+    in any case, or by its number.
 
     Args:
         numbers: The ids of numbered steps, by number.
     """
+    ids = {each.id for each in steps}
     folded: dict[str, str] = {}
-    for each in ids:
-        folded.setdefault(each.casefold(), each)
-    found: list[str] = []
-    for text in named:
-        bare = tidy_id(text)
-        number = _REFERENCE.match(text.strip(_QUOTES + "*[]() "))
-        by_number = numbers.get(str(int(number[1]))) if number is not None else None
-        found.append(bare if bare in ids else folded.get(bare.casefold()) or by_number or bare)
-    return tuple(dict.fromkeys(found))
+    for each in steps:
+        folded.setdefault(each.id.casefold(), each.id)
+    for each in steps:
+        found: list[str] = []
+        for text in each.dependencies:
+            bare = tidy_id(text)
+            number = _REFERENCE.match(text.strip(_QUOTES + "*[]() "))
+            by_number = numbers.get(str(int(number[1]))) if number is not None else None
+            found.append(bare if bare in ids else folded.get(bare.casefold()) or by_number or bare)
+        yield evolve(each, dependencies=tuple(dict.fromkeys(found)))
 
 
 def _entries(text: str) -> Iterator[_Entry]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import platform
 import struct
 
 import pytest
 
 from minions.adapters.sandboxes.supervisor import seccomp
+from minions.adapters.sandboxes.supervisor.process_requests import next_request
 from minions.adapters.sandboxes.supervisor.seccomp import bpf_program, has_filter
 from minions.adapters.sandboxes.supervisor.syscall_numbers import NEWEST, NUMBERS
 
@@ -223,3 +227,25 @@ def test_there_is_no_filter_for_an_unknown_machine(monkeypatch: pytest.MonkeyPat
     assert not has_filter()
     with pytest.raises(OSError, match="no system call filter is written for riscv64"):
         bpf_program("code")
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.EINTR, errno.EAGAIN])
+def test_requests_are_waited_for_only_as_long_as_a_process_could_ask(
+    error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this a thread asks again and again until the supervisor ends, with a whole core."""
+    listener, asking = os.pipe()
+    tries = 0
+
+    def ioctl(*_: object) -> int:
+        nonlocal tries
+        tries += 1
+        assert tries <= 3
+        if tries == 3:
+            os.close(asking)  # as a listener is told: nobody has it on the other side
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    assert next_request(listener) is None
+    assert tries == 3
+    os.close(listener)

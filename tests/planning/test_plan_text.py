@@ -14,6 +14,7 @@ from minions.planning.plan_json import read_plan
 from minions.planning.plan_text import read_plan_text
 from minions.recipe.checks.names import RESERVED
 from minions.recipe.expressions.tokens import WORDS
+from patience import work_of
 
 DOCUMENTED: Final = """\
 PLAN: User Management System
@@ -337,3 +338,16 @@ def test_a_path_is_read_in_its_plain_form(path: str) -> None:
     for plan in (read_plan(text), read_plan(answer)):
         assert plan is not None
         assert plan.steps[0].artifacts == ("a/b.py",)
+
+
+def test_a_plan_of_many_steps_takes_time_in_proportion() -> None:
+    """Each step names the one before it: as text, and as JSON."""
+
+    def of(count: int) -> tuple[int, int]:
+        steps = [{"id": f"s{at}", "goal": "g", "dependencies": f"S{at - 1}"} for at in range(count)]
+        keys = "".join(f"STEP: s{at}\nGOAL: g\nDEPENDENCIES: S{at - 1}\n" for at in range(count))
+        answer: JsonValue = {"name": "P", "steps": [*steps]}
+        return work_of(lambda: read(f"PLAN: P\n{keys}")), work_of(lambda: read_plan(answer))
+
+    for few, many in zip(of(100), of(400), strict=True):
+        assert many < 5 * few

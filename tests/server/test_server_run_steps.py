@@ -87,7 +87,7 @@ steps:
   - {id: list, depends_on: [write], set: {many: ["{{ write }}", "{{ write }}"], n: 1}}
 output: "{{ write }}"
 """
-LONG = "a long text " * 50_000
+LONG = ("a-long-text-" * 25 + " ") * 2_000  # few words: each is a delta of its stream
 
 
 async def _essay(make_app: MakeApp, recipes: Path) -> tuple[Client, str]:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import select
 import struct
 from typing import Final, NamedTuple
 
@@ -73,11 +74,18 @@ def next_request(listener: int) -> Request | None:
         try:
             fcntl.ioctl(listener, _RECEIVE, question, True)
         except OSError as error:
-            if error.errno in _ASK_AGAIN:
+            if error.errno in _ASK_AGAIN and not _has_ended(listener):
                 continue  # the one who asked was killed meanwhile
             return None
         number, thread, _, call, _, _, *arguments = struct.unpack("QIIiIQ6Q", question)
         return Request(number, thread, call, tuple(arguments))
+
+
+def _has_ended(listener: int) -> bool:
+    """Whether no process is left that could ask: Linux (6.11) fails at once then, each time."""
+    ends = select.poll()
+    ends.register(listener, select.POLLIN)
+    return any(event & select.POLLHUP for _, event in ends.poll(0))
 
 
 def is_waiting(listener: int, request: Request) -> bool:
