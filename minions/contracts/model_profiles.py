@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 
 from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.instructions import OutputMode
+from minions.contracts.words import shell_word
 
 __all__ = ["Feature", "Features", "Lesson", "ModelProfile", "ProfileBook", "Support"]
 
@@ -187,7 +188,7 @@ class ModelProfile:
         return (
             f"{what} {_DID[lesson.support]} in {lesson.against} of {len(lesson.seen)} answers: it "
             f"is not asked for in this project until {lesson.until:%Y-%m-%d}. What `minions models "
-            f"probe {self.model} --fresh` measures counts instead."
+            f"probe {shell_word(self.model)} --fresh` measures counts instead."
         )
 
     def support(self, feature: Feature) -> Support | None:

@@ -183,7 +183,7 @@ class UnattendedRuntime:
 
     def in_other_folders(self, run_id: str, home: str) -> str:
         """What to do about a run that began in another folder."""
-        return f"Go on there: cd {shell_word(home)} && minions resume {shell_word(run_id)}"
+        return f"Resume it there: cd {shell_word(home)} && minions resume {shell_word(run_id)}"
 
     async def prepared(self, recorded: RecordedRun, prepare: Callable[[], T]) -> T:
         """What `prepare()` gives, which reads the recipe and the entries of the run: in a thread

@@ -83,4 +83,5 @@ def test_no_text_makes_a_line_of_the_log(here: Path, write: Write, form: str) ->
         )
         lines = done.stderr.splitlines()
         assert [line for line in lines if line.lstrip().startswith(fake)] == []
-        assert any(fake in line.replace("\\", "") for line in lines)  # within another line
+        if "\n" not in arguments[1]:  # else it is the text of a recipe, whose first line is shown
+            assert any(fake in line.replace("\\", "") for line in lines)  # within another line

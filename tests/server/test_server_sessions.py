@@ -43,7 +43,7 @@ async def test_a_session_is_made_and_read(client: Client) -> None:
     assert made.status == 201
     assert made.headers["location"] == f"/api/v1/sessions/{made.json['id']}"
     assert (made.json["recipe"], made.json["name"]) == ("chat", "Tea")
-    keys = {"id", "recipe", "name", "inputs", "created_at", "updated_at", "is_active"}
+    keys = {"id", "recipe", "name", "inputs", "created_at", "updated_at", "is_active", "project"}
     assert set(made.json) == keys
     one = (await client.get(f"/sessions/{made.json['id']}")).json
     assert one == {**made.json, "step_count": 0, "position": 1}
