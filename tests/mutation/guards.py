@@ -113,15 +113,15 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     f"{_SUPERVISOR}/workspace_walk.py": Guard(
         tests=("adapters/test_workspace_guard.py",),
-        places=frozenset({"WalkedFolder", "walk", "_above", "_opened"}),
+        places=frozenset({"WalkedFolder", "walk", "_above", "_opened", "_opened_by_owner"}),
     ),
     f"{_SUPERVISOR}/git_trust.py": Guard(
         tests=("adapters/test_workspace_guard.py",),
         places=frozenset(
             {
                 *("is_repository", "trusted_by_git", "_within", "_tops", "_followed", "_configs"),
-                *("_of_repository_above", "_with_included", "_named_in", "_variables"),
-                *("_unquoted", "_joined", "_text"),
+                *("_on_the_way", "_meant", "_of_repository_above", "_with_included", "_named_in"),
+                *("_words", "_variables", "_unquoted", "_at_home", "_text"),
             }
         ),
     ),
@@ -129,6 +129,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("adapters/test_file_requests.py",),
         places=frozenset({"FileRequests", "_Call", "_above", "_kind", "_refuse_present"}),
     ),
+    f"{_SUPERVISOR}/disk_space.py": Guard(tests=("adapters/test_disk_space.py",)),
     f"{_SUPERVISOR}/seccomp.py": Guard(
         tests=("adapters/test_system_call_filters.py",),
         places=frozenset({"has_filter", "bpf_program", "_begin", "_Filter"}),
@@ -252,6 +253,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("interfaces/test_local_models.py",),
         places=frozenset({"check_local_name", "is_local"}),
     ),
+    "interfaces/server/http/caller_inputs.py": Guard(tests=("server/test_caller_inputs.py",)),
     "interfaces/server/http/caller_secrets.py": Guard(
         tests=("server/test_caller_secrets.py", "server/test_server_secrets.py")
     ),

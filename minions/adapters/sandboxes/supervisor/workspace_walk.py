@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
+
+from minions.adapters.sandboxes.supervisor.opened_folders import change_mode
 
 __all__ = ["MovedError", "WalkedFolder", "walk"]
 
@@ -86,17 +89,24 @@ def _opened(folder: int, name: str) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if found.st_uid != os.geteuid():
-            if os.access(name, os.X_OK, dir_fd=folder):
-                raise  # a command may get to what is in it
-            return None
-        # Its owner may let himself in: a command does it, or has done it.
-        mode = stat.S_IMODE(found.st_mode)
-        with contextlib.suppress(FileNotFoundError):
-            os.chmod(name, mode | 0o700, dir_fd=folder)
-            try:
-                return os.open(name, _FOLDER, dir_fd=folder)
-            finally:
-                os.chmod(name, mode, dir_fd=folder)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return _opened_by_owner(os.open(name, _FOLDER | os.O_PATH, dir_fd=folder))
         return None
+
+
+def _opened_by_owner(found: int) -> int | None:
+    """A folder that may not be read: its owner may let himself in, as a command may."""
+    try:
+        status = os.fstat(found)
+        if status.st_uid != os.geteuid():
+            if os.access(f"/proc/self/fd/{found}", os.X_OK):
+                raise PermissionError(errno.EACCES, "a folder that may be entered and not read")
+            return None
+        mode = stat.S_IMODE(status.st_mode)
+        change_mode(found, mode | stat.S_IRWXU)
+        try:
+            return os.open(".", _FOLDER, dir_fd=found)
+        finally:
+            change_mode(found, mode)
+    finally:
+        os.close(found)
