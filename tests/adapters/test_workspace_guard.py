@@ -448,6 +448,17 @@ def test_what_is_named_and_was_missing_is_not_made(work: Path) -> None:
     assert not (work / "tools").is_symlink()
 
 
+def test_a_file_may_stand_where_a_folder_is_named(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nhooksPath = tools/hooks\n")
+    write(work, "tools")
+    made = guard(work)
+    assert made.restore() == []
+    write(work, "tools", text="changed\n")
+    assert made.restore() == ["tools"]
+    assert (work / "tools").read_text() == "good\n"
+
+
 def test_a_pointer_that_may_not_be_read_is_removed_where_it_was_changed(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -914,6 +925,7 @@ def test_of_pointers_only_lines_that_name_something_count(work: Path) -> None:
         ("objects/info/alternates", "\n# ../x\n", {"bare"}),
         ("objects/info/alternates", '"../../x"\n', {"bare", "x"}),
         ("objects/info/alternates", '../x"y\n', {"bare", 'bare/x"y'}),
+        ("objects/info/alternates", "../../bare\n" * 9, {"bare"}),  # each of which says it again
         ("objects/info/alternates", "# x\n" * 300 + "../../x", {"bare", "x"}),
         ("objects/info/alternates", "../../a\x0cb\n", {"bare", "a\x0cb"}),
     ],

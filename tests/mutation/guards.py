@@ -129,7 +129,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("adapters/test_file_requests.py",),
         places=frozenset({"FileRequests", "_Call", "_above", "_kind", "_refuse_present"}),
     ),
-    f"{_SUPERVISOR}/disk_space.py": Guard(tests=("adapters/test_disk_space.py",)),
+    f"{_SUPERVISOR}/disk_space.py": Guard(
+        tests=("adapters/test_disk_space.py",),
+        places=frozenset({"_UNTOLD", "DiskSpace", "_tells_free_space"}),
+    ),
     f"{_SUPERVISOR}/seccomp.py": Guard(
         tests=("adapters/test_system_call_filters.py",),
         places=frozenset({"has_filter", "bpf_program", "_begin", "_Filter"}),
@@ -441,6 +444,30 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "return (self._folders.match(name) or (not is_folder and self._files.match(name)) or "
         "self._is_path(names, at, is_file=not is_folder))",
         "It only saves time.",
+    ),
+    *(
+        Equivalent(
+            f"{_SUPERVISOR}/workspace_guard.py",
+            place,
+            before,
+            before.replace("False", "True"),
+            "What was a folder when it was listed is looked at without following a link in any "
+            "case; tests put a link there meanwhile.",
+        )
+        for place, before in (
+            ("WorkspaceGuard._note", "status = entry.stat(follow_symlinks=False)"),
+            (
+                "WorkspaceGuard._check_entry",
+                "aside = self._check_folder(folder, name, path, entry.stat(follow_symlinks=False))",
+            ),
+        )
+    ),
+    Equivalent(
+        f"{_SUPERVISOR}/git_trust.py",
+        "_text",
+        "data = file.read(_MOST_BYTES + 1)",
+        "data = file.read(_MOST_BYTES + 2)",
+        "What is longer by one byte or more is refused, and nothing of it is used.",
     ),
     Equivalent(
         "adapters/sandboxes/supervisor/seccomp.py",
