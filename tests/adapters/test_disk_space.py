@@ -240,7 +240,10 @@ def test_who_watches_is_waited_for_at_the_end(work: Path, monkeypatch: pytest.Mo
     assert disk._watching.daemon
     disk.end()
     assert begun == [True]
-    assert not disk._watching.is_alive()
+    watched = watching(work)
+    monkeypatch.setattr(watched, "_watching", SimpleNamespace(join=lambda: begun.append(False)))
+    watched.end()
+    assert begun == [True, False]
 
 
 # --- what the disk tells -------------------------------------------------------------------------
