@@ -803,6 +803,74 @@ def test_a_folder_that_may_not_be_read(
     assert open_files() == before
 
 
+@pytest.mark.parametrize(
+    ("mode", "is_own", "within"),
+    [(0o400, True, 0o700), (0o400, False, 0o400), (0o500, True, 0o500), (0o500, False, 0o500)],
+)
+def test_a_folder_whose_entries_cannot_be_looked_at_is_open_while_it_is_walked(
+    work: Path, monkeypatch: pytest.MonkeyPatch, mode: int, is_own: bool, within: int
+) -> None:
+    write(work, "closed/below/x")
+    (work / "closed").chmod(mode)
+    if not is_own:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    seen = {each.path: stat.S_IMODE((work / "closed").stat().st_mode) for each in walk(str(work))}
+    assert seen == {"": mode, "closed": within, "closed/below": within}
+    assert stat.S_IMODE((work / "closed").stat().st_mode) == mode
+
+
+def test_a_folder_that_cannot_be_opened_keeps_its_rights(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(work, "closed/x")
+    (work / "closed").chmod(0o100)
+    really = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path in ("closed", ".") and not flags & os.O_PATH:
+            raise PermissionError(13, "closed")
+        return really(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with pytest.raises(PermissionError):
+        walked(work)
+    assert stat.S_IMODE((work / "closed").stat().st_mode) == 0o100
+
+
+@pytest.mark.parametrize("mode", [0, 0o400, 0o300])
+def test_closed_folders_in_closed_folders_are_walked_and_changed(work: Path, mode: int) -> None:
+    """As a user who is not root, whom rights hold up."""
+    write(work, "a/b/c/Makefile", "a/z/x")
+    made = guard(work, "Makefile")
+    write(work, "a/b/c/.git/config")
+    closed = [work / each for each in ("a/b/c", "a/b", "a/z", "a")]
+    for each in closed:
+        each.chmod(mode)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.chdir(work)
+            if os.geteuid() == 0:
+                for each in closed:
+                    os.chown(each, 65534, -1)
+                os.chown(work / "a/b/c/.git", 65534, -1)
+                os.seteuid(65534)
+            made._workspace = "."
+            code = 0 if made.restore() == ["a/b/c/.git"] and len(list(walk("."))) == 5 else 2
+            folders = walk(".")
+            while next(folders).path != "a/b/c":
+                pass
+            folders.close()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [stat.S_IMODE(each.stat().st_mode) for each in reversed(closed)] == [mode] * 4
+    assert not (work / "a/b/c/.git").exists()
+    for each in reversed(closed):
+        each.chmod(0o700)
+
+
 @pytest.mark.parametrize("leads_to", ["outside", None])
 def test_rights_are_never_changed_through_a_link(
     work: Path, monkeypatch: pytest.MonkeyPatch, leads_to: str | None
