@@ -858,10 +858,7 @@ def test_closed_folders_in_closed_folders_are_walked_and_changed(work: Path, mod
                 os.seteuid(65534)
             made._workspace = "."
             code = 0 if made.restore() == ["a/b/c/.git"] and len(list(walk("."))) == 5 else 2
-            folders = walk(".")
-            while next(folders).path != "a/b/c":
-                pass
-            folders.close()
+            any(each.path == "a/b/c" for each in walk("."))  # it is left in the midst
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
