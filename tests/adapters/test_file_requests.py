@@ -377,6 +377,50 @@ def test_what_cannot_be_done_is_told_as_the_kernel_tells_it(ask: Asking, work: P
     assert ask("openat", 999, str(work / "absolute"), CREATE, 0o600) != errno.EBADF
 
 
+@pytest.mark.parametrize("address", [1 << 63, (1 << 64) - 1, (1 << 63) - 1, (1 << 63) - 4096])
+def test_no_number_that_a_job_gives_ends_the_supervisor(
+    ask: Asking, work: Path, address: int
+) -> None:
+    assert ask("mkdirat", HERE, address, 0o700) == errno.EFAULT
+    assert ask("symlinkat", address, HERE, "new") == errno.EFAULT
+    assert ask("openat", address | 1000, "x", CREATE, 0) == errno.EBADF
+    descriptor_of(ask("openat", HERE, "file", os.O_WRONLY | address & ~0x7FFFFFFF, 0))
+    assert ask("mknodat", HERE, "new", 0o600 | address & ~0xFFFFFFFF, 0) == 0
+    assert ask("mknodat", HERE, "pipe", stat.S_IFIFO | 0o601 | address & ~0xFFFFFFFF, 0) == 0
+    assert stat.S_ISFIFO((work / "pipe").stat().st_mode)
+
+
+@pytest.mark.parametrize("error", [OSError("no number"), OSError(0, "none")])
+def test_a_failure_without_a_number_is_no_success(
+    ask: Asking, work: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def failing(*_: object) -> bool:
+        raise error
+
+    monkeypatch.setattr(file_requests, "is_waiting", failing)
+    assert ask("mkdirat", HERE, "new", 0o700) == errno.EPERM
+
+
+def test_files_are_made_in_a_folder_that_may_not_be_listed(
+    ask: Asking, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only parts of a repository need to know what lies beside them."""
+
+    def closed(*_: object) -> list[str]:
+        raise PermissionError(errno.EACCES, "closed")
+
+    monkeypatch.setattr(os, "listdir", closed)
+    assert ask("mkdirat", HERE, "below/new", 0o700) == 0
+    assert ask("mkdirat", HERE, "below/objects", 0o700) == errno.EACCES
+
+
+def test_a_repository_that_somebody_makes_meanwhile_is_not_written(ask: Asking, work: Path) -> None:
+    for name in ("HEAD", "commondir", "other"):
+        (work / "below" / name).write_text("x")
+    assert ask("renameat", HERE, "below/other", HERE, "below/HEAD") == READ_ONLY
+    assert ask("mkdirat", HERE, "below/refs", 0o700) == READ_ONLY
+
+
 def test_nothing_is_changed_for_whoever_was_killed_meanwhile(ask: Asking, work: Path) -> None:
     """Its number, and so all that was read, may be another's by now."""
     ask.waits = False

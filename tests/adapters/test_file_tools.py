@@ -740,6 +740,19 @@ async def test_a_link_to_or_from_what_configures_us_is_not_written_through(
     assert refused.error_code == "protected-path"
 
 
+async def test_a_folder_named_as_a_file_that_configures_us_is_written(root: Path) -> None:
+    (root / "build").mkdir()
+    await Files(root)("write", path="build/out.txt", text="x")
+    assert (root / "build" / "out.txt").read_text() == "x"
+
+
+async def test_a_link_is_excluded_by_its_own_name(root: Path) -> None:
+    (root / "notes.log").symlink_to("README.md")
+    files = Files(root, exclude=["*.log"])
+    assert (await files.refusal("read", path="notes.log")).error_code == "excluded-path"
+    assert "# Hi" in str(await files("read", path="README.md"))
+
+
 async def test_a_link_to_one_file_keeps_no_other_from_being_written(root: Path) -> None:
     (root / "Makefile").symlink_to("rules.txt")
     await Files(root)("write", path="other.txt", text="x")

@@ -6,6 +6,7 @@ Here the test itself does what a command would; that nothing else can is the san
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -13,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from minions.adapters.sandboxes.supervisor import workspace_guard, workspace_walk
+from minions.adapters.sandboxes.supervisor import (
+    git_trust,
+    opened_folders,
+    workspace_guard,
+    workspace_walk,
+)
 from minions.adapters.sandboxes.supervisor.git_trust import is_repository, trusted_by_git
 from minions.adapters.sandboxes.supervisor.opened_folders import opened, remove
 from minions.adapters.sandboxes.supervisor.workspace_guard import (
@@ -341,6 +347,56 @@ def test_changed_files_are_put_back_with_their_rights(work: Path) -> None:
     assert stat.S_IMODE((work / "Makefile").stat().st_mode) == 0o754
 
 
+def test_of_very_many_paths_only_the_first_are_kept(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = guard(work)
+    write(work, "a/Makefile", "b/Makefile", "c/Makefile")
+    monkeypatch.setattr(workspace_guard, "_MOST_KEPT", 2)
+    assert len(made.restore()) == 2
+    assert set(texts_below(work)) == {f"{each}/Makefile.refused" for each in "abc"}
+
+
+def swapped_while_walked(
+    work: Path, monkeypatch: pytest.MonkeyPatch, name: str, leads_to: str
+) -> None:
+    """The folder is replaced by a link after its name was read, once."""
+
+    def swapping(root: str) -> Iterator[WalkedFolder]:
+        for folder in walk(root):
+            if not folder.path and (work / name).is_dir() and not (work / name).is_symlink():
+                (work / name).rename(work / "swapped")
+                (work / name).symlink_to(leads_to)
+            yield folder
+        monkeypatch.setattr(workspace_guard, "walk", walk)
+
+    monkeypatch.setattr(workspace_guard, "walk", swapping)
+
+
+def test_a_link_that_takes_the_place_of_a_folder_makes_no_other_folder_known(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who changes the workspace meanwhile would have any folder trusted under that name."""
+    write(work, ".vscode/x", "evil/tasks.json")
+    swapped_while_walked(work, monkeypatch, ".vscode", "evil")
+    made = guard(work)
+    (work / ".vscode").unlink()
+    (work / "evil").rename(work / ".vscode")
+    assert ".vscode" in made.restore()
+    assert not (work / ".vscode").exists()
+
+
+def test_a_link_to_a_known_folder_in_the_place_of_a_new_one_is_put_aside(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(work, ".idea/x")
+    made = guard(work)
+    write(work, ".vscode/x")
+    swapped_while_walked(work, monkeypatch, ".vscode", ".idea")
+    assert ".vscode" in made.restore()
+    assert not (work / ".vscode").is_symlink()
+
+
 def test_a_folder_of_that_name_in_place_of_the_one_before_is_put_aside(work: Path) -> None:
     write(work, ".vscode/x")
     made = guard(work)
@@ -390,6 +446,55 @@ def test_what_is_named_and_was_missing_is_not_made(work: Path) -> None:
     (work / "tools").symlink_to("x")
     assert "tools" in made.restore()
     assert not (work / "tools").is_symlink()
+
+
+def test_a_file_may_stand_where_a_folder_is_named(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nhooksPath = tools/hooks\n")
+    write(work, "tools")
+    made = guard(work)
+    assert made.restore() == []
+    write(work, "tools", text="changed\n")
+    assert made.restore() == ["tools"]
+    assert (work / "tools").read_text() == "good\n"
+
+
+def test_a_pointer_that_may_not_be_read_is_removed_where_it_was_changed(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was is not known, and Git follows what it is now."""
+    write(work, "a/.git", "b/.git", "c/.git", text="gitdir: ../x\n")
+    really = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == ".git":
+            raise PermissionError(13, "closed")
+        return really(path, flags, mode, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refusing)
+        made = guard(work)
+        (work / "a" / ".git").write_text("gitdir: ../evil\n")
+        shutil.rmtree(work / "c")
+        assert made.restore() == ["a/.git"]
+    assert texts_below(work) == {"b/.git": "gitdir: ../x\n"}
+    assert not (work / "c").exists()
+
+
+def test_what_git_runs_is_no_copy_of_a_file_of_that_name(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nfsmonitor = ./setup.py\n")
+    write(work, "sub/setup.py")
+    made = guard(work)
+    shutil.copy(work / "sub" / "setup.py", work / "setup.py")
+    assert made.restore() == ["setup.py"]
+
+
+def test_what_is_no_file_is_no_copy_of_an_empty_one(work: Path) -> None:
+    write(work, "sub/Makefile", text="")
+    made = guard(work)
+    os.mkfifo(work / "Makefile")
+    assert made.restore() == ["Makefile"]
 
 
 def test_what_is_named_and_was_there_stays_as_it_is(work: Path) -> None:
@@ -624,6 +729,7 @@ def test_every_folder_is_walked_and_no_link(work: Path) -> None:
     write(work, "a/b/c/x", "a/d/x", "e/x", "file")
     (work / "link").symlink_to("a")
     (work / "up").symlink_to("..")
+    (work / "loop").symlink_to("loop")
     before = open_files()
     assert walked(work) == ["", "a", "a/b", "a/b/c", "a/d", "e"]
     assert next(walk(str(work))).path == ""
@@ -672,11 +778,13 @@ def test_a_folder_that_may_not_be_read(
     """Its owner lets himself in, and closes it again; who else may only enter it is told."""
     write(work, "closed/x", "other/x")
     (work / "closed").chmod(0o100)
-    really = os.open
+    really, modes, before = os.open, list[int](), open_files()
 
     def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        if path == "closed" and not (work / path).stat().st_mode & 0o400:
-            raise PermissionError(13, "closed")
+        if path in ("closed", ".") and not flags & os.O_PATH:
+            modes.append(stat.S_IMODE((work / "closed").stat().st_mode))
+            if not modes[-1] & 0o400:
+                raise PermissionError(13, "closed")
         return really(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", refusing)
@@ -691,6 +799,110 @@ def test_a_folder_that_may_not_be_read(
     else:
         assert walked(work) == ["", "other"]
     assert stat.S_IMODE((work / "closed").stat().st_mode) == 0o100
+    assert modes == ([0o100, 0o700] if is_own else [0o100])
+    assert open_files() == before
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_own", "within"),
+    [(0o400, True, 0o700), (0o400, False, 0o400), (0o500, True, 0o500), (0o500, False, 0o500)],
+)
+def test_a_folder_whose_entries_cannot_be_looked_at_is_open_while_it_is_walked(
+    work: Path, monkeypatch: pytest.MonkeyPatch, mode: int, is_own: bool, within: int
+) -> None:
+    write(work, "closed/below/x")
+    (work / "closed").chmod(mode)
+    if not is_own:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    seen = {each.path: stat.S_IMODE((work / "closed").stat().st_mode) for each in walk(str(work))}
+    assert seen == {"": mode, "closed": within, "closed/below": within}
+    assert stat.S_IMODE((work / "closed").stat().st_mode) == mode
+
+
+def test_a_folder_that_cannot_be_opened_keeps_its_rights(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(work, "closed/x")
+    (work / "closed").chmod(0o100)
+    really = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path in ("closed", ".") and not flags & os.O_PATH:
+            raise PermissionError(13, "closed")
+        return really(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with pytest.raises(PermissionError):
+        walked(work)
+    assert stat.S_IMODE((work / "closed").stat().st_mode) == 0o100
+
+
+@pytest.mark.parametrize("mode", [0, 0o400, 0o300])
+def test_closed_folders_in_closed_folders_are_walked_and_changed(work: Path, mode: int) -> None:
+    """As a user who is not root, whom rights hold up."""
+    write(work, "a/b/c/Makefile", "a/z/x")
+    made = guard(work, "Makefile")
+    write(work, "a/b/c/.git/config")
+    closed = [work / each for each in ("a/b/c", "a/b", "a/z", "a")]
+    for each in closed:
+        each.chmod(mode)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.chdir(work)
+            if os.geteuid() == 0:
+                for each in closed:
+                    os.chown(each, 65534, -1)
+                os.chown(work / "a/b/c/.git", 65534, -1)
+                os.seteuid(65534)
+            made._workspace = "."
+            code = 0 if made.restore() == ["a/b/c/.git"] and len(list(walk("."))) == 5 else 2
+            any(each.path == "a/b/c" for each in walk("."))  # it is left in the midst
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [stat.S_IMODE(each.stat().st_mode) for each in reversed(closed)] == [mode] * 4
+    assert not (work / "a/b/c/.git").exists()
+    for each in reversed(closed):
+        each.chmod(0o700)
+
+
+@pytest.mark.parametrize("leads_to", ["outside", None])
+def test_rights_are_never_changed_through_a_link(
+    work: Path, monkeypatch: pytest.MonkeyPatch, leads_to: str | None
+) -> None:
+    """A job that is still there may put a link where a closed folder was, or nothing at all."""
+    write(work, "closed/x")
+    outside = work.parent / "outside"
+    outside.mkdir(mode=0o510)
+    really = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == "closed" and (work / "closed").is_dir() and not flags & os.O_PATH:
+            shutil.rmtree(work / "closed")
+            if leads_to is not None:
+                (work / "closed").symlink_to(work.parent / leads_to)
+            raise PermissionError(13, "closed")
+        return really(path, flags, mode, dir_fd=dir_fd)
+
+    changed: list[object] = []
+    monkeypatch.setattr(os, "open", refusing)
+    monkeypatch.setattr(os, "chmod", lambda *given, **_: changed.append(given))
+    assert walked(work) == [""]
+    assert changed == []
+
+
+def test_what_takes_the_place_of_a_folder_that_is_removed_keeps_its_rights(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = work.parent / "outside"
+    outside.mkdir(mode=0o510)
+    (work / "link").symlink_to(outside)
+    monkeypatch.setattr(opened_folders, "status_of", lambda *_: work.stat())  # as it was before
+    with opened(str(work), ()) as folder, pytest.raises(NotADirectoryError):
+        remove(folder, "link")
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o510
 
 
 # --- what a configuration says ------------------------------------------------------------------
@@ -731,6 +943,16 @@ def test_a_folder_that_may_not_be_read(
         ('[includeIf "x"]\npath = ../later\n', {"later"}),
         ("[include]\nother = ../inc\n", set()),
         ("[other]\npath = ../inc\n", {"inc"}),
+        ("# a comment \\\n[core] hooksPath = a\n", {"a"}),
+        ("[core] # a comment \\\nhooksPath = a ; more \\\nfsmonitor = ./b\n", {"a", "b"}),
+        ("[core]\r\nhooksPath = a\\\r\nb\r\n", {"ab"}),
+        ('[core]\nhooksPath = "a # \\\n b"\n', {"a #  b"}),
+        ('[core]\nhooksPath = " a"\n', {" a"}),
+        ("[core]\nhooksPath = a\\", {"a\\"}),
+        ("[core]\nhooksPath = a\x0cb\n", {"a\x0cb"}),
+        ("[core]\nhooksPath = a\0b\n", {"a"}),
+        ("\ufeff[include]\npath = ../inc\n", {"inc", "of_inc"}),
+        ('[core]\nhooksPath = "a\n[core]\nfsmonitor = ./b\n', {"a", "b"}),
     ],
 )
 def test_values_are_read_as_git_reads_them(work: Path, config: str, expected: set[str]) -> None:
@@ -756,8 +978,97 @@ def test_of_pointers_only_lines_that_name_something_count(work: Path) -> None:
     assert found.folders == {"pool", "common", "further", "of_sub"}
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("commondir", "#x\n", {"bare", "bare/#x"}),
+        ("commondir", " x\r\n", {"bare", "bare/ x", "bare/x"}),
+        ("commondir", "../x\n\n", {"bare", "x"}),
+        ("commondir", "../x\0y", {"bare", "x"}),
+        ("commondir", "../~x\n", {"bare", "~x"}),
+        ("commondir", "\n", {"bare"}),
+        ("objects/info/alternates", "\n# ../x\n", {"bare"}),
+        ("objects/info/alternates", '"../../x"\n', {"bare", "x"}),
+        ("objects/info/alternates", '../x"y\n', {"bare", 'bare/x"y'}),
+        ("objects/info/alternates", "../../bare\n" * 9, {"bare"}),  # each of which says it again
+        ("objects/info/alternates", "# x\n" * 300 + "../../x", {"bare", "x"}),
+        ("objects/info/alternates", "../../a\x0cb\n", {"bare", "a\x0cb"}),
+    ],
+)
+def test_pointers_of_a_repository_are_read_as_git_reads_them(
+    work: Path, name: str, text: str, expected: set[str]
+) -> None:
+    write(work / "bare", name, text=text)
+    found = trusted_by_git(str(work), ["bare"])
+    assert found.folders == expected
+
+
+def test_every_link_on_the_way_to_what_git_trusts_is_protected(work: Path) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nhooksPath = one/../hooks\nfsmonitor = ./f\n")
+    write(work, "real/hooks/x", "real/below/x", "tool")
+    (work / "one").symlink_to("two")
+    (work / "two").symlink_to(work / "real" / "below")
+    (work / "f").symlink_to("tool")
+    assert trusted_by_git(str(work), [".git"]).files == {"one", "two", "real/hooks", "f", "tool"}
+
+
+def test_of_two_ways_to_the_same_folder_the_links_of_both_are_protected(work: Path) -> None:
+    write(work, "real/x")
+    write(work, "a/.git", text="gitdir: ../one\n")
+    write(work, "b/.git", text="gitdir: ../two\n")
+    write(work, "real/commondir", text="../three")
+    for link in ("one", "two", "three"):
+        (work / link).symlink_to("real")
+    found = trusted_by_git(str(work), ["a/.git", "b/.git"])
+    assert found.folders == {"one", "two", "three", "real"}
+
+
+@pytest.mark.parametrize("count", [40, 41])
+def test_links_are_followed_as_far_as_the_system_follows_them(work: Path, count: int) -> None:
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nhooksPath = l1\n")
+    (work / "real").mkdir()
+    for at in range(1, count + 1):
+        (work / f"l{at}").symlink_to("real" if at == count else f"l{at + 1}")
+    files = trusted_by_git(str(work), [".git"]).files
+    assert {f"l{at}" for at in range(1, count + 1)} == files - {"real"}
+    assert ("real" in files) is (work / "l1").is_dir() is (count == 40)
+
+
+def test_objects_of_a_submodule_hold_no_configuration_and_its_name_may_be_any(work: Path) -> None:
+    write(work, ".git/modules/x/objects/config", text="[core]\nhooksPath = data\n")
+    write(work, ".git/modules/objects/config", text="[core]\nhooksPath = a\n")
+    write(work, ".git/modules/info/info/config", text="[core]\nhooksPath = b\n")
+    write_repository(work / ".git" / "modules" / "x")
+    assert trusted_by_git(str(work), [".git"]).files == {"a", "b"}
+
+
+def test_a_persons_home_counts_in_a_configuration(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = pwd.getpwuid(os.getuid())
+
+    def found(_user: int) -> pwd.struct_passwd:
+        return pwd.struct_passwd((*own[:5], str(work / "home"), *own[6:]))
+
+    def missing(_user: int) -> pwd.struct_passwd:
+        raise KeyError
+
+    write_repository(work / ".git")
+    write(work / ".git", "config", text="[core]\nhooksPath = ~/x\n")
+    monkeypatch.setattr(pwd, "getpwuid", found)
+    assert trusted_by_git(str(work), [".git"]).files == {"home/x"}
+    write(work / ".git", "config", text="[core]\nhooksPath = ~nobody-of-that-name/x\n")
+    assert trusted_by_git(str(work), [".git"]).files == {"~nobody-of-that-name/x"}
+    write(work / ".git", "config", text="[core]\nhooksPath = ~/x\n")
+    monkeypatch.setattr(pwd, "getpwuid", missing)
+    assert trusted_by_git(str(work), [".git"]).files == {"~/x"}
+
+
 def test_a_folder_with_the_parts_of_a_repository_is_one() -> None:
     assert is_repository(["HEAD", "objects", "refs"])
+    assert is_repository(["HEAD", "commondir"])
     assert is_repository(["head", "CommonDir", "x"])
     assert not is_repository(["objects", "refs", "commondir"])
     assert not is_repository(["HEAD", "refs"])
@@ -769,9 +1080,11 @@ def test_a_configuration_that_cannot_be_read_says_nothing(work: Path) -> None:
     (work / ".git" / "commondir").symlink_to("commondir")
     write(work, "a/.git", text="gitdir: x\0y\n")
     os.mkfifo(work / ".git" / "config.worktree")
+    before = open_files()
     found = trusted_by_git(str(work), [".git", "a/.git"])
-    assert found.folders == {"a/xy"}
+    assert found.folders == {"a/x"}
     assert found.files == frozenset()
+    assert open_files() == before
 
 
 def test_a_configuration_without_end_is_refused(
@@ -781,4 +1094,39 @@ def test_a_configuration_without_end_is_refused(
     write_repository(work / ".git")
     write(work / ".git", "config", text="".join(f"[include]\npath = c{at}\n" for at in range(9)))
     with pytest.raises(OSError, match="too many configurations"):
+        trusted_by_git(str(work), [".git"])
+    write(work / ".git", "config", text="[include]\npath = c\n")  # with that of the work tree
+    trusted_by_git(str(work), [".git"])
+
+
+def test_repositories_that_lead_to_ever_more_others_are_refused(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_trust, "_MOST_FILES", 3)
+    write(work, "a/commondir", text="../b\n")
+    write(work, "b/commondir", text="../c\n")
+    assert trusted_by_git(str(work), ["a"]).folders == {"a", "b", "c"}
+    write(work, "c/commondir", text="../d\n")
+    with pytest.raises(OSError, match="too many others"):
+        trusted_by_git(str(work), ["a"])
+
+
+def test_what_is_too_large_to_be_read_is_refused(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git would read on, past what was looked at."""
+    write_repository(work / ".git")
+    text = "[core]\nhooksPath = a\n"
+    write(work / ".git", "config", text=text)
+    monkeypatch.setattr(git_trust, "_MOST_BYTES", len(text))
+    assert trusted_by_git(str(work), [".git"]).files == {"a"}
+    monkeypatch.setattr(git_trust, "_MOST_BYTES", len(text) - 1)
+    with pytest.raises(OSError, match="has more than 20 bytes"):
+        trusted_by_git(str(work), [".git"])
+    monkeypatch.setattr(git_trust, "_MOST_BYTES", 1_000)
+    write(work / ".git", "config", text="[alias]\nx = !a b ./c\n")
+    monkeypatch.setattr(git_trust, "_MOST_WORDS", 3)
+    assert trusted_by_git(str(work), [".git"]).files == {"c"}
+    monkeypatch.setattr(git_trust, "_MOST_WORDS", 2)
+    with pytest.raises(OSError, match="more than 2 words"):
         trusted_by_git(str(work), [".git"])

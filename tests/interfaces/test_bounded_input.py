@@ -166,6 +166,21 @@ def test_a_line_has_a_bound_to_the_byte() -> None:
         assert refused.value.line == line
 
 
+def test_no_more_is_read_than_there_is_room_for() -> None:
+    lines, room = BoundedLines(io.BytesIO(b"abcdef"), 10), bytearray(4)
+    assert (lines.readinto(room), bytes(room)) == (4, b"abcd")
+    assert (lines.readinto(room), bytes(room)) == (2, b"efcd")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_refused_is_closed(tmp_path: Path, kind: str) -> None:
+    put(kind, tmp_path / "odd")
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208  # their numbers
+    with pytest.raises(OSError, match="odd"):
+        open_regular(tmp_path / "odd")
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
 def test_a_line_without_end_takes_no_more_memory_than_its_bound() -> None:
     endless = Endless()
     with little_memory(4 * MIB), pytest.raises(LongLineError):

@@ -113,21 +113,25 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     f"{_SUPERVISOR}/workspace_walk.py": Guard(
         tests=("adapters/test_workspace_guard.py",),
-        places=frozenset({"WalkedFolder", "walk", "_above", "_opened"}),
+        places=frozenset({"WalkedFolder", "walk", "_above", "_opened", "_opened_by_owner"}),
     ),
     f"{_SUPERVISOR}/git_trust.py": Guard(
         tests=("adapters/test_workspace_guard.py",),
         places=frozenset(
             {
                 *("is_repository", "trusted_by_git", "_within", "_tops", "_followed", "_configs"),
-                *("_of_repository_above", "_with_included", "_named_in", "_variables"),
-                *("_unquoted", "_joined", "_text"),
+                *("_on_the_way", "_meant", "_of_repository_above", "_with_included", "_named_in"),
+                *("_words", "_variables", "_unquoted", "_at_home", "_text"),
             }
         ),
     ),
     f"{_SUPERVISOR}/file_requests.py": Guard(
         tests=("adapters/test_file_requests.py",),
         places=frozenset({"FileRequests", "_Call", "_above", "_kind", "_refuse_present"}),
+    ),
+    f"{_SUPERVISOR}/disk_space.py": Guard(
+        tests=("adapters/test_disk_space.py",),
+        places=frozenset({"_UNTOLD", "DiskSpace", "_tells_free_space"}),
     ),
     f"{_SUPERVISOR}/seccomp.py": Guard(
         tests=("adapters/test_system_call_filters.py",),
@@ -252,6 +256,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("interfaces/test_local_models.py",),
         places=frozenset({"check_local_name", "is_local"}),
     ),
+    "interfaces/server/http/caller_inputs.py": Guard(tests=("server/test_caller_inputs.py",)),
     "interfaces/server/http/caller_secrets.py": Guard(
         tests=("server/test_caller_secrets.py", "server/test_server_secrets.py")
     ),
@@ -439,6 +444,30 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "return (self._folders.match(name) or (not is_folder and self._files.match(name)) or "
         "self._is_path(names, at, is_file=not is_folder))",
         "It only saves time.",
+    ),
+    *(
+        Equivalent(
+            f"{_SUPERVISOR}/workspace_guard.py",
+            place,
+            before,
+            before.replace("False", "True"),
+            "What was a folder when it was listed is looked at without following a link in any "
+            "case; tests put a link there meanwhile.",
+        )
+        for place, before in (
+            ("WorkspaceGuard._note", "status = entry.stat(follow_symlinks=False)"),
+            (
+                "WorkspaceGuard._check_entry",
+                "aside = self._check_folder(folder, name, path, entry.stat(follow_symlinks=False))",
+            ),
+        )
+    ),
+    Equivalent(
+        f"{_SUPERVISOR}/git_trust.py",
+        "_text",
+        "data = file.read(_MOST_BYTES + 1)",
+        "data = file.read(_MOST_BYTES + 2)",
+        "What is longer by one byte or more is refused, and nothing of it is used.",
     ),
     Equivalent(
         "adapters/sandboxes/supervisor/seccomp.py",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from minions.interfaces.server.http import acceptor as acceptors
 from minions.interfaces.server.http.acceptor import Acceptor, Rarely
 from minions.interfaces.server.process import _few_lines
 from patience import HANG_S, leap
@@ -62,12 +65,14 @@ class FakeConnection:
     def __init__(self, fails: bool = False) -> None:
         self.sent = b""
         self.is_closed = False
+        self.is_blocking = True
         self.fails = fails
 
-    def setblocking(self, _flag: bool) -> None:
-        """Nothing here blocks."""
+    def setblocking(self, flag: bool) -> None:
+        self.is_blocking = flag
 
     def send(self, data: bytes) -> None:
+        assert not self.is_blocking, "a client that reads nothing would hold up everybody"
         if self.fails:
             raise ConnectionResetError
         self.sent += data
@@ -77,6 +82,15 @@ class FakeConnection:
 
 
 NO_FILES = errno.EMFILE
+
+
+def open_files() -> list[str]:
+    return sorted(each.name for each in Path("/proc/self/fd").iterdir())
+
+
+def is_read(listener: FakeListener) -> bool:
+    """Whether the event loop looks at it; from now on it does not."""
+    return asyncio.get_running_loop().remove_reader(listener.fileno())
 
 
 class Closing(asyncio.Protocol):
@@ -141,15 +155,96 @@ async def test_one_that_is_refused_is_told_so_and_closed_also_where_it_is_gone()
     ]
 
 
-async def test_where_files_run_out_connections_are_refused_with_the_one_in_reserve() -> None:
+@pytest.mark.parametrize("number", [NO_FILES, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+async def test_where_files_run_out_connections_are_refused_with_the_one_in_reserve(
+    number: int,
+) -> None:
     """A-152."""
     log, refused = Lines(), [FakeConnection() for _ in range(3)]
-    coming = [each for one in refused for each in (OSError(NO_FILES, ""), one)]
-    with accepting(FakeListener(coming), log, lambda *_: True) as acceptor:
+    coming = [each for one in refused for each in (OSError(number, ""), one)]
+    listener, before = FakeListener(coming), open_files()
+    with accepting(listener, log, lambda *_: True) as acceptor:
         acceptor._accept_some()
         assert acceptor._reserve is not None
+        assert len(open_files()) == len(before) + 1
     assert all(each.sent == b"full" and each.is_closed for each in refused)
-    assert log.told == [("connections_not_accepted", "Too many open files", 1)]
+    assert log.told == [("connections_not_accepted", os.strerror(number), 1)]
+    assert len(open_files()) == len(before) - 2  # those of the listener
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EPERM, ""), OSError("no number")])
+async def test_after_a_failure_that_a_file_does_not_help_accepting_rests_a_tenth_of_a_second(
+    error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    listener, log = FakeListener([error, FakeConnection()]), Lines()
+    with accepting(listener, log, lambda *_: False) as acceptor:
+        reserve = acceptor._reserve
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "time", lambda: 5.0)
+            acceptor._accept_some()
+        assert len(listener.coming) == 1
+        assert not is_read(listener)
+        assert acceptor._resting is not None
+        assert acceptor._resting.when() == 5.1
+        acceptor._resting.cancel()
+        before = open_files()
+        acceptor._go_on()
+        assert (acceptor._reserve, open_files()) == (reserve, before)
+        assert is_read(listener)
+    assert log.told == [("connections_not_accepted", os.strerror(error.errno or 0), 1)]
+
+
+async def test_without_a_file_in_reserve_accepting_rests_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = FakeConnection()
+    listener = FakeListener([OSError(NO_FILES, ""), connection])
+    with monkeypatch.context() as patch:
+        patch.setattr(acceptors, "_descriptor", lambda: None)
+        made = accepting(listener, Lines(), lambda *_: False)
+        acceptor = made.__enter__()
+        acceptor._accept_some()
+    assert not connection.is_closed
+    acceptor._go_on()
+    assert acceptor._reserve is not None
+    made.__exit__(None, None, None)
+
+
+async def test_what_is_closed_while_it_rests_accepts_nothing_more_and_closes_once() -> None:
+    listener = FakeListener([OSError(errno.EPERM, "")])
+    before = open_files()
+    with accepting(listener, Lines(), lambda *_: False) as acceptor:
+        acceptor._accept_some()
+        acceptor.close()
+        assert acceptor._resting is not None
+        assert acceptor._resting.cancelled()
+        others = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]  # of the same numbers
+    assert all(os.fstat(each) for each in others)
+    for each in others:
+        os.close(each)
+    assert len(open_files()) == len(before) - 2
+
+
+async def test_a_listener_that_is_closed_is_not_looked_at() -> None:
+    loop = asyncio.get_running_loop()
+    listener = FakeListener([])
+    with accepting(listener, Lines(), lambda *_: True):
+        number = listener.fileno()
+    assert not loop.remove_reader(number)
+
+
+async def test_a_connection_that_is_taken_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    async def take(_make: object, connection: FakeConnection) -> None:
+        seen.append(connection.is_blocking)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "connect_accepted_socket", take)
+    with accepting(FakeListener([FakeConnection()]), Lines(), lambda *_: True) as acceptor:
+        acceptor._accept_some()
+        await asyncio.wait_for(acceptor.wait_closed(), HANG_S)
+    assert seen == [False]
 
 
 async def test_where_not_even_that_helps_accepting_rests_a_moment_and_goes_on() -> None:

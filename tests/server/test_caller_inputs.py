@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from asgi_client import Client
+from minions import DefaultStep, MessageBundle
 from minions.contracts.json_values import JsonValue
+from minions.contracts.offers import Offer
+from minions.engine.compile.extensions import Extensions
+from minions.interfaces.server.http.caller_inputs import CallerInputs
+from minions.interfaces.server.http.problems import RefusedError
+from minions.recipe.model import ToolsetUse
+from minions.recipe.reading.load import load_recipe_text
 from served import MakeApp
 
 LOOKS = """
@@ -159,3 +167,74 @@ async def test_a_caller_chooses_no_workspace_of_a_plan_outside(
         "steps: [{id: work, plan: Write, workspace: '{{ inputs.where }}'}]\n"
     )
     assert await begun(client, "plans", {"where": str(outside)}) == REFUSED
+
+
+# --- the early check itself; what it passes over is refused where it is opened -------------------
+
+
+def refusal(
+    folder: Path, options: Mapping[str, JsonValue], inputs: str, given: Mapping[str, JsonValue]
+) -> str:
+    """What is said of the values; empty: nothing."""
+    text = f"id: r\ninputs: {inputs}\nsteps: [{{id: s, set: {{n: 1}}}}]\n"
+    read = load_recipe_text(text, "r.yaml", Extensions().catalog())
+    steps = (*read.steps, DefaultStep(id="b", messages=MessageBundle.of(goal="Greet")))
+    recipe = evolve(read, tools=(ToolsetUse(name="any", options=options),), steps=steps)
+    try:
+        CallerInputs(Offer.beneath([folder], way="http")).check(recipe, given)
+    except RefusedError as error:
+        return error.message
+    return ""
+
+
+HOSTS: Mapping[str, JsonValue] = {"allow": ["{{ inputs.a }}"]}
+FILES: Mapping[str, JsonValue] = {"root": "{{ inputs.a }}"}
+
+
+def test_a_folder_is_offered_where_one_is_meant_and_as_nothing_else(tmp_path: Path) -> None:
+    inputs = "{a: {}}"
+    assert refusal(tmp_path, FILES, inputs, {"a": "below"}) == ""
+    folder = refusal(tmp_path, FILES, inputs, {"a": "/"})
+    assert "or a folder beneath those of the server" in folder
+    host = refusal(tmp_path, HOSTS, inputs, {"a": "below"})
+    assert "chooses `allow`" in host
+    assert "or a folder beneath" not in host
+
+
+@pytest.mark.parametrize(
+    ("value", "is_taken"),
+    [
+        *((each, True) for each in (5, 1.5, None, [], [1, None, 2.5], [[3]])),
+        *((each, False) for each in (True, "x", "", ["x", 1], [1, "x"], {"a": 1}, [[True]])),
+    ],
+)
+def test_a_number_opens_nothing(tmp_path: Path, value: JsonValue, is_taken: bool) -> None:
+    assert (refusal(tmp_path, HOSTS, "{a: {}}", {"a": value}) == "") is is_taken
+
+
+def test_inputs_that_no_tool_is_made_of_are_free_unless_they_are_paths(tmp_path: Path) -> None:
+    assert refusal(tmp_path, {}, "{a: {type: string}}", {"a": "/"}) == ""
+    assert refusal(tmp_path, {}, "{a: {type: string, format: path}}", {"a": "/"}) != ""
+
+
+def test_an_input_that_is_not_declared_is_refused_by_the_run(tmp_path: Path) -> None:
+    assert refusal(tmp_path, HOSTS, "{b: {}}", {"a": "x"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("root", "given", "is_taken"),
+    [
+        ("/{{ inputs.a }}", {"a": "etc"}, False),
+        ("{{ inputs.a }}/../..", {"a": "."}, False),
+        ("{{ '/' ~ inputs.a }}", {"a": "etc"}, False),
+        ("{{ inputs.a }}/x", {"a": "."}, True),
+        ("{{ inputs.a }}/x", {"b": "free"}, True),  # the default is the operator's
+        ("/{{ inputs.a }}", {"b": "free"}, True),
+    ],
+)
+def test_a_folder_of_several_parts_is_looked_at_as_a_whole(
+    tmp_path: Path, root: str, given: Mapping[str, JsonValue], is_taken: bool
+) -> None:
+    said = refusal(tmp_path, {"root": root}, "{a: {default: /elsewhere}, b: {default: x}}", given)
+    assert (said == "") is is_taken
+    assert is_taken or "The inputs together choose a folder" in said

@@ -10,8 +10,8 @@ count, holes do not, and a file with several names counts once.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import stat
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -41,6 +41,10 @@ _UNTOLD: Final = frozenset(
 """File systems whose free space may be told late, or not at all."""
 
 
+class _TooManyError(Exception):
+    """There are more entries than are summed up each time."""
+
+
 class DiskSpace:
     """The space that a job takes from now on."""
 
@@ -60,7 +64,10 @@ class DiskSpace:
         self._since_ns = time.time_ns() - 20_000_000
         self._is_told = all(map(_tells_free_space, self._devices.values()))
         self._free_before = self._free()
-        self._sum_before = self._sum(0, _FEW)
+        self._sum_before: int | None = None
+        """None: there are too many files to be summed up again and again."""
+        with contextlib.suppress(_TooManyError):
+            self._sum_before = self._sum(0, _FEW)
         self._ended = threading.Event()
         self._watching: threading.Thread | None = None
         self.is_exceeded = False
@@ -116,11 +123,15 @@ class DiskSpace:
     def _measured(self) -> int:
         """How much more there is than before; of many files, what was changed."""
         if self._sum_before is None:
-            return self._sum(self._since_ns, None) or 0
-        return (self._sum(0, None) or 0) - self._sum_before
+            return self._sum(self._since_ns)
+        return self._sum(0) - self._sum_before
 
-    def _sum(self, since_ns: int, most_entries: int | None) -> int | None:
-        """Space of all that was changed since then; None: there are more entries than that."""
+    def _sum(self, since_ns: int, most_entries: float = math.inf) -> int:
+        """Space of all that was changed since then.
+
+        Raises:
+            _TooManyError: There are more entries than that.
+        """
         seen: set[tuple[int, int]] = set()
         total = sum(self._size(each, since_ns, seen) for each in self._nameless())
         count = 0
@@ -131,8 +142,8 @@ class DiskSpace:
                     if not self._is_git:
                         each.below = [name for name in each.below if not is_git_name(name)]
                     count += len(each.entries)
-                    if most_entries is not None and count > most_entries:
-                        return None
+                    if count > most_entries:
+                        raise _TooManyError
                     for entry in each.entries:
                         with contextlib.suppress(FileNotFoundError):
                             status = entry.stat(follow_symlinks=False)
@@ -142,7 +153,7 @@ class DiskSpace:
     def _size(self, status: os.stat_result, since_ns: int, seen: set[tuple[int, int]]) -> int:
         if status.st_ctime_ns < since_ns:
             return 0
-        if status.st_nlink != 1 and not stat.S_ISDIR(status.st_mode):
+        if status.st_nlink != 1:
             inode = (status.st_dev, status.st_ino)
             if inode in seen:
                 return _OF_ENTRY
@@ -161,8 +172,7 @@ class DiskSpace:
                     found = Path(f"/proc/{pid}/fd/{name}").stat()
                 except OSError:
                     continue
-                is_kept = stat.S_ISREG(found.st_mode) and found.st_nlink == 0
-                if is_kept and found.st_dev in self._devices:
+                if found.st_nlink == 0 and found.st_dev in self._devices:
                     yield found
 
 

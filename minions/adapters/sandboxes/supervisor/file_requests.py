@@ -135,8 +135,6 @@ class FileRequests:
             consent(listener, request)
         except OSError as error:
             respond(listener, request, error.errno or errno.EPERM)
-        except ValueError:  # a path with what no path has
-            respond(listener, request, errno.EINVAL)
 
     # --- what is refused --------------------------------------------------------------------------
 
@@ -172,13 +170,13 @@ class FileRequests:
         if folded_name(place.name) not in GIT_PARTS or self._is_data_of_git(place.path):
             return
         names = set(os.listdir(_of(place.folder)))  # noqa: PTH208  # not of a path
-        if is_repository({*names, place.name}) and not is_repository(names):
+        if is_repository({*names, place.name}):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     # --- the calls --------------------------------------------------------------------------------
 
     def _open(self, call: _Call, base: int, path: int, flags: int, mode: int) -> None:
-        flags &= 0xFFFFFFFF
+        flags &= 0x7FFFFFFF  # the highest bit means nothing, and is no number for `os.open`
         if flags & os.O_PATH:
             raise _ElsewhereError
         text = call.text(path)
@@ -226,7 +224,7 @@ class FileRequests:
         place = self._place(call, base, call.text(path))
         _refuse_present(place)
         self._refuse_repository(place)
-        kind = stat.S_IFMT(mode & 0xFFFF) or stat.S_IFREG
+        kind = mode & 0o170000 or stat.S_IFREG
         if kind not in (stat.S_IFREG, stat.S_IFIFO):
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         rights = mode & 0o777 & ~call.umask()
@@ -352,8 +350,8 @@ class FileRequests:
                 start = call.base(base)
             plain = text.rstrip("/")
             above, _, name = plain.rpartition("/")
-            if name in ("", ".", ".."):
-                above, name = plain or "/", "."
+            if name == "..":
+                above, name = plain, "."
             elif not above:
                 above = "/" if text.startswith("/") else "."
             folder = call.opened(os.open(above, _FIND_FOLDER, dir_fd=start))
@@ -432,10 +430,8 @@ class _Call:
         memory = os.open(f"{self._proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = os.pread(memory, _LONGEST, address)
-        except OSError as error:
-            if error.errno == errno.EIO:
-                raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from error
-            raise
+        except (OSError, OverflowError) as error:
+            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT)) from error
         finally:
             os.close(memory)
         text, end, _ = data.partition(b"\0")
@@ -446,9 +442,8 @@ class _Call:
 
     def base(self, number: int) -> int:
         """The folder that a relative path begins at, opened."""
-        number &= 0xFFFFFFFF
-        is_here = number == _HERE & 0xFFFFFFFF
-        place = f"{self._proc}/cwd" if is_here else f"{self._proc}/fd/{number}"
+        number = ctypes.c_int(number).value  # as the kernel takes it
+        place = f"{self._proc}/cwd" if number == _HERE else f"{self._proc}/fd/{number}"
         try:
             return self.opened(os.open(place, _FIND))
         except FileNotFoundError as error:

@@ -53,7 +53,7 @@ class GitTrust(NamedTuple):
 def is_repository(names: Iterable[str]) -> bool:
     """Whether a folder with such entries is one that Git takes for a repository's."""
     found = {folded_name(each) for each in names}
-    return "head" in found and ("commondir" in found or {"objects", "refs"} <= found)
+    return {"head", "commondir"} <= found or {"head", "objects", "refs"} <= found
 
 
 def trusted_by_git(workspace: str, found: Collection[str]) -> GitTrust:
@@ -83,19 +83,42 @@ def _is_named_git(relative: str) -> bool:
 
 
 def _within(workspace: str, path: str) -> Iterator[str]:
-    """The path below the workspace, as it is written and with links followed, and the links on the
-    way; nothing where it is elsewhere, or within `.git` anyway.
+    """The path below the workspace, and each link that leads to it; nothing that is elsewhere, or
+    within `.git` anyway.
     """
-    for place in {path, os.path.realpath(path)}:
+    for place in _on_the_way(path):
         inside = place.removeprefix(f"{workspace}/")
-        if inside == place or any(map(is_git_name, inside.split("/"))):
-            continue
-        yield inside
-        above = inside.rpartition("/")[0]
-        while above:
-            if os.path.islink(f"{workspace}/{above}"):  # noqa: PTH114
-                yield above
-            above = above.rpartition("/")[0]
+        if inside != place and not any(map(is_git_name, inside.split("/"))):
+            yield inside
+
+
+def _on_the_way(path: str) -> Iterator[str]:
+    """The links that an absolute path goes through, each where it is, and at last what it means.
+
+    Where there are more than the system follows, it means nothing.
+    """
+    names, here, links = path.split("/")[::-1], "", 0
+    while names:
+        name = names.pop()
+        if name == "..":
+            here = here.rpartition("/")[0]
+        elif name not in ("", "."):
+            place = f"{here}/{name}"
+            try:
+                target = os.readlink(place)  # noqa: PTH115  # as it is
+            except OSError:
+                here = place
+                continue
+            yield place
+            links += 1
+            if links > _MOST_LINKS:
+                return
+            here = "" if target.startswith("/") else here
+            names += target.split("/")[::-1]
+    yield here
+
+
+_MOST_LINKS: Final = 40
 
 
 def _tops(workspace: str, found: Iterable[str]) -> Iterator[str]:
@@ -111,22 +134,32 @@ def _followed(place: str) -> Iterator[str]:
     waiting, seen = [place], set[str]()
     while waiting:
         folder = waiting.pop()
-        if folder in seen:
+        is_file = os.path.isfile(folder)  # noqa: PTH113
+        if not is_file:
+            yield folder  # also of one that is known: other links may lead to it
+        real = os.path.realpath(folder)
+        if real in seen:
             continue
-        seen.add(folder)
+        seen.add(real)
         if len(seen) > _MOST_FILES:
             raise OSError("a repository that leads to too many others")
-        if os.path.isfile(folder):  # noqa: PTH113
+        if is_file:
             text = _text(folder)
             if text.startswith("gitdir:"):
-                waiting.append(_joined(os.path.dirname(folder), text[7:].strip()))  # noqa: PTH120
+                waiting += _meant(os.path.dirname(folder), text[7:].removeprefix(" "))  # noqa: PTH120
             continue
-        yield folder
-        for name in ("commondir", "objects/info/alternates"):
-            for line in _text(os.path.join(folder, name)).splitlines()[:_MOST_FILES]:  # noqa: PTH118
-                base = folder if name == "commondir" else os.path.join(folder, "objects")  # noqa: PTH118
-                if line.strip() and not line.startswith("#"):
-                    waiting.append(_joined(base, line.strip()))
+        waiting += _meant(folder, _text(os.path.join(folder, "commondir")))  # noqa: PTH118
+        objects = os.path.join(folder, "objects")  # noqa: PTH118
+        for line in _text(os.path.join(objects, "info/alternates")).split("\n"):  # noqa: PTH118
+            if not line.startswith("#"):
+                is_quoted = line.startswith('"')
+                waiting += _meant(objects, _SIGN.sub(_unquoted, line) if is_quoted else line)
+
+
+def _meant(base: str, text: str) -> Iterator[str]:
+    """The path that a pointer holds: as Git reads it, and as other programs do, without blanks."""
+    exact = text.rstrip("\r\n")
+    return (_joined(base, each) for each in {exact, exact.strip()} if each)
 
 
 def _configs(folder: str) -> Iterator[str]:
@@ -135,7 +168,8 @@ def _configs(folder: str) -> Iterator[str]:
         yield os.path.join(folder, name)  # noqa: PTH118
     for below in ("modules", "worktrees"):
         for place, folders, names in os.walk(os.path.join(folder, below)):  # noqa: PTH118
-            folders[:] = [each for each in folders if each not in _OF_OBJECTS]
+            if is_repository((*folders, *names)):
+                folders[:] = [each for each in folders if each not in _OF_OBJECTS]
             yield from (os.path.join(place, each) for each in names if each in _CONFIGS)  # noqa: PTH118
 
 
@@ -177,7 +211,8 @@ def _with_included(configs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, st
         yield top, config
         for section, name, value in _variables(_text(config)):
             if name == "path" and section in _INCLUDES:
-                waiting.append((top, _joined(os.path.dirname(config), value)))  # noqa: PTH120
+                beside, last = os.path.split(_joined(os.path.dirname(config), _at_home(value)))  # noqa: PTH120
+                waiting.append((top, os.path.join(os.path.realpath(beside), last)))  # noqa: PTH118
 
 
 _INCLUDES: Final = ("include", "includeif")
@@ -189,12 +224,12 @@ def _named_in(config: str, top: str) -> Iterator[str]:
     beside = os.path.dirname(config)  # noqa: PTH120
     for section, name, value in _variables(_text(config)):
         if section in _INCLUDES and name == "path":
-            yield _joined(beside, value)
+            yield _joined(beside, _at_home(value))
         elif name == "hookspath":
-            yield from (_joined(base, value) for base in (top, beside))
+            yield from (_joined(base, _at_home(value)) for base in (top, beside))
         elif name in _RUNS_OR_READS or section == "pager" or value.startswith("!"):
             for word in _words(value):
-                for path in (_joined(base, word) for base in (top, beside)):
+                for path in (_joined(base, _at_home(word)) for base in (top, beside)):
                     if os.path.isfile(path) or ("/" in word and not os.path.lexists(path)):  # noqa: PTH113
                         yield path
 
@@ -202,64 +237,74 @@ def _named_in(config: str, top: str) -> Iterator[str]:
 def _words(value: str) -> list[str]:
     text = value.strip().removeprefix("!")
     try:
-        return shlex.split(text)[:_MOST_WORDS]
+        words = shlex.split(text)
     except ValueError:
-        return text.split()[:_MOST_WORDS]
+        words = text.split()
+    if len(words) > _MOST_WORDS:
+        raise OSError(f"a command of more than {_MOST_WORDS} words in a configuration of Git")
+    return words
 
 
-_MOST_WORDS: Final = 50
+_MOST_WORDS: Final = 1_000
 
 
 def _variables(text: str) -> Iterator[tuple[str, str, str]]:
     """Section and name in lower case, and the value, of each variable."""
     section = ""
-    for line in text.replace("\\\n", "").splitlines():
-        rest = line.strip()
+    for line in _LINE.finditer(text.removeprefix(_MARK).replace("\r\n", "\n")):
+        rest = line[1].replace("\\\n", "").strip()
         while (found := _SECTION.match(rest)) is not None:
             section = found[1].lower().partition(".")[0]
             rest = rest[found.end() :].strip()
-        if not rest or rest[0] in "#;":
-            continue
-        name, _, value = rest.partition("=")
-        yield section, name.strip().lower(), _unquoted(value.strip())
+        if rest:
+            name, _, value = rest.partition("=")
+            yield section, name.strip().lower(), _SIGN.sub(_unquoted, value.strip())
 
 
-def _unquoted(value: str) -> str:
-    """The value without quotes and what is behind a comment sign."""
-    shown, is_quoted, at = [], False, 0
-    while at < len(value):
-        sign = value[at]
-        if sign == "\\" and at + 1 < len(value):
-            shown.append({"n": "\n", "t": "\t"}.get(value[at + 1], value[at + 1]))
-            at += 1
-        elif sign == '"':
-            is_quoted = not is_quoted
-        elif sign in "#;" and not is_quoted:
-            break
-        else:
-            shown.append(sign)
-        at += 1
-    return "".join(shown).strip()
+_MARK: Final = os.fsdecode(b"\xef\xbb\xbf")
+"""What some editors begin a file with; Git passes over it."""
+_LINE: Final = re.compile(
+    r'((?:"(?:[^"\\\n]|\\[\s\S])*"?|\\[\s\S]?|[^"\\#;\n])*)(?:[#;][^\n]*)?\n?'
+)
+"""What stands before a comment: a backslash continues a line there, and in no comment."""
+_SIGN: Final = re.compile(r'\\([\s\S])|"')
+_ESCAPED: Final = {"n": "\n", "t": "\t", "b": "\b"}
+
+
+def _unquoted(sign: re.Match[str]) -> str:
+    return _ESCAPED.get(sign[1], sign[1]) if sign[1] else ""
 
 
 def _joined(base: str, path: str) -> str:
-    if path.startswith("~"):
-        try:
-            home = pwd.getpwuid(os.getuid()).pw_dir
-        except KeyError:
-            return path
-        path = home + path[1:]
-    return os.path.normpath(os.path.join(base, path.replace("\0", "")))  # noqa: PTH118
+    # For Git, which is written in C, a path ends where a zero byte stands.
+    return os.path.join(base, path.partition("\0")[0])  # noqa: PTH118
+
+
+def _at_home(path: str) -> str:
+    """The path of a configuration; pointers know no `~`."""
+    if not path.startswith("~/"):
+        return os.path.expanduser(path)  # noqa: PTH111  # a user may be unknown
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir + path[1:]
+    except KeyError:
+        return path
 
 
 def _text(path: str) -> str:
-    """The beginning of a regular file; empty: there is none."""
+    """A regular file; empty: there is none.
+
+    Raises:
+        OSError: It is too large: what Git would read of it cannot be told.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
+    except OSError:
         return ""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         return ""
     with os.fdopen(descriptor, "rb") as file:
-        return file.read(_MOST_BYTES).decode("utf-8", "surrogateescape")
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise OSError(f"'{path}', which Git reads, has more than {_MOST_BYTES:,} bytes")
+    return os.fsdecode(data)

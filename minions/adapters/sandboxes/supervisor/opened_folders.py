@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = ["mode_of", "opened", "opened_in", "remove", "write_file"]
+__all__ = ["change_mode", "opened", "opened_in", "remove", "status_of", "write_file"]
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -28,8 +28,8 @@ def opened(root: str, names: Sequence[str], *, mend: bool = False) -> Iterator[i
     try:
         for name in names:
             if mend:
-                mode = mode_of(current, name)
-                if mode is not None and not stat.S_ISDIR(mode):
+                status = status_of(current, name)
+                if status is not None and not stat.S_ISDIR(status.st_mode):
                     os.unlink(name, dir_fd=current)
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, 0o755, dir_fd=current)
@@ -51,12 +51,19 @@ def opened_in(folder: int, name: str) -> Iterator[int]:
         os.close(below)
 
 
-def mode_of(folder: int, name: str) -> int | None:
-    """Kind and mode of an entry; None: there is none."""
+def status_of(folder: int, name: str) -> os.stat_result | None:
+    """The status of an entry; None: there is none."""
     try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+def change_mode(folder: int, mode: int) -> None:
+    """Change the rights of a folder that was opened with `O_PATH`: by its name it would be what
+    somebody put in its place meanwhile, also a link.
+    """
+    os.chmod(f"/proc/self/fd/{folder}", mode)  # noqa: PTH101  # not a path
 
 
 def remove(folder: int, name: str) -> None:
@@ -65,10 +72,10 @@ def remove(folder: int, name: str) -> None:
     Raises:
         OSError: It cannot be removed.
     """
-    mode = mode_of(folder, name)
-    if mode is None:
+    status = status_of(folder, name)
+    if status is None:
         return
-    if not stat.S_ISDIR(mode):
+    if not stat.S_ISDIR(status.st_mode):
         os.unlink(name, dir_fd=folder)
         return
     current = _entered(folder, name)
@@ -94,9 +101,13 @@ def remove(folder: int, name: str) -> None:
 
 
 def _entered(folder: int, name: str) -> int:
-    with contextlib.suppress(OSError):
-        os.chmod(name, 0o700, dir_fd=folder)  # it is about to be removed
-    return os.open(name, _FOLDER, dir_fd=folder)
+    found = os.open(name, _FOLDER | os.O_PATH, dir_fd=folder)
+    try:
+        with contextlib.suppress(OSError):
+            change_mode(found, 0o700)  # it is about to be removed
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
 
 
 def _emptied(folder: int) -> list[str]:

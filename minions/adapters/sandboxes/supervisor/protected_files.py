@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from minions.adapters.sandboxes.supervisor.opened_folders import (
-    mode_of,
     opened,
     opened_in,
     remove,
+    status_of,
     write_file,
 )
 
@@ -72,10 +72,10 @@ class ProtectedFiles:
         *above, _ = path.split("/")
         for count in range(1, len(above) + 1):
             with opened(self._folder, above[: count - 1]) as folder:
-                mode = mode_of(folder, above[count - 1])
-            if mode is None:
+                status = status_of(folder, above[count - 1])
+            if status is None:
                 return False
-            if not stat.S_ISDIR(mode):
+            if not stat.S_ISDIR(status.st_mode):
                 return True
         return False
 
@@ -92,9 +92,10 @@ class ProtectedFiles:
             raise
 
     def _entry(self, folder: int, name: str) -> _Entry | None:
-        mode = mode_of(folder, name)
-        if mode is None:
+        status = status_of(folder, name)
+        if status is None:
             return None
+        mode = status.st_mode
         if stat.S_ISLNK(mode):
             return _Entry(0, os.readlink(name, dir_fd=folder))
         if stat.S_ISDIR(mode):

@@ -21,9 +21,9 @@ from minions.adapters.sandboxes.supervisor.git_trust import (
     trusted_by_git,
 )
 from minions.adapters.sandboxes.supervisor.opened_folders import (
-    mode_of,
     opened,
     remove,
+    status_of,
     write_file,
 )
 from minions.adapters.sandboxes.supervisor.workspace_walk import WalkedFolder, walk
@@ -215,11 +215,10 @@ class WorkspaceGuard:
         folder.below = [each for each in folder.below if each not in left_out]
 
     def _note_named(self, path: str) -> None:
-        for folder, name, where, mode in self._way(path):
-            if not stat.S_ISDIR(mode):
+        for folder, name, where, status in self._way(path):
+            if not stat.S_ISDIR(status.st_mode):
                 self._before.files[where] = self._file_before(folder, name)
             elif where == path:
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 self._before.folders[path] = (status.st_dev, status.st_ino)
 
     def _protected(self, kept: frozenset[str]) -> tuple[ProtectedPath, ...]:
@@ -261,11 +260,11 @@ class WorkspaceGuard:
                 self._check_repository(path, names)
 
     def _check_named(self, path: str) -> None:
-        for folder, name, where, mode in self._way(path):
-            if not stat.S_ISDIR(mode):
+        for folder, name, where, status in self._way(path):
+            if not stat.S_ISDIR(status.st_mode):
                 self._check_file(folder, name, where)
             elif where == path:
-                self._check_folder(folder, name, where)
+                self._check_folder(folder, name, where, status)
 
     def _check(self, folder: WalkedFolder) -> None:
         """Remove from a folder what is trusted and new, and put back what was changed."""
@@ -276,8 +275,7 @@ class WorkspaceGuard:
         left_out = self._break_repository(folder, path)
         added: list[str] = []
         for entry in self._trusted(folder):
-            if is_git_name(entry.name) or entry.is_dir(follow_symlinks=False):
-                left_out.add(entry.name)
+            left_out.add(entry.name)
             with self._continuing():
                 added += self._check_entry(folder.descriptor, entry, path)
         folder.below = [each for each in folder.below if each not in left_out] + added
@@ -296,7 +294,7 @@ class WorkspaceGuard:
             if path not in self._before.repositories:
                 self._remove(folder, name, path)
         elif entry.is_dir(follow_symlinks=False):
-            aside = self._check_folder(folder, name, path)
+            aside = self._check_folder(folder, name, path, entry.stat(follow_symlinks=False))
             return [aside] if aside else []
         elif not _is_cache(name):
             self._check_file(folder, name, path)
@@ -320,9 +318,10 @@ class WorkspaceGuard:
                 self._tell(f"{path}/{part}".lstrip("/"))
         return gone
 
-    def _check_folder(self, folder: int, name: str, path: str) -> str | None:
+    def _check_folder(
+        self, folder: int, name: str, path: str, status: os.stat_result
+    ) -> str | None:
         """Put a folder that is new aside; its name then."""
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if (status.st_dev, status.st_ino) in self._known_folders:
             return None
         self._tell(path)
@@ -348,14 +347,15 @@ class WorkspaceGuard:
     def _put_back_pointer(self, path: str, before: _File) -> None:
         """Put back a pointer or link that Git follows, whatever is there in its place."""
         *above, name = path.split("/")
-        if before.content is None:
-            return
+        if before.content is None and self._mode(path) is None:
+            return  # what it was is not known
         with opened(self._workspace, above, mend=True) as folder:
-            if mode_of(folder, name) is not None:
+            if status_of(folder, name) is not None:
                 if _is_same(before, self._file_now(folder, name)):
                     return
                 remove(folder, name)
-            write_file(folder, name, before.content, before.mode)
+            if before.content is not None:
+                write_file(folder, name, before.content, before.mode)
         self._tell(path)
 
     def _check_repository(self, path: str, before: frozenset[str]) -> None:
@@ -386,14 +386,11 @@ class WorkspaceGuard:
             if plain not in GIT_NAMES and (
                 is_open
                 or not entry_configures(above, plain, is_folder=entry.is_dir(follow_symlinks=False))
-                or self._is_open(f"{path}/{entry.name}")
+                or is_opened(f"{path}/{entry.name}".lstrip("/").split("/"), self._open_names)
             ):
                 continue
             found.append(entry)
         return found
-
-    def _is_open(self, path: str) -> bool:
-        return bool(self._open_names) and is_opened(path.lstrip("/").split("/"), self._open_names)
 
     def _file_before(self, folder: int, name: str) -> _File:
         """A file as it is before the command.
@@ -413,21 +410,21 @@ class WorkspaceGuard:
     def _file_now(self, folder: int, name: str) -> _File:
         return _file(folder, name, self._longest.get(folded_name(name), 0))
 
-    def _way(self, path: str) -> Iterator[tuple[int, str, str, int]]:
-        """What there is on the way to a path: the folder, opened, name, path and mode of each."""
+    def _way(self, path: str) -> Iterator[tuple[int, str, str, os.stat_result]]:
+        """What there is on the way to a path: the folder, opened, name, path and status of each."""
         parts = path.split("/")
         for count, name in enumerate(parts):
             with opened(self._workspace, parts[:count]) as folder:
-                mode = mode_of(folder, name)
-                if mode is None:
+                status = status_of(folder, name)
+                if status is None:
                     return
-                yield folder, name, "/".join(parts[: count + 1]), mode
-                if not stat.S_ISDIR(mode):
+                yield folder, name, "/".join(parts[: count + 1]), status
+                if not stat.S_ISDIR(status.st_mode):
                     return
 
     def _mode(self, path: str) -> int | None:
         """Kind and mode of a path; None: it does not exist."""
-        return next((mode for _, _, where, mode in self._way(path) if where == path), None)
+        return next((each.st_mode for _, _, where, each in self._way(path) if where == path), None)
 
     def _names_in(self, path: str) -> frozenset[str]:
         with opened(self._workspace, path.split("/")) as folder:
@@ -475,10 +472,9 @@ def _file(folder: int, name: str, most: int) -> _File:
 
 
 def _is_same(before: _File, now: _File) -> bool:
-    is_known = now.content is not None or bool(now.state)
-    return is_known and (
-        (stat.S_IFMT(before.mode), before.content, before.state)
-        == (stat.S_IFMT(now.mode), now.content, now.state)
+    """What was not read is told by its state; one that is only longer than known has neither."""
+    return (stat.S_IFMT(before.mode), before.content, before.state) == (
+        *(stat.S_IFMT(now.mode), now.content, now.state),
     )
 
 

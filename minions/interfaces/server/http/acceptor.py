@@ -29,14 +29,13 @@ _EVERY_S: Final = 60.0
 class Rarely:
     """Counts what happens often, and says when it is time to log it: once a minute."""
 
-    def __init__(self, now: Callable[[], float], every_s: float = _EVERY_S) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         """Nothing has happened yet.
 
         Args:
             now: A clock that never goes back, in seconds.
         """
         self._now = now
-        self._every_s = every_s
         self._next = float("-inf")
         self._count = 0
 
@@ -47,7 +46,7 @@ class Rarely:
         self._count += 1
         if (now := self._now()) < self._next:
             return None
-        count, self._count, self._next = self._count, 0, now + self._every_s
+        count, self._count, self._next = self._count, 0, now + _EVERY_S
         return count
 
 
@@ -113,7 +112,7 @@ class Acceptor:
         for _ in range(_AT_ONCE):
             try:
                 connection, address = self._sock.accept()
-            except (BlockingIOError, InterruptedError):
+            except BlockingIOError:
                 return
             except ConnectionError:  # the client was quicker
                 continue
