@@ -239,6 +239,25 @@ async def test_what_a_failing_test_imports_is_shown_whole_and_first(
     ]
 
 
+async def test_what_a_test_imports_besides_what_is_shown_costs_nothing(
+    files: Files, root: Path
+) -> None:
+    """A-97: the file that it is about was made with it, and is there."""
+    (root / "tests").mkdir()
+    (root / "tests" / "test_items.py").write_text("import shop.items\nimport shop.other\n")
+    (root / "shop" / "other.py").write_text("x = 1\n")
+    asked = ["README.md:outline", "tests/test_items.py", "shop/items.py"]
+    among = ["shop/other.py", "shop/items.py"]
+    failure = "tests/test_items.py:1: AssertionError"
+    done = await files("read_many", files=asked, failure=failure, among=among)
+    assert isinstance(done["files"], list)
+    assert [each["path"] for each in done["files"] if isinstance(each, dict)] == [
+        "shop/items.py",
+        "tests/test_items.py",
+        "README.md",
+    ]
+
+
 @pytest.mark.parametrize("failure", ["", "no path", "../tests/test_x.py", "tests/test_gone.py"])
 async def test_a_failure_that_names_no_test_changes_nothing(files: Files, failure: str) -> None:
     asked: list[JsonValue] = ["empty.txt", "README.md"]

@@ -130,6 +130,9 @@ class ManyFileTools:
         uses = [FileUse.of(each) for each in files]
         if failure:
             imported = imported_by_failing_tests(self.files, failure, among or [])
+            whole = {each.path for each in uses if each.form is not FileForm.OUTLINE}
+            if tested := [each for each in imported if each in whole]:
+                imported = tested  # what the test is about is there; others cost tokens
             others = [each for each in uses if each.path not in imported]
             others.sort(key=lambda each: each.form is FileForm.OUTLINE)
             uses = [*(FileUse(path=each) for each in imported), *others]
