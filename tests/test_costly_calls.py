@@ -27,6 +27,7 @@ ROOT: Final = Path(minions.__file__).parent
 PATTERNS: Final = {
     # Constants whose time may grow with the square of the text, with what bounds the text.
     "adapters/models/rate_limit_headers.py::_PART": "64 characters (_LONGEST)",
+    "adapters/sandboxes/supervisor/git_trust.py::_LINE": "possessive loops: none gives back",
     "adapters/tools/glob_pattern.py::_CLASS": "1,000 characters (_LONGEST)",
     "contracts/schema.py::_WORD_OR_TEXT": "2,000 characters (_LONGEST_MESSAGE)",
     "engine/compile/static_values.py::_EXPRESSION": "compiled before: each '{{' is closed",
