@@ -406,6 +406,17 @@ async def test_that_calls_wait_is_told_once_for_each_server() -> None:
     assert words.startswith("2 requests to http://h are in flight; further ones wait")
 
 
+async def test_why_calls_wait_is_told_as_it_is_where_the_server_fails() -> None:
+    time = VirtualTime()
+    told: list[str] = []
+    flow = flow_of(time, config=FlowConfig(circuit=CircuitConfig(failures=1)), warn=told.append)
+    calls = Calls(time, flow, endpoint(2))
+    await time.until_done(calls.call("first", outcome=GONE))
+    await time.until_done(calls.call("second"))
+    (words,) = told
+    assert words.startswith("Requests to http://h wait: it failed 1 times in a row")
+
+
 async def test_a_clock_that_stands_still_keeps_nobody_waiting() -> None:
     class Still(VirtualTime):
         async def sleep(self, seconds: float) -> None:

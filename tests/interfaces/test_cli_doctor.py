@@ -27,3 +27,9 @@ def test_doctor_shows_what_was_tried_in_each_sandbox(
         "no  sandbox landlock: does not hold here, so nothing runs in it: a socket NOT OK (was "
         "possible). `landlock` needs Linux 6.12 or newer with Landlock and seccomp switched on."
     )
+
+
+def test_colors_are_those_of_where_the_lines_go(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error may be a terminal while the lines go into a file."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert "\x1b[" not in cli("doctor").out

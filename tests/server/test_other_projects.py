@@ -88,3 +88,22 @@ async def test_what_opens_a_folder_is_left_to_its_own(
         assert f"cd {tmp_path / 'a'} && minions resume {run_id}" in refused.json["detail"]
     assert (await a.post(f"/runs/{run_id}/decisions", answer)).status == 202
     assert (await a.ended(run_id))["status"] == "completed"
+
+
+async def test_no_turn_of_another_projects_session_is_taken(
+    two: tuple[Client, Client], tmp_path: Path
+) -> None:
+    """A-157: its messages would go to this project's model."""
+    a, b = two
+    session = str((await a.post("/sessions", {"recipe": "chat"})).json["id"])
+    for path, body in (
+        (f"/sessions/{session}/messages", {"content": "Hello"}),
+        (f"/sessions/{session}/retry", {"sequence": 1}),
+        (f"/sessions/{session}/resume", {}),
+        ("/runs", {"recipe": "asks", "session": session}),
+    ):
+        refused = await b.post(path, body)
+        assert (path, refused.status, refused.json["code"]) == (path, 409, "other-project")
+        assert f"cd {tmp_path / 'a'} && minions chat --session" in refused.json["detail"]
+    assert (await b.get(f"/sessions/{session}/steps")).status == 200
+    assert (await a.post("/runs", {"recipe": "asks", "session": session})).status == 202

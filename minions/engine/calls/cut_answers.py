@@ -56,9 +56,10 @@ class ClosedAnswer:
     def words(self) -> str:
         """What was done, in words."""
         steps = (f"[{each}]" if isinstance(each, int) else f".{each}" for each in self.place)
-        kept = "1 whole item" if self.item_count == 1 else f"{self.item_count} whole items"
+        count = self.item_count
+        kept = "1 whole item of it was" if count == 1 else f"{count} whole items of it were"
         left_out = f" ({self.repeated} more only repeated them)" if self.repeated else ""
-        return f"inside the list ${''.join(steps)}; {kept} of it were kept{left_out}"
+        return f"inside the list ${''.join(steps)}; {kept} kept{left_out}"
 
     def missing(self, form: OutputInstructions[object], value: JsonValue) -> JsonValue:
         """The schema of the required fields that are not there; None: none is missing, or more

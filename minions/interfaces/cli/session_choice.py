@@ -146,9 +146,9 @@ async def last_session(journal: Journal, project: str | None) -> str:
         return newest[0].session_id
     others = await journal.sessions(limit=1)
     raise NotFoundError(
-        f"There is no session to continue: nothing ran yet in the project {project}. Sessions of "
-        "other projects: minions sessions list --all. Name one with --session, or give --all for "
-        "the last one of all."
+        f"There is no session of the project {project} to continue. Sessions of other projects: "
+        "minions sessions list --all. Name one with --session, or give --all for the last one of "
+        "all."
         if others
         else "There is no session to continue: nothing ran yet.",
         code="unknown-session",

@@ -109,7 +109,7 @@ class SharedFlowControl(FlowControl):
                     self._tell_wait(endpoint, waiter, now)
         if waiter is not None:
             if waiter.outcome is None:
-                self._tell(endpoint)
+                self._tell(endpoint, now)
             outcome = await self._turn(endpoint, waiter)
         if isinstance(outcome, ModelFailure):
             return Failure(outcome)
@@ -357,10 +357,10 @@ class SharedFlowControl(FlowControl):
             waiter.told_until = now + wait_s
             waiter.loop.call_soon_threadsafe(waiter.ask.on_wait, wait_s)
 
-    def _tell(self, endpoint: _Endpoint) -> None:
+    def _tell(self, endpoint: _Endpoint, now: float) -> None:
         if not endpoint.is_told and self._warn is not None:
             endpoint.is_told = True
-            self._warn(endpoint.words_about_waiting())
+            self._warn(endpoint.words_about_waiting(now))
 
 
 class _Endpoint:
@@ -391,8 +391,14 @@ class _Endpoint:
             held_s=self.limiter.held_s(now),
         )
 
-    def words_about_waiting(self) -> str:
+    def words_about_waiting(self, now: float) -> str:
         """Why calls wait here, for a person."""
+        if self.limiter.circuit.state(now) is not CircuitState.CLOSED:
+            failures = self.limiter.circuit.failures
+            return (
+                f"Requests to {self.origin} wait: it failed {failures} times in a row, and is "
+                "asked now and then until it answers."
+            )
         most = self.limiter.limits.max_concurrency
         if most is not None and self.limiter.in_flight >= most:
             return (

@@ -20,7 +20,7 @@ from minions.contracts.errors import EnvironmentRefusedError, MinionsError
 from minions.contracts.sandbox import Sandbox, probe_words
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say
-from minions.interfaces.cli.console.render import painter, stderr_painter
+from minions.interfaces.cli.console.render import painter, wants_color
 from minions.interfaces.cli.options import CommandContext, command_context, common_options
 from minions.interfaces.folder_trust import UnreadKeys
 from minions.interfaces.setting_rights import rights_of
@@ -61,7 +61,7 @@ def command(**flags: object) -> int:
     if context.settings.json:
         say(json_text([encode(finding) for finding in findings]))
     else:
-        paint = stderr_painter()
+        paint = painter(is_on=wants_color(sys.stdout, context.environ))
         for finding in findings:
             say(f"{_mark(finding, paint)} {finding.name}: {finding.detail}", is_painted=True)
     return 0 if all(finding.ok or not finding.is_needed for finding in findings) else 4

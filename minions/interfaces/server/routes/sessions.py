@@ -14,6 +14,7 @@ from minions.contracts.errors import NotFoundError, UsageError, did_you_mean, ne
 from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
+from minions.contracts.words import shell_word
 from minions.engine.services.breathing import beside
 from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
@@ -73,6 +74,27 @@ async def session_of(request: ApiRequest, session_id: str) -> Session:
     return await repository.get_session(session_id)
 
 
+def check_project(request: ApiRequest, session: Session) -> None:
+    """Refuse to continue a session of another project.
+
+    Raises:
+        RefusedError: `other-project`.
+    """
+    own = request.app_state.runtime.services.project
+    if own is None or session.project in (None, own):
+        return
+    where = ""
+    if request.owner is None:  # who sees one user's sessions alone is told of no folder
+        name, folder = shell_word(session.id), shell_word(session.project or "")
+        where = f" Continue it there: cd {folder} && minions chat --session {name}"
+    raise RefusedError(
+        HTTPStatus.CONFLICT,
+        "other-project",
+        f"Session '{session.id}' is of another project: its messages would go to a model of the "
+        f"project in which this server runs.{where}",
+    )
+
+
 async def user_in(
     request: ApiRequest, session: str | Session | None, asked: str | None
 ) -> str | None:
@@ -84,13 +106,14 @@ async def user_in(
     Raises:
         NotFoundError: There is no such session, or it is another user's.
         RefusedError: `other-user`: the token is bound to another one, or the session is another
-            one's.
+            one's. `other-project`: the session is another project's.
     """
     user = request.caller.user_of(asked)
     if session is None:
         return user
     if isinstance(session, str):
         session = await session_of(request, session)
+    check_project(request, session)
     if session.user is None:
         return user
     if asked not in (None, session.user):
