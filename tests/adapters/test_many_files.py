@@ -219,7 +219,7 @@ def test_any_text_imports_something_or_nothing(text: str, path: str) -> None:
     "failure",
     [
         "tests/test_items.py:3: AssertionError",
-        'File "/work/space/tests/test_items.py", line 3, in test',
+        'File "/srv/space/tests/test_items.py", line 3, in test',
         "at Object.<anonymous> (./tests/test_items.py:3:5)",
     ],
 )

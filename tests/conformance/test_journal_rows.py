@@ -196,7 +196,7 @@ async def test_any_text_is_kept_and_found(journal: Journal, text: str) -> None:
 # --- lists -----------------------------------------------------------------------------------
 
 
-LONG = "/work/" + "long" * 100
+LONG = "/srv/" + "long" * 100
 
 
 async def some_runs(journal: Journal, clock: FakeClock) -> None:

@@ -31,7 +31,7 @@ from minions.testing.clock import FakeClock
 
 RECIPE = "id: small\nsteps: [{id: a, set: {n: 1}}, {id: ask, ask: 'Fine?'}]\n"
 FEW, MANY = 100, 5_000
-OWN, OTHER = "/work/own", "/work/other"
+OWN, OTHER = "/srv/own", "/srv/other"
 """The project of one run, and that of all others."""
 
 Work = Callable[["Place"], Awaitable[object]]
