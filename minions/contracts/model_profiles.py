@@ -91,6 +91,16 @@ class Lesson:
         """How many of the answers that are remembered are against the feature."""
         return self.seen.count(_AGAINST)
 
+    @property
+    def was_held_to(self) -> bool:
+        """Whether one of the answers was held to the feature."""
+        return _HELD in self.seen
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the last answer is worth a write: it is against the feature, or the first."""
+        return self.seen.endswith(_AGAINST) or len(self.seen) == 1
+
     def after(self, support: Support | None, now: datetime) -> Lesson:
         """With one more answer.
 
@@ -184,7 +194,7 @@ class ModelProfile:
         lesson = self.lessons[feature]
         what = f"{self.model} at {self.base_url}: '{feature}'"
         if lesson.learned_at is None:
-            return f"{what} is held to again, and is asked for as before."
+            return f"{what} is asked for again."
         return (
             f"{what} {_DID[lesson.support]} in {lesson.against} of {len(lesson.seen)} answers: it "
             f"is not asked for in this project until {lesson.until:%Y-%m-%d}. What `minions models "

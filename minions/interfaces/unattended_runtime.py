@@ -176,7 +176,7 @@ class UnattendedRuntime:
         if home is not None and self._folder is not None and home != self._folder:
             raise EnvironmentRefusedError(
                 f"Run '{recorded.run_id}' was started in {home}, where relative paths of its "
-                f"tools start; this process runs in {self._folder}. "
+                f"tools start and its models are configured; this process runs in {self._folder}. "
                 f"{self.in_other_folders(recorded.run_id, home)}",
                 code="other-folder",
             )

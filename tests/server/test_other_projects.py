@@ -12,6 +12,7 @@ from asgi_client import Client
 from served import MakeApp
 
 RECIPES = {
+    "says": "id: says\nsteps: [{id: sure, ask: 'Sure?'}, {id: say, goal: 'Say {{ sure }}.'}]\n",
     "asks": "id: asks\nsteps: [{id: n, set: {n: 1}}, {id: sure, ask: 'Sure?'}]\n",
     "inner": "id: inner\ntools: [{files: {root: .}}]\n"
     "steps: [{id: all, tool: files__list, params: {path: .}}]\n",
@@ -75,11 +76,12 @@ async def test_what_needs_no_folder_works_in_another_one(
     assert (await b.ended(run_id))["status"] == "completed"
 
 
-async def test_what_opens_a_folder_is_left_to_its_own(
-    two: tuple[Client, Client], tmp_path: Path
+@pytest.mark.parametrize("recipe", ["opens", "says"])
+async def test_what_opens_a_folder_or_asks_a_model_is_left_to_its_own(
+    two: tuple[Client, Client], tmp_path: Path, recipe: str
 ) -> None:
     a, b = two
-    run_id = await started(a, "opens")
+    run_id = await started(a, recipe)
     assert (await b.get(f"/runs/{run_id}/graph")).status == 200
     answer = {"decision": "answer", "value": "yes"}
     for path, body in ((f"/runs/{run_id}/decisions", answer), (f"/runs/{run_id}/retry", {})):
@@ -87,7 +89,8 @@ async def test_what_opens_a_folder_is_left_to_its_own(
         assert (refused.status, refused.json["code"]) == (409, "other-folder")
         assert f"cd {tmp_path / 'a'} && minions resume {run_id}" in refused.json["detail"]
     assert (await a.post(f"/runs/{run_id}/decisions", answer)).status == 202
-    assert (await a.ended(run_id))["status"] == "completed"
+    ended = (await a.ended(run_id))["status"]
+    assert ended == ("completed" if recipe == "opens" else "failed")  # no answer is scripted
 
 
 async def test_no_turn_of_another_projects_session_is_taken(
@@ -106,4 +109,14 @@ async def test_no_turn_of_another_projects_session_is_taken(
         assert (path, refused.status, refused.json["code"]) == (path, 409, "other-project")
         assert f"cd {tmp_path / 'a'} && minions chat --session" in refused.json["detail"]
     assert (await b.get(f"/sessions/{session}/steps")).status == 200
+    assert (await a.post("/runs", {"recipe": "asks", "session": session})).status == 202
+    said = (await a.post("/runs", {"recipe": "chat", "inputs": {"message": "Hi"}})).json
+    await a.ended(said["run_id"])
+    fork = await b.post(f"/sessions/{said['session_id']}/fork", {"sequence": 1})
+    assert fork.status == 201
+    again = await b.post(f"/sessions/{fork.json['new_session_id']}/messages", {"content": "Hello"})
+    assert (again.status, again.json["code"]) == (
+        409,
+        "other-project",
+    )  # it holds the same messages
     assert (await a.post("/runs", {"recipe": "asks", "session": session})).status == 202

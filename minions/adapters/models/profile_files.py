@@ -78,7 +78,7 @@ class ProfileFiles(ProfileBook):
         lesson = profile.lessons[changed]
         # An answer that was held to is written once, which says that the server takes it; else each
         # answer would be a file.
-        if lesson.seen.endswith("-") or is_told or lesson.seen == "+":
+        if lesson.is_news or is_told:
             file = self._lesson_file(profile.base_url, profile.model)
             told = evolve(profile, features={}, is_learned=True)
             with contextlib.suppress(OSError):

@@ -121,7 +121,7 @@ class OutputModes:
         if self._guessed is not None:
             feature, profile = _FEATURES.get(self._guessed), self._profile()
             lesson = profile.lessons.get(feature) if profile is not None and feature else None
-            if lesson is None or "+" not in lesson.seen:
+            if lesson is None or not lesson.was_held_to:
                 self._learn_mode(self._guessed, Support.REFUSES)
             self._guessed = None
         if self._doubts_system and self.takes_system:
@@ -173,7 +173,7 @@ class OutputModes:
             base_url=model.base_url, model=model.name, measured_at=now, is_learned=True
         )
         before, after = known.lessons.get(feature), known.with_answer(feature, support, now)
-        was = before is not None and before.counts(now)
+        was = before is not None and before.learned_at is not None  # also where that has expired
         lesson = after.lessons[feature]
         (self._doubtless.discard if lesson.against else self._doubtless.add)(feature)
-        self._book.learn(after, feature, is_told=was != lesson.counts(now))
+        self._book.learn(after, feature, is_told=was != (lesson.learned_at is not None))

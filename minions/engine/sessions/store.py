@@ -270,7 +270,7 @@ class StepRepository:
             name=name,
             inputs={**parent.inputs, **(inputs or {})},
             user=parent.user,
-            project=services.project or parent.project,
+            project=parent.project or services.project,
         )
         fork_id = services.ids("ses")
         async with self._writing(fork_id) as lease:

@@ -29,10 +29,8 @@ from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.settings import Settings
 from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.wiring.runtime import Runtime
-from minions.recipe.kinds.analyze import AnalyzeSpec
 from minions.recipe.kinds.ask import AskSpec
 from minions.recipe.kinds.assertion import AssertSpec
-from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.kinds.set import SetSpec
 from minions.recipe.model import AgentRecipe
@@ -190,15 +188,17 @@ class ServerRuntime(UnattendedRuntime):
             return ()
 
 
-_OPEN_NOTHING: Final = (AnalyzeSpec, AskSpec, AssertSpec, GoalSpec, RecipeSpec, SetSpec)
-"""Steps that read no relative path, as long as they have no tools."""
+_OPEN_NOTHING: Final = (AskSpec, AssertSpec, RecipeSpec, SetSpec)
+"""Steps that read no relative path, and ask no model, as long as nothing chooses what follows."""
 
 
 def _may_open(recipe: AgentRecipe) -> bool:
-    """Whether steps of the recipe may read a path that starts in the working folder."""
+    """Whether steps of the recipe may read a path that starts in the working folder, or ask a model
+    that is configured there: what the run holds would go to another project's.
+    """
     return bool(recipe.tools) or any(
         not isinstance(step, _OPEN_NOTHING)
-        or bool(step.offered_tools)
+        or step.decision_tool is not None
         or (isinstance(step, RecipeSpec) and _may_open(step.recipe))
         for step in recipe.steps
     )
