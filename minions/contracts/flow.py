@@ -67,6 +67,10 @@ class CallHistory(Struct, eq=False):
     """How many it had answered when the last one did."""
     in_row: int = 0
     """How many did without an answer to any call between them."""
+    taken: int = -1
+    """How many calls it had taken when the last one did."""
+    contrasts: int = 0
+    """How many did while it took others since the one before."""
     is_alone: bool = False
     """Whether the server answered others while it refused this one: the reason is the call's."""
 

@@ -252,6 +252,13 @@ CASES: Final = {
     "four at a time, says a second": (FixedConcurrency(4, 1.0, 1.0), 1.0, 60),
     "one at a time": (FixedConcurrency(1, 0.5), 0.5, 8),
     "thirty at a time": (FixedConcurrency(30, 3.0), 3.0, 60),
+    "fifty at a time": (FixedConcurrency(50, 1.0), 1.0, 60),
+    "one at a time, says a second": (FixedConcurrency(1, 0.2, 1.0), 0.2, 8),
+    "bucket of 1, slow answers": (TokenBucket(1, 1), 1.5, 8),
+    "bucket of 1, slow answers, says whole seconds": (TokenBucket(1, 1, "retry"), 1.5, 8),
+    "bucket of 1, very slow answers": (TokenBucket(2, 1), 5.0, 30),
+    "bucket of 5, slow answers": (TokenBucket(10, 5), 2.0, 60),
+    "five in a second, slow answers": (SlidingWindow(5, 1.0), 2.0, 30),
     "bucket of 10, 5 a second": (TokenBucket(5, 10), 0.4, 16),
     "bucket of 20, 2 a second": (TokenBucket(2, 20), 0.2, 8),
     "bucket of 20, says whole seconds": (TokenBucket(2, 20, "retry"), 0.2, 8),
@@ -273,7 +280,7 @@ async def test_a_loop_loses_nothing_and_is_nearly_as_fast_as_its_server(name: st
     assert ran.result.status is RunStatus.COMPLETED
     assert len(ran.server.answered_at) == ITEMS
     assert (limits.best_s + latency_s) / ran.took_s >= 0.9
-    assert ran.server.refused < 5 * ITEMS
+    assert ran.server.refused < 4 * ITEMS
 
 
 @pytest.mark.parametrize("width", [1, 8])

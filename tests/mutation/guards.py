@@ -99,6 +99,15 @@ _SQLITE: Final = (
     "adapters/test_bad_databases.py",
 )
 
+_FLOW: Final = _engine(
+    "call_interval",
+    "circuit_breaker",
+    "endpoint_limiter",
+    "flow_control",
+    "flow_of_runs",
+    "limited_servers",
+)
+
 _SUPERVISOR: Final = "adapters/sandboxes/supervisor"
 
 GUARDS: Final[Mapping[str, Guard]] = {
@@ -137,6 +146,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("adapters/test_system_call_filters.py",),
         places=frozenset({"has_filter", "bpf_program", "_begin", "_Filter"}),
     ),
+    "engine/services/flow/call_interval.py": Guard(tests=_FLOW),
+    "engine/services/flow/circuit.py": Guard(tests=_FLOW),
+    "engine/services/flow/endpoint_limiter.py": Guard(tests=_FLOW),
+    "engine/services/flow/flow_control.py": Guard(tests=_FLOW),
+    "engine/services/flow/model_pace.py": Guard(tests=_FLOW),
+    "engine/services/flow/rate_window.py": Guard(tests=_FLOW),
+    "engine/services/flow/waiting_line.py": Guard(tests=_FLOW),
     "contracts/protected_files.py": Guard(
         tests=("contracts/test_protected_files.py",),
         places=frozenset(

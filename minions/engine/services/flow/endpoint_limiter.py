@@ -221,6 +221,7 @@ class EndpointLimiter:
     def _limited(self, ticket: Ticket, now: float, end: CallEnd, random: float) -> float | None:
         pace = ticket.pace
         if pace.judge(ticket.ask.history):
+            pace.leave_out(ticket.place)
             return None  # others go on, it waits by itself
         if end.retry_after_s is not None:
             pace.forget_headers()

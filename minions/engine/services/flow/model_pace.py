@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from minions.contracts.flow import CallHistory
 from minions.contracts.model_endpoints import Allowance, RateLimits
+from minions.engine.services.flow.call_interval import CallInterval
 
 __all__ = ["ModelPace", "PaceTicket"]
 
@@ -37,6 +38,9 @@ _LONGEST_GAP_S: Final = 30.0
 _LONGEST_OWN_GAP_S: Final = 2.0
 _EARLY: Final = 0.03
 """How much earlier than expected a server is asked whose periods are known, as a part of them."""
+_GAP_GROWTH: Final = 1.5
+"""By what the time grows after which one more than a known limit is tried, where the server did
+not say when."""
 _ALIKE: Final = 1.3
 """Two periods are alike where one is at most so many times as long."""
 _OUTNUMBERED: Final = 2
@@ -65,6 +69,10 @@ class PaceTicket(Struct, eq=False):
     begun_at: float
     number: int
     tokens: int
+    beside: int
+    """Calls in flight when it began."""
+    answers: int
+    """Calls that were answered until then."""
     is_beyond: bool
     """Whether it is one more than the server was known to take."""
     is_trial: bool
@@ -118,6 +126,16 @@ class ModelPace:
         self._phase = 0.0
         self._beyond_at = -math.inf
         """When one call more than the server was known to take may begin."""
+        self._beyond_after_s = 0.0
+        """Seconds for which it is not tried after another call began."""
+        self._beyond_latest = -math.inf
+        """When it is tried though others began just before."""
+        self._beyond: PaceTicket | None = None
+        """That call, while it is in flight."""
+        self._in_row = 0
+        """How often one such call was refused since one was taken."""
+        self._interval: CallInterval | None = None
+        """How far apart it takes calls; None: it is not known to limit them over time."""
         self._held_until = -math.inf
         self._is_said = False
         """Whether the server said for how long."""
@@ -140,6 +158,8 @@ class ModelPace:
         self._period_s: float | None = None
         """How long two periods in a row were, from one pause to the next; None: not known."""
         self._last_period_s: float | None = None
+        self._all_taken = 0
+        """Calls that began, without those that were refused."""
         self._taken = self._last_taken = 0
         """Calls that were taken in this period, and in the one before."""
         self._newest: CallHistory | None = None
@@ -178,33 +198,63 @@ class ModelPace:
             free = max(free, self._tokens.free_at(now, tokens))
         return free
 
+    @property
+    def _sure_s(self) -> float:
+        return _SURELY * (self._refused_s or 0.0)
+
     def _free_without_answer(self, now: float) -> float:
         """When one call more may begin, though as many are in flight as may be; infinity: never."""
+        if self._interval is not None:
+            return self._interval.free_at(now, self._sure_s)
         if self._paused_since is None:
+            if self._beyond is not None:
+                return self._free_beyond(self._beyond, now)
             is_at_ceiling = self._width == self._ceiling == self.in_flight
             return max(now, self._beyond_at) if is_at_ceiling else math.inf
         if self._probe is None or self._refused_s is None:
             return math.inf
-        sure_at = self._probe.begun_at + _SURELY * self._refused_s
+        sure_at = self._probe.begun_at + self._sure_s
         if now < sure_at:
             return sure_at
         self._take_again(self._probe)  # it was not refused, so it is taken
         assert self._width is not None  # noqa: S101  # it is narrow in a pause
         return now if self.in_flight < self._width else math.inf
 
+    def _free_beyond(self, ticket: PaceTicket, now: float) -> float:
+        """When another call may follow one that is one more than the server was known to take."""
+        sure_at = ticket.begun_at + self._sure_s
+        if now < sure_at:
+            return sure_at
+        if self.answered_at >= ticket.begun_at:
+            self._beyond = None  # it may have the place of the one that was answered
+            self._try_beyond(now)
+            return self._beyond_at
+        # It is taken although as many are in flight as were refused: time is what was missing.
+        taken = self._number - self._refused_number
+        self._interval = CallInterval(self._refused_at, taken, ticket.begun_at)
+        self._take_again(ticket)
+        self._beyond, self._in_row = None, 0
+        return now
+
     def _may_try(self) -> bool:
         """Whether so many answers came since the refusal that one call may find out."""
-        needed = _OUTNUMBERED * self._refusals
-        return not self._has_trial and 0 < needed <= self._spoken_against
+        if self._has_trial or not self._refusals:
+            return False
+        # One more than is known to be taken was refused: that is the reason.
+        needed = 1 if self._doubt else _OUTNUMBERED * self._refusals
+        return self._spoken_against >= needed
 
     def begin(self, now: float, tokens: int, history: CallHistory) -> PaceTicket:
         """Let in a call that may begin."""
+        if now - self._newest_at > _COMPANY_S:
+            self._interval = None
         if history is not self._newest:
             self._newest, self._other_at = history, self._newest_at
         self._newest_at = now
         self.in_flight += 1
         self._number += 1
         self._taken += 1
+        self._all_taken += 1
         self._tokens_in_flight += tokens
         if self._requests is not None:
             self._requests.left -= 1
@@ -213,11 +263,26 @@ class ModelPace:
         is_trial = now < self._held_until
         self._has_trial = self._has_trial or is_trial
         is_beyond = self._ceiling is not None and self.in_flight > self._ceiling
-        if is_beyond:
-            self._beyond_at = math.inf  # one at a time
+        if self._interval is not None:
+            self._interval.begin(now)
+            is_beyond = False
         if self._period_begun == -math.inf:
             self._period_begun = now
-        ticket = PaceTicket(history, now, self._number, tokens, is_beyond, is_trial)
+        ticket = PaceTicket(
+            history,
+            now,
+            self._number,
+            tokens,
+            self.in_flight - 1,
+            self.answers,
+            is_beyond,
+            is_trial,
+        )
+        if is_beyond:  # one at a time
+            self._beyond, self._beyond_at = ticket, math.inf
+        else:  # which has taken what there was
+            after = min(now + self._beyond_after_s, self._beyond_latest)
+            self._beyond_at = max(self._beyond_at, after)
         if self._paused_since is not None:
             self._probe = ticket
         return ticket
@@ -225,7 +290,8 @@ class ModelPace:
     @property
     def is_refusing(self) -> bool:
         """Whether it is not known to take calls again since it refused one."""
-        return self._paused_since is not None or (self._refusals > 0 and self._is_said)
+        is_late = self._interval is not None and self._interval.is_late
+        return is_late or self._paused_since is not None or (self._refusals > 0 and self._is_said)
 
     def is_own_doing(self, ticket: PaceTicket, now: float) -> bool:
         """Whether the refusal of a call may come from other calls of ours, which are in flight or
@@ -250,21 +316,30 @@ class ModelPace:
         better since it was first that chance does not explain it.
         """
         history.failures += 1
+        self._all_taken -= 1
         if history.failures == 1:
             history.refusals = self.refusals
             # Answers to calls that are under way say nothing: they were taken before.
             history.answers = self.answers + self.in_flight
         history.in_row = history.in_row + 1 if history.answered == self.answers else 1
         history.answered = self.answers
+        if self._all_taken > history.taken:
+            history.contrasts += 1
+        history.taken = self._all_taken
         answers = self.answers - history.answers
         refusals = self.refusals - history.refusals  # its own are not among them
         chance = (refusals + 1) / (refusals + max(0, answers) + 2)
         is_known = answers >= _ENOUGH_ANSWERS
-        history.is_alone = is_known and chance**history.failures < _HARDLY
+        history.is_alone = is_known and chance**history.contrasts < _HARDLY
         if not history.is_alone:
             self.refusals += 1
             history.refusals += 1
         return history.is_alone
+
+    def leave_out(self, ticket: PaceTicket) -> None:
+        """A call was refused for a reason of its own."""
+        if self._interval is not None:
+            self._interval.leave_out(ticket.begun_at)
 
     # --- how calls end ---------------------------------------------------------------------------
 
@@ -276,7 +351,8 @@ class ModelPace:
             self._has_trial = False
         if ticket is self._probe:
             self._probe = None
-        if ticket.is_beyond:
+        if ticket is self._beyond:
+            self._beyond = None
             self._try_beyond(now)
 
     def answered(self, ticket: PaceTicket, now: float) -> None:
@@ -293,8 +369,10 @@ class ModelPace:
             self._spoken_against += 1
         else:
             self._take_again(ticket)
+        if self._interval is not None:
+            return
         if ticket.is_beyond:
-            self._ceiling, self._doubt = None, 0
+            self._ceiling, self._doubt, self._in_row = None, 0, 0
         self._widen()
 
     def _take_again(self, ticket: PaceTicket) -> None:
@@ -334,9 +412,18 @@ class ModelPace:
         time, and later each time that was in vain.
         """
         self._phase = (self._phase + _PHASE) % 1
-        begin = max(now, self._held_until)
-        round_s = max(self._latency_s or _GAPS_S[1], _ROUNDS_OF_HOLD * (begin - now))
-        self._beyond_at = begin + round_s * (0.25 + self._phase) * 2**self._doubt
+        held_s = self._held_until - now
+        if held_s > 0:
+            round_s = max(self._latency_s or _GAPS_S[1], _ROUNDS_OF_HOLD * held_s)
+            self._beyond_after_s = held_s / 2
+        else:
+            held_s, round_s = 0.0, self._latency_s or _GAPS_S[1]
+            self._beyond_after_s = _GAPS_S[0] * _GAP_GROWTH ** min(self._in_row, 40)
+        wait_s = round_s * (0.25 + self._phase) * 2**self._doubt
+        if not self._in_row or not held_s:
+            wait_s = min(wait_s, 0.0 if held_s else self._beyond_after_s)
+        self._beyond_at = now + held_s + wait_s
+        self._beyond_latest = self._beyond_at + round_s
 
     def refused(
         self, ticket: PaceTicket, now: float, retry_after_s: float | None, random: float
@@ -350,6 +437,18 @@ class ModelPace:
         self._refused_s = took_s if self._refused_s is None else max(self._refused_s * 0.8, took_s)
         self._refusals += 1
         is_first = ticket.number > self._refused_number  # else it was under way with one
+        if self._interval is not None and self._interval.refused(
+            ticket.begun_at, now, is_said=retry_after_s is not None
+        ):
+            self._refused_number = self._number
+            assert self._width is not None  # noqa: S101  # an interval is known beside a width
+            self._width = min(self._width, max(1, self._beside(ticket)))
+            if retry_after_s is not None:
+                self._is_said = True
+                self.hold_said(now, retry_after_s, random)
+            return
+        self._interval = None
+        self._in_row += ticket.is_beyond
         self._narrow(ticket, is_first=is_first)
         self._refused_number = self._number
         self._spoken_against = 0
@@ -362,17 +461,25 @@ class ModelPace:
             self.hold(now, self._pause_s(now, random))
         self._try_beyond(now)
 
+    def _beside(self, ticket: PaceTicket) -> int:
+        """How many it took while it refused that one: those in flight now, and of those that were
+        when it began also the ones that were answered meanwhile.
+        """
+        were = min(ticket.beside, self.in_flight + self.answers - ticket.answers)
+        return max(self.in_flight, were)
+
     def _narrow(self, ticket: PaceTicket, *, is_first: bool) -> None:
-        together = self.in_flight + 1
+        beside = self._beside(ticket)
+        together = beside + 1
         if self._width is None:
             self._full_width = max(together, self._full_width)
-        kept = max(1, min(self.in_flight, math.ceil(together * _KEPT)))
+        kept = max(1, min(beside, math.ceil(together * _KEPT)))
         width = kept if self._width is None else min(self._width, kept)
         if is_first:
-            is_same = ticket.is_beyond and self._ceiling == self.in_flight
+            is_same = ticket.is_beyond and self._ceiling == beside
             self._doubt = min(self._doubt + 1, _LONGEST_DOUBT) if is_same else 0
             self._ceiling = None
-        ceiling = max(1, self.in_flight)
+        ceiling = max(1, beside)
         self._ceiling = ceiling if self._ceiling is None else min(self._ceiling, ceiling)
         self._width = width
 
