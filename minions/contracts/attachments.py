@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final
 
-from minions.contracts.messages import Attachment, Message
+from minions.contracts.messages import Attachment, Conversation, Message
 
 __all__ = [
     "CHARACTERS_PER_IMAGE",
@@ -78,4 +78,6 @@ def attachment_of(data: bytes, name: str | None = None) -> Attachment:
 
 def attachments_of(messages: Iterable[Message]) -> list[Attachment]:
     """All that is attached to these messages."""
+    if isinstance(messages, Conversation) and not messages.attached:
+        return []
     return [each for message in messages for each in message.attachments]

@@ -322,6 +322,10 @@ class PromptLayout:
     """Messages of the step's first prompt, which begin each later one."""
     history: frozenset[Message] = frozenset()
     """Messages among them that earlier steps and turns said."""
+    memo: dict[str, tuple[object, Mapping[str, int]]] = field(
+        factory=dict, init=False, eq=False, repr=False
+    )
+    """Characters by section of what is the same in each prompt, with what they were counted of."""
 
 
 @frozen(kw_only=True)

@@ -15,6 +15,7 @@ __all__ = [
     "EXAMPLE",
     "NO_USAGE",
     "Attachment",
+    "Conversation",
     "Message",
     "MessageBundle",
     "MessageRole",
@@ -23,6 +24,7 @@ __all__ = [
     "ToolCallRequest",
     "as_role",
     "assistant",
+    "calls_length",
     "goal",
     "message_from_dict",
     "message_to_json",
@@ -264,9 +266,43 @@ def tool_result(text: str, *, tool_call_id: str, name: str | None = None) -> Mes
     return Message(role=MessageRole.TOOL, content=text, tool_call_id=tool_call_id, name=name)
 
 
+class Conversation(tuple[Message, ...]):  # noqa: SLOT001  # a tuple has no room for slots
+    """The messages of a conversation, oldest first, with what they add up to.
+
+    Whoever holds a conversation counts each message once, when it joins; other messages are counted
+    where somebody asks.
+    """
+
+    characters: int
+    """Characters of all that is said: texts, and calls with their arguments."""
+    texts: int
+    """Characters of the texts alone."""
+    attached: int
+    """Images and files."""
+
+    @classmethod
+    def of(cls, messages: Iterable[Message]) -> Conversation:
+        """The messages, counted unless they are already."""
+        if isinstance(messages, cls):
+            return messages
+        counted = cls(messages)
+        texts = sum([len(message.content or "") for message in counted])
+        counted.texts = texts
+        counted.characters = texts + sum(
+            [calls_length(message) for message in counted if message.tool_calls]
+        )
+        counted.attached = sum([len(message.attachments) for message in counted])
+        return counted
+
+
+def calls_length(message: Message) -> int:
+    """Characters of the calls that a message asks for, with their arguments."""
+    return sum([len(call.name) + len(call.arguments) for call in message.tool_calls])
+
+
 def as_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Messages as a tuple; a converter for fields."""
-    return tuple(messages)
+    return messages if isinstance(messages, tuple) else tuple(messages)
 
 
 @frozen

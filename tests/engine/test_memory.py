@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -17,9 +18,18 @@ from hypothesis.stateful import (
 
 from minions.contracts.errors import StaleSnapshotError
 from minions.contracts.memory import MemorySnapshot
-from minions.contracts.messages import Message, assistant, tool_result, user
+from minions.contracts.messages import (
+    Attachment,
+    Conversation,
+    Message,
+    ToolCallRequest,
+    assistant,
+    tool_result,
+    user,
+)
 from minions.engine.history.memory import ConversationMemory
 
+PICTURE = Attachment(media_type="image/png", digest="d", size=1)
 CONVERSATIONS = st.sampled_from(["one", "two"])
 
 
@@ -46,7 +56,8 @@ class MemoryAgainstCopies(RuleBasedStateMachine):
     @rule(conversation=CONVERSATIONS, kind=st.sampled_from(["prompt", "answer", "tool"]))
     def append(self, conversation: str, kind: str) -> None:
         text = self._text()
-        message = assistant(text)
+        asked = ToolCallRequest(id="c", name="look", arguments=text)
+        message = assistant(text, tool_calls=[asked][: self.count % 2])
         if kind == "prompt":
             self.memory.save_prompt(conversation, [user(text), message])
             self.messages[conversation].append(user(text))
@@ -63,7 +74,7 @@ class MemoryAgainstCopies(RuleBasedStateMachine):
     def replace(self, conversation: str, data: st.DataObject) -> None:
         messages = self.messages[conversation]
         index = data.draw(st.integers(-2, len(messages) + 1))
-        message = user(self._text())
+        message = evolve(user(self._text()), attachments=(PICTURE,))
         if 0 <= index < len(messages):
             self.memory.replace_message(conversation, index, message)
             messages[index] = message
@@ -110,7 +121,11 @@ class MemoryAgainstCopies(RuleBasedStateMachine):
     @invariant()
     def memory_holds_what_the_copies_say(self) -> None:
         for conversation, messages in self.messages.items():
-            assert self.memory.prompt_messages(conversation) == tuple(messages)
+            held = self.memory.prompt_messages(conversation)
+            assert held == tuple(messages)
+            counted, again = Conversation.of(held), Conversation.of(messages)
+            assert counted.characters == again.characters
+            assert (counted.texts, counted.attached) == (again.texts, again.attached)
 
 
 MemoryAgainstCopies.TestCase.settings = settings(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import answer_of, fake_tool, run_of
 from minions.adapters.models.script_items import Answer, tool_request
-from minions.contracts.calls import ModelCall
+from minions.contracts.calls import ModelCall, PromptLayout
 from minions.contracts.facts import ModelCallFinished
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import JsonValue
@@ -21,8 +22,10 @@ from minions.engine.compile.prompt_sections import (
     apportioned,
     parts_of_call,
     prompt_characters,
+    prompt_parts,
     section_tokens,
     section_words,
+    tokens_of_call,
 )
 from minions.engine.history.entry_checks import fact_in
 from minions.recipe.catalog import Catalog
@@ -90,6 +93,10 @@ async def test_sections_add_up_to_the_prompt_and_rows_to_the_tokens_of_the_call(
             sections = section_tokens(parts_of_call(call))
             length = sum(len(part.text) for part in parts_of_call(call))
             assert sum(sections.values()) == -(-length // 4)
+            assert tokens_of_call(call) == sections
+            assert tokens_of_call(evolve(call, layout=PromptLayout())) == section_tokens(
+                prompt_parts(call.prompt, PromptLayout())
+            )
             assert prompt_characters(call.prompt) == length
             said = sum(len(message.content or "") for message in call.prompt.messages)
             assert length >= said

@@ -27,7 +27,8 @@ async def with_attachments(journal: Journal, prompt: Prompt) -> Prompt:
     Raises:
         NotFoundError: `unknown-blob`: the journal does not hold one of them.
     """
-    if all(each.data is not None for each in attachments_of(prompt.messages)):
+    attached = attachments_of(prompt.messages)
+    if not attached or all(each.data is not None for each in attached):
         return prompt
     return evolve(prompt, messages=[await _loaded(journal, each) for each in prompt.messages])
 

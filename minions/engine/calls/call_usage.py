@@ -11,7 +11,7 @@ from minions.contracts.calls import (
     Prompt,
     context_exceeded,
 )
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import Conversation, TokenUsage
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
@@ -31,7 +31,7 @@ def prompt_too_long(
     """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
     prompt, services = call.prompt, view.context.scope.services
     own = own_context_tokens(model, services)
-    characters = sum(len(message.content or "") for message in prompt.messages)
+    characters = Conversation.of(prompt.messages).texts
     is_short = characters < _SHORTEST_CONTEXT * CHARACTERS_PER_TOKEN
     if is_short and prompt.options.context_tokens is None and own is None:
         return None
@@ -66,6 +66,6 @@ async def estimated_usage(
             f"The model '{response.model_name}' reports no token usage: the run's tokens are "
             "estimated from characters.",
         )
-    asked = sum(len(message.content or "") for message in prompt.messages)
+    asked = Conversation.of(prompt.messages).texts
     said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
     return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)

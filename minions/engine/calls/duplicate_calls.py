@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Sequence
-from itertools import takewhile
 from typing import Final
 
 from attrs import evolve
@@ -58,10 +57,14 @@ def repeated_in_vain(request: ToolCallRequest, calls: Sequence[ToolCall]) -> Too
     Args:
         calls: The calls of the step so far, oldest first.
     """
+    last = calls[-_MOST_REPEATS:]
+    if len(last) < _MOST_REPEATS or any(call.request.name != request.name for call in last):
+        return None
     wanted = _identity(request)
-    same = [*takewhile(lambda call: _identity(call.request) == wanted, reversed(calls))]
-    results = {call.response.content if call.response is not None else None for call in same}
-    if len(same) < _MOST_REPEATS or (len(results) > 1 and not _was_refused(same[0])):
+    if any(_identity(call.request) != wanted for call in last):
+        return None
+    results = {call.response.content if call.response is not None else None for call in last}
+    if len(results) > 1 and not _was_refused(last[-1]):
         return None
     return ToolFailure(
         code="duplicate-call",

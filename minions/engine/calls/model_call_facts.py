@@ -8,7 +8,7 @@ from typing import Final
 from minions.contracts.calls import ModelCall, ModelCallResponse, ModelFailure
 from minions.contracts.facts import ModelCallFailed, ModelCallFinished, ModelCallInterrupted
 from minions.contracts.json_values import JsonValue
-from minions.engine.compile.prompt_sections import apportioned, parts_of_call, section_tokens
+from minions.engine.compile.prompt_sections import apportioned, tokens_of_call
 from minions.engine.context.step_view import StepView
 
 __all__ = ["CUT_OFF", "answered", "lost"]
@@ -59,7 +59,7 @@ def answered(
         sequence: The number of the answer among the session's messages; None: it is none of them.
     """
     conversation = view.conversation_id
-    sections = apportioned(response.usage.input_tokens, section_tokens(parts_of_call(call)))
+    sections = apportioned(response.usage.input_tokens, tokens_of_call(call))
     return ModelCallFinished(
         step_id=view.step_id,
         phase=call.phase,

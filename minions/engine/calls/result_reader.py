@@ -13,7 +13,7 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
 from minions.engine.history.shown_results import READ_RESULT, piece_of
 
-__all__ = ["ResultReader", "has_long_result"]
+__all__ = ["ResultReader"]
 
 _SPEC: Final = ToolSpec(
     name=READ_RESULT,
@@ -29,11 +29,6 @@ _SPEC: Final = ToolSpec(
     },
     effect=Effect.PURE,
 )
-
-
-def has_long_result(calls: Sequence[ToolCall], characters: int) -> bool:
-    """Whether any result is longer than a conversation shows."""
-    return any(len(_content(call)) > characters for call in calls if call.name != READ_RESULT)
 
 
 def _content(call: ToolCall) -> str:

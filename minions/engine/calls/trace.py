@@ -13,6 +13,7 @@ from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import Completion, CompletionMode
+from minions.engine.history.shown_results import READ_RESULT
 
 __all__ = ["StepTrace"]
 
@@ -37,6 +38,8 @@ class StepTrace:
         "_declares_output",
         "_id",
         "_limits",
+        "_longest_result",
+        "_measured",
         "_model_calls",
         "_notes",
         "_patterns",
@@ -86,6 +89,7 @@ class StepTrace:
         self.model_calls: list[ModelCall] = []
         self.tool_calls: list[ToolCall] = []
         self._calls: list[ModelCall | ToolCall] = []
+        self._longest_result = self._measured = 0
         self.waits_for: FailureInfo | None = None
         """The pending decision without which the step cannot continue; None: there is none."""
         self.executions: list[StepExecution[object]] = []
@@ -108,7 +112,17 @@ class StepTrace:
         part._whole = self  # noqa: SLF001  # a copy of itself
         part._model_calls = part._tool_batches = part._notes = 0  # noqa: SLF001  # likewise
         part.model_calls, part.tool_calls, part._calls = [], [], []  # noqa: SLF001  # likewise
+        part._longest_result = part._measured = 0  # noqa: SLF001  # likewise
         return part
+
+    @property
+    def longest_result(self) -> int:
+        """Characters of the longest result so far, of pieces of results aside."""
+        for call in self.tool_calls[self._measured :]:
+            if call.response is not None and call.request.name != READ_RESULT:
+                self._longest_result = max(self._longest_result, len(call.response.content))
+        self._measured = len(self.tool_calls)
+        return self._longest_result
 
     @property
     def has_calls(self) -> bool:

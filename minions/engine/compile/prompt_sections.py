@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import accumulate
 from typing import Final
@@ -18,7 +18,7 @@ from attrs import frozen
 from minions.contracts.calls import ModelCall, OutputMode, Prompt, PromptLayout
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.json_values import dumps
-from minions.contracts.messages import Message, MessageRole
+from minions.contracts.messages import Conversation, Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.tools import ToolSpec
 from minions.engine.compile.borders import is_border_words
@@ -36,6 +36,7 @@ __all__ = [
     "schema_parts",
     "section_tokens",
     "section_words",
+    "tokens_of_call",
     "tool_parts",
 ]
 
@@ -64,6 +65,9 @@ REASONS: Final[Mapping[PromptSection, str]] = {
     PromptSection.TOOLS: "the tools that the model may call",
     PromptSection.HISTORY: "what was said before: answers, tool results, earlier steps and turns",
 }
+
+
+_SECTIONS: Final = tuple(section.value for section in PromptSection)
 
 
 @frozen
@@ -117,20 +121,66 @@ def prompt_parts(prompt: Prompt, layout: PromptLayout) -> Iterator[PromptPart]:
     """The texts of a prompt, in no particular order of sections."""
     described = _descriptions(prompt.instructions)
     for at, message in enumerate(prompt.messages):
-        is_earlier = message in layout.history and not is_border_words(message)
-        if at >= layout.opening or is_earlier:
+        if at >= layout.opening:
             yield PromptPart(PromptSection.HISTORY, message_text(message))
         else:
-            yield from _opening_parts(message, described)
+            yield from _parts_before(message, layout, described)
     yield from _bound_parts(prompt)
     yield from tool_parts(prompt.tools)
 
 
 def prompt_characters(prompt: Prompt) -> int:
     """The characters of all texts of a prompt, whatever sections they belong to."""
-    said = sum(len(message_text(message)) for message in prompt.messages)
+    said = Conversation.of(prompt.messages).characters
     sent_with = (*_bound_parts(prompt), *tool_parts(prompt.tools))
-    return said + sum(len(part.text) for part in sent_with)
+    return said + sum([len(part.text) for part in sent_with])
+
+
+def tokens_of_call(call: ModelCall) -> dict[str, int]:
+    """`section_tokens` of the prompt that a call sent; what later prompts of the step share with it
+    is counted once.
+    """
+    prompt, layout = call.prompt, call.layout
+    messages = Conversation.of(prompt.messages)
+    opening = messages[: layout.opening]
+    counted = _remembered(layout, "opening", opening, lambda: _opening_weights(prompt, layout))
+    tools = _remembered(layout, "tools", prompt.tools, lambda: _weights(tool_parts(prompt.tools)))
+    weights = dict.fromkeys(_SECTIONS, 0)
+    for each in (counted, tools, _weights(_bound_parts(prompt))):
+        for section, count in each.items():
+            weights[section] += count
+    weights[PromptSection.HISTORY] += messages.characters - sum(counted.values())
+    weights = {section: count for section, count in weights.items() if count}
+    return apportioned(-(-sum(weights.values()) // CHARACTERS_PER_TOKEN), weights)
+
+
+def _remembered(
+    layout: PromptLayout,
+    name: str,
+    counted_of: tuple[object, ...],
+    count: Callable[[], Mapping[str, int]],
+) -> Mapping[str, int]:
+    """The characters of equal parts, which are those of the prompt before as a rule."""
+    known = layout.memo.get(name)
+    if known is None or known[0] != counted_of:
+        known = layout.memo[name] = (counted_of, count())
+    return known[1]
+
+
+def _opening_weights(prompt: Prompt, layout: PromptLayout) -> Mapping[str, int]:
+    described = _descriptions(prompt.instructions)
+    return _weights(
+        part
+        for message in prompt.messages[: layout.opening]
+        for part in _parts_before(message, layout, described)
+    )
+
+
+def _weights(parts: Iterable[PromptPart]) -> dict[str, int]:
+    weights: dict[str, int] = {}
+    for part in parts:
+        weights[part.section.value] = weights.get(part.section.value, 0) + len(part.text)
+    return weights
 
 
 def schema_parts(output: OutputInstructions[object] | None, *, is_bound: bool) -> list[PromptPart]:
@@ -173,6 +223,15 @@ def _schema_text(output: OutputInstructions[object]) -> str:
     if "schema" not in output.texts:
         output.texts["schema"] = dumps(output.json_schema())
     return output.texts["schema"]
+
+
+def _parts_before(
+    message: Message, layout: PromptLayout, described: tuple[str, ...]
+) -> Iterator[PromptPart]:
+    if message in layout.history and not is_border_words(message):
+        yield PromptPart(PromptSection.HISTORY, message_text(message))
+    else:
+        yield from _opening_parts(message, described)
 
 
 def _opening_parts(message: Message, described: tuple[str, ...]) -> Iterator[PromptPart]:

@@ -44,7 +44,7 @@ from minions.contracts.facts import (
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_values import dumps
 from minions.contracts.memory import MemorySnapshot, ModelMemory
-from minions.contracts.messages import Message, tool_result
+from minions.contracts.messages import Conversation, Message, calls_length, tool_result
 from minions.contracts.stored_sessions import unreadable_entry
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.shown_results import shown_text
@@ -60,6 +60,27 @@ class _Conversation:
         """Stamp, message, and the index of the message that it replaces; None: it appends."""
         self.messages: list[Message] = []
         self.next_stamp = 1
+        self._edits = 0
+        """Operations that replace a message."""
+        self._characters = self._texts = self._attached = 0
+        self._shown: Conversation | None = Conversation.of(())
+        """The messages as they were shown last; None: they have changed since."""
+
+    def shown(self) -> Conversation:
+        """The messages, with what they add up to."""
+        if self._shown is None:
+            self._shown = shown = Conversation(self.messages)
+            shown.characters, shown.texts = self._characters, self._texts
+            shown.attached = self._attached
+        return self._shown
+
+    def _count(self, message: Message, sign: int) -> None:
+        text = len(message.content or "")
+        self._texts += sign * text
+        calls = calls_length(message) if message.tool_calls else 0
+        self._characters += sign * (text + calls)
+        self._attached += sign * len(message.attachments)
+        self._shown = None
 
     def apply(self, message: Message, replaces: int | None = None) -> None:
         self.operations.append((self.next_stamp, message, replaces))
@@ -70,7 +91,10 @@ class _Conversation:
         if replaces is None:
             self.messages.append(message)
         else:
+            self._count(self.messages[replaces], -1)
             self.messages[replaces] = message
+            self._edits += 1
+        self._count(message, 1)
 
     def stamp_at(self, position: int) -> int | None:
         """The stamp of the newest operation before `position`; None: there are fewer operations."""
@@ -79,17 +103,19 @@ class _Conversation:
         return self.operations[position - 1][0] if position else 0
 
     def cut(self, position: int) -> None:
-        edited = any(replaces is not None for _, _, replaces in self.operations[position:])
-        del self.operations[position:]
-        if not edited:
-            del self.messages[position - self._edits() :]
+        removed = self.operations[position:]
+        if not removed:
             return
-        self.messages = []
+        del self.operations[position:]
+        if all(replaces is None for _, _, replaces in removed):
+            del self.messages[position - self._edits :]
+            for _, message, _ in removed:
+                self._count(message, -1)
+            return
+        self.messages, self._shown = [], None
+        self._characters = self._texts = self._attached = self._edits = 0
         for _, message, replaces in self.operations:
             self._show(message, replaces)
-
-    def _edits(self) -> int:
-        return sum(1 for _, _, replaces in self.operations if replaces is not None)
 
 
 class ConversationMemory(ModelMemory):
@@ -104,7 +130,7 @@ class ConversationMemory(ModelMemory):
     def prompt_messages(self, conversation_id: str) -> tuple[Message, ...]:
         """All messages of the conversation, oldest first."""
         conversation = self._conversations.get(conversation_id)
-        return tuple(conversation.messages) if conversation else ()
+        return conversation.shown() if conversation else ()
 
     def save_prompt(self, conversation_id: str, messages: Iterable[Message]) -> None:
         """Append the messages that are put to the model."""
@@ -145,7 +171,10 @@ class ConversationMemory(ModelMemory):
         conversation.cut(snapshot.position)
 
     def _open(self, conversation_id: str) -> _Conversation:
-        return self._conversations.setdefault(conversation_id, _Conversation())
+        found = self._conversations.get(conversation_id)
+        if found is None:
+            found = self._conversations[conversation_id] = _Conversation()
+        return found
 
 
 def tool_content(call: ToolCallOutcome) -> str:

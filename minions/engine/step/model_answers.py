@@ -24,7 +24,7 @@ from minions.contracts.calls import (
 from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.contracts.events import ModelReplaced
 from minions.contracts.facts import ModelCallFact
-from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
+from minions.contracts.messages import CUT_AT_LIMIT, Conversation, TokenUsage, assistant
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import CompletionMode
@@ -32,7 +32,7 @@ from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.model_tiers import ModelTiers, Replacement
 from minions.engine.calls.output_ladder import ENDLESS_TOKENS, Answer
 from minions.engine.calls.output_modes import OutputModes
-from minions.engine.calls.result_reader import ResultReader, has_long_result
+from minions.engine.calls.result_reader import ResultReader
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import budget_spent
 from minions.engine.context.step_view import StepView
@@ -136,7 +136,7 @@ class ModelAnswers:
     def reading_view(self) -> StepView:
         """The step, with a tool that reads long results as soon as there is one."""
         most = self.view.limits.max_tool_result_characters
-        if not has_long_result(self.trace.tool_calls, most):
+        if self.trace.longest_result <= most:
             return self.view
         return self.view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
 
@@ -253,7 +253,7 @@ class ModelAnswers:
             output_mode=self._unusual_mode(phase, request),
             tier=self.tiers.index or None,
         )
-        has_images = any(each.attachments for each in prompt.messages)
+        has_images = Conversation.of(prompt.messages).attached > 0
         calls = ModelCalls(
             view=view,
             factory=self.tiers.current.factory,
