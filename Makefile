@@ -45,7 +45,7 @@ workers: $(READY)  ## Kill workers 100 times and restart the database twice whil
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=2400 tests/workers -k outlive
 
 update-expected: $(READY)  ## Write stored outputs and generated pages anew; read the difference before you commit it.
-	MINIONS_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/recipe/test_bad_recipes.py
+	MINIONS_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/recipe/test_bad_recipes.py tests/costs
 	$(BIN)/python docs/generate_recipes.py
 	$(BIN)/python docs/generate_api.py
 	$(BIN)/python docs/generate_acceptance.py

@@ -1,0 +1,78 @@
+"""What a unit of work costs, in calls and statements: the table of `docs/design/costs.md` (A-161).
+
+`make update-expected` stores the figures of now; a change that raises one shows in its diff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from benchmarks.endpoint import Endpoint
+from costs.units import UNITS, units_measured
+
+FIGURES: Final = Path(__file__).with_name("figures.json")
+PAGE: Final = Path(__file__).parents[2] / "docs" / "design" / "costs.md"
+VERSION: Final = "3.11"
+"""The Python whose figures are stored; later ones make fewer calls for the same."""
+BAND: Final = 0.03
+WIDER: Final = 0.25
+"""How much fewer calls another Python may make."""
+
+
+HEAD: Final = """# Costs
+
+What one unit of work costs, counted and not timed: calls of Python and C functions
+(`sys.setprofile`), SQL statements (SQLite's trace, those of triggers included), rows and bytes. No
+machine and no load changes the counts, so `tests/costs` compares them with the stored ones like any
+expected output, within 3 %; `make update-expected` writes them and this page. A change that raises
+one shows here, and its commit says why.
+
+| one unit of work | now | goal | others |
+|---|--:|--:|---|
+"""
+
+
+def page_of(figures: Mapping[str, float]) -> str:
+    """The table, with each unit in its row."""
+    rows = [
+        f"| {unit.words} | {figures[name]:,.0f} | ≤ {unit.goal:,.0f} | {unit.others} |"
+        for name, unit in UNITS.items()
+    ]
+    return HEAD + "\n".join(rows) + "\n"
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, float]:
+    with Endpoint() as endpoint:
+        return asyncio.run(units_measured(endpoint))
+
+
+def test_each_unit_of_work_costs_what_is_stored(measured: dict[str, float]) -> None:
+    """A-161."""
+    is_other = f"{sys.version_info.major}.{sys.version_info.minor}" != VERSION
+    if os.environ.get("MINIONS_UPDATE_EXPECTED") and not is_other:
+        FIGURES.write_text(json.dumps(measured, indent=2) + "\n")
+        PAGE.write_text(page_of(measured))
+    stored = json.loads(FIGURES.read_text())
+    assert set(measured) == set(stored) == set(UNITS)
+    least = WIDER if is_other else BAND
+    wrong = {
+        name: f"{stored[name]} before, {cost} now"
+        for name, cost in measured.items()
+        if not stored[name] * (1 - least) - 1 <= cost <= stored[name] * (1 + BAND) + 1
+    }
+    assert not wrong, (
+        "`make update-expected` stores the new figures, if that is what they should be"
+    )
+
+
+def test_the_page_shows_the_stored_figures() -> None:
+    assert PAGE.read_text() == page_of(json.loads(FIGURES.read_text()))
