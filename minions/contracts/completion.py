@@ -94,7 +94,10 @@ class StepCompletionChain:
     def check(self, execution: StepExecution[object]) -> Completion:
         """The first decisive verdict; UNDECIDED when no link decides."""
         for link in self.links:
-            completion = _checked(link, link.check(execution))
+            completion = link.check(execution)
+            if completion is Completion.UNDECIDED:  # as usual
+                continue
+            completion = _checked(link, completion)
             if completion.verdict is not Verdict.UNDECIDED:
                 return evolve(completion, decided_by=link.name)
         return Completion.UNDECIDED

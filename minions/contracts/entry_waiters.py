@@ -37,7 +37,8 @@ class EntryWaiters:
     def __init__(self, watch: Watch | None = None) -> None:
         """Without a watch, whoever appends an entry has to report it by `tell`."""
         self._watch = watch
-        self._waiting: dict[str, set[_Waiter]] = {}
+        self.waiting: dict[str, set[_Waiter]] = {}
+        """Who waits, by session; empty: nobody does."""
         self._watches: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
         self._guard = threading.Lock()
 
@@ -59,14 +60,12 @@ class EntryWaiters:
             return future.done() and future.result()
 
     def tell(self, session_id: str, position: int) -> None:
-        """Wake those who wait for that entry, which is stored. Costs next
-        to nothing when nobody waits.
-        """
-        if not self._waiting:
+        """Wake those who wait for that entry, which is stored."""
+        if not self.waiting:
             return
         with self._guard:
             woken = [
-                each.future for each in self._waiting.get(session_id, ()) if each.after < position
+                each.future for each in self.waiting.get(session_id, ()) if each.after < position
             ]
         for future in woken:
             _soon(future.get_loop(), _resolve, future, True)
@@ -88,7 +87,7 @@ class EntryWaiters:
         with self._guard:
             return [
                 session_id
-                for session_id, waiters in self._waiting.items()
+                for session_id, waiters in self.waiting.items()
                 if any(each.future.get_loop() is loop for each in waiters)
             ]
 
@@ -97,7 +96,7 @@ class EntryWaiters:
         mine = asyncio.get_running_loop()
         with self._guard:
             watches, self._watches = self._watches, {}
-            futures = [each.future for waiters in self._waiting.values() for each in waiters]
+            futures = [each.future for waiters in self.waiting.values() for each in waiters]
         for future in futures:
             if future.get_loop() is mine:  # at once, before a waiter can start another watch
                 _resolve(future, False)
@@ -112,22 +111,22 @@ class EntryWaiters:
     def _waiter(self, session_id: str, after: int) -> Iterator[asyncio.Future[bool]]:
         waiter = _Waiter(after, asyncio.get_running_loop().create_future())
         with self._guard:
-            self._waiting.setdefault(session_id, set()).add(waiter)
+            self.waiting.setdefault(session_id, set()).add(waiter)
         try:
             yield waiter.future
         finally:
             with self._guard:
-                left = self._waiting[session_id]
+                left = self.waiting[session_id]
                 left.discard(waiter)
                 if not left:
-                    del self._waiting[session_id]
+                    del self.waiting[session_id]
             waiter.future.cancel()
 
     def _futures(self, loop: asyncio.AbstractEventLoop) -> list[asyncio.Future[bool]]:
         with self._guard:
             return [
                 each.future
-                for waiters in self._waiting.values()
+                for waiters in self.waiting.values()
                 for each in waiters
                 if each.future.get_loop() is loop
             ]

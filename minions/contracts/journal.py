@@ -45,6 +45,10 @@ class EntryDraft(Struct, frozen=True, kw_only=True, gc=False):
     key: str
     """Path of the work; unique in the run together with kind, state and generation."""
     fact: Fact
+    at: datetime | None = None
+    """When it came about; None: when it is stored."""
+    stored: object = None
+    """What its journal made of it before; None: nothing."""
 
     @property
     def kind(self) -> str:
@@ -130,6 +134,9 @@ class Journal(ABC):
 
     is_shared: bool = True
     """Whether other processes may append to it meanwhile."""
+    stores_together: bool = False
+    """Whether `append_all` stores several facts in the time of one, all of them or none. A run then
+    hands in facts upon which nothing acts yet, such as the end of a step, with the next one."""
     groups_appends: bool = False
     """Whether facts that are handed in together are stored together, those of one lease in the
     order in which they came. A run then hands in facts of parallel steps at once; False: one at a
@@ -190,6 +197,27 @@ class Journal(ABC):
             JournalError: The key exists already, or the journal cannot be written; nothing was
                 stored.
         """
+
+    async def append_all(
+        self, lease: Lease, drafts: Sequence[EntryDraft]
+    ) -> Sequence[JournalEntry]:
+        """Store several facts in this order; of those behind one that is refused, none.
+
+        This one stores them one after another; a journal that `stores_together` overrides it.
+
+        Raises:
+            As `append`.
+        """
+        return [await self.append(lease, draft) for draft in drafts]
+
+    def prepared(self, draft: EntryDraft) -> EntryDraft:
+        """The fact as it will be handed to `append_all` later: what cannot be stored is refused
+        now, and nothing is made twice.
+
+        Raises:
+            JournalError: It cannot be stored.
+        """
+        return draft
 
     @abstractmethod
     async def entries(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from attrs import evolve, field, frozen
@@ -11,7 +11,13 @@ from attrs import evolve, field, frozen
 from builders import deterministic_services
 from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.events import RunEvent
-from minions.contracts.facts import MessageRecorded, StepSkipped, StepStarted, ToolCallFinished
+from minions.contracts.facts import (
+    MessageRecorded,
+    StepFinished,
+    StepSkipped,
+    StepStarted,
+    ToolCallFinished,
+)
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder, _AppendQueue
@@ -280,8 +286,7 @@ async def test_a_fact_that_cannot_be_stored_is_not_shown_and_holds_up_no_other()
 
 async def test_turns_are_given_in_order_of_arrival() -> None:
     turns, order = _AppendQueue(), list[str]()
-    assert turns.try_acquire()
-    assert not turns.try_acquire()
+    turns.is_taken = True
 
     async def come(name: str) -> None:
         await turns.wait()
@@ -295,7 +300,7 @@ async def test_turns_are_given_in_order_of_arrival() -> None:
         assert order == []
         turns.release()
     assert order == ["b", "c", "d"]
-    assert turns.try_acquire()
+    assert not turns.is_taken
 
 
 @pytest.mark.parametrize("is_given_before", [True, False])
@@ -303,7 +308,7 @@ async def test_who_is_cancelled_while_waiting_leaves_the_turn_to_the_next(
     is_given_before: bool,
 ) -> None:
     turns = _AppendQueue()
-    assert turns.try_acquire()
+    turns.is_taken = True
     cancelled = asyncio.create_task(turns.wait())
     following = asyncio.create_task(turns.wait())
     await settle()
@@ -317,6 +322,105 @@ async def test_who_is_cancelled_while_waiting_leaves_the_turn_to_the_next(
         turns.release()
         await settle()
     assert following.done()
-    assert not turns.try_acquire()
+    assert turns.is_taken
     turns.release()
-    assert turns.try_acquire()
+    assert not turns.is_taken
+
+
+# --- facts that may wait for the next one --------------------------------------------------------
+
+
+class TogetherJournal(WatchedJournal):
+    """Stores several facts at once, and remembers what came together."""
+
+    stores_together = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: list[list[str]] = []
+        self.refused = ""
+
+    async def append_all(
+        self, lease: Lease, drafts: Sequence[EntryDraft]
+    ) -> Sequence[JournalEntry]:
+        if self.refused in [draft.key for draft in drafts]:
+            raise JournalError("the disk is full")
+        self.together.append([draft.key for draft in drafts])
+        return await super().append_all(lease, drafts)
+
+    def prepared(self, draft: EntryDraft) -> EntryDraft:
+        if draft.key == "odd":
+            raise JournalError("it is no JSON", code="body-not-json")
+        return draft
+
+
+ENDED = StepFinished(step_id="a", status="completed")
+
+
+async def test_a_fact_that_may_wait_is_stored_with_the_next_one_and_told_in_order() -> None:
+    journal, events, told = TogetherJournal(), EventStream(), list[str]()
+    events.listen(lambda event: told.append(type(event).__name__))
+    recorder = recorder_for(journal, events=events)
+    await recorder.open()
+    at = await recorder.record_later("a/1/0", ENDED)
+    assert not await journal.entries()
+    assert told == []
+    entry = await recorder.record("b/1/0", StepStarted(step_id="b"))
+    assert journal.together == [["a/1/0", "b/1/0"]]
+    assert entry.position == 2
+    assert [row.key for row in await journal.entries()] == ["a/1/0", "b/1/0"]
+    assert at <= entry.at
+    assert told == ["StepFinished", "StepStarted"]
+    await recorder.close()
+
+
+async def test_a_fact_does_not_wait_longer_than_the_run_waits_for_anything() -> None:
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    await recorder.open()
+    await recorder.record_later("a/1/0", ENDED)
+    await settle()
+    assert journal.together == [["a/1/0"]]
+    await recorder.record_later("b/1/0", ENDED)
+    await recorder.flush()
+    await recorder.record_later("c/1/0", ENDED)
+    await recorder.close()
+    assert journal.together == [["a/1/0"], ["b/1/0"], ["c/1/0"]]
+
+
+async def test_a_long_chain_of_facts_waits_for_64_at_most() -> None:
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    await recorder.open()
+    for number in range(150):
+        await recorder.record_later(f"s{number}/1/0", ENDED)
+    await recorder.close()
+    assert [len(each) for each in journal.together] == [65, 65, 20]
+    assert len(await journal.entries()) == 150
+
+
+async def test_what_cannot_be_stored_is_told_at_once_or_to_whoever_records_next() -> None:
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    await recorder.open()
+    with pytest.raises(JournalError, match="no JSON"):
+        await recorder.record_later("odd", ENDED)
+    journal.refused = "a/1/0"
+    await recorder.record_later("a/1/0", ENDED)
+    await settle()
+    for _ in range(2):
+        with pytest.raises(JournalError, match="disk is full"):
+            await recorder.record("b/1/0", StepStarted(step_id="b"))
+    with pytest.raises(JournalError, match="disk is full"):
+        await recorder.flush()
+    assert not await journal.entries()
+    await recorder.close()
+
+
+async def test_a_journal_that_stores_one_after_another_is_handed_each_fact_at_once() -> None:
+    journal = WatchedJournal()
+    recorder = recorder_for(journal)
+    await recorder.open()
+    await recorder.record_later("a/1/0", ENDED)
+    assert [row.key for row in await journal.entries()] == ["a/1/0"]
+    await recorder.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -28,7 +29,7 @@ __all__ = [
     "LISTED_OF",
     "EntriesQuery",
     "StoredBody",
-    "append_entry",
+    "append_entries",
     "as_text",
     "duplicate_error",
     "entries_query",
@@ -82,15 +83,26 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def append_entry(
-    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: StoredBody, now: datetime
-) -> JournalEntry:
-    """Store one entry under a lease, as `Journal.append` says."""
-    if draft.kind not in LISTED or folds_later(lease):
-        position = _append_at_once(db, lease, draft, body, now)
-        if position is not None:
-            return _entry_of(lease, draft, position, now)
-    return _append_step_by_step(db, lease, draft, body, now)
+def append_entries(
+    db: sqlite3.Connection,
+    lease: Lease,
+    drafts: Sequence[EntryDraft],
+    bodies: Sequence[StoredBody],
+    now: datetime,
+) -> Sequence[JournalEntry]:
+    """Store entries under a lease, all of them or none, as `Journal.append_all` says."""
+    if folds_later(lease) or not any(draft.kind in LISTED for draft in drafts):
+        first = _append_at_once(db, lease, drafts, bodies, now)
+        if first is not None:
+            return [
+                _entry_of(lease, draft, first + number, draft.at or now)
+                for number, draft in enumerate(drafts)
+            ]
+    with transaction(db):
+        return [
+            _append_alone(db, lease, draft, body, draft.at or now)
+            for draft, body in zip(drafts, bodies, strict=True)
+        ]
 
 
 def _entry_of(lease: Lease, draft: EntryDraft, position: int, now: datetime) -> JournalEntry:
@@ -107,60 +119,76 @@ def _entry_of(lease: Lease, draft: EntryDraft, position: int, now: datetime) -> 
 
 
 def _append_at_once(
-    db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: StoredBody, now: datetime
+    db: sqlite3.Connection,
+    lease: Lease,
+    drafts: Sequence[EntryDraft],
+    bodies: Sequence[StoredBody],
+    now: datetime,
 ) -> int | None:
-    """The position, by one statement that is its own transaction: a third of the time.
+    """The first position, by one statement that is its own transaction: a third of the time.
 
     None where something is in the way; what it is, the statements one by one will tell.
     """
-    if body.digest is not None:
-        return None
-    row = (
-        lease.session_id, lease.run_id, lease.generation, draft.key, draft.kind, draft.state,
-        body.text, lease.epoch, as_micros(now),
-    )  # fmt: skip
+    values: list[str | bytes | int | None] = [
+        lease.session_id, lease.run_id, lease.generation, lease.epoch
+    ]  # fmt: skip
+    for draft, body in zip(drafts, bodies, strict=True):
+        if body.digest is not None:
+            return None
+        fact = draft.fact
+        values += (draft.key, fact.kind, fact.state, body.text, as_micros(draft.at or now))
     try:
-        found = db.execute(_INSERT_IF_OWNED, row).fetchall()
+        found = db.execute(_insert_if_owned(len(drafts)), values).fetchall()
     except sqlite3.IntegrityError:
         return None
-    return found[0][0] if found else None
+    return min(found)[0] if found else None
 
 
-_INSERT_IF_OWNED: Final = (
-    "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
-    "body_digest, epoch, at) SELECT ?1, 1 + ifnull((SELECT max(position) FROM entries WHERE "
-    "session_id = ?1), 0), ?2, ?3, ?4, ?5, ?6, ?7, NULL, ?8, ?9 WHERE EXISTS (SELECT 1 FROM "
-    "leases WHERE session_id = ?1 AND epoch = ?8 AND run_id = ?2 AND deadline IS NOT NULL) "
-    "RETURNING position"
-)
+@functools.cache
+def _insert_if_owned(count: int) -> str:
+    # Numbered, for those of the lease are used twice.
+    places = [
+        ", ".join(f"?{at + number}" for number in range(5)) for at in range(5, 5 * count + 5, 5)
+    ]
+    rows = ", ".join(f"({number}, {each})" for number, each in enumerate(places, 1))
+    return (
+        f"WITH added (number, key, kind, state, body, at) AS (VALUES {rows}) "  # noqa: S608  # numbers
+        "INSERT INTO entries (session_id, position, run_id, generation, key, kind, state, body, "
+        "body_digest, epoch, at) SELECT ?1, added.number + ifnull((SELECT max(position) FROM "
+        "entries WHERE session_id = ?1), 0), ?2, ?3, added.key, added.kind, added.state, "
+        "added.body, NULL, ?4, added.at FROM added WHERE EXISTS (SELECT 1 FROM leases WHERE "
+        "session_id = ?1 AND epoch = ?4 AND run_id = ?2 AND deadline IS NOT NULL) "
+        "RETURNING position"
+    )
 
 
-def _append_step_by_step(
+def _append_alone(
     db: sqlite3.Connection, lease: Lease, draft: EntryDraft, body: StoredBody, now: datetime
 ) -> JournalEntry:
+    """One entry, within a transaction."""
     name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
-    with transaction(db):
-        check_owner(db, lease)
-        known = sqlite_rows.known(db, lease.session_id, lease.run_id)
-        position = as_count(known.last_position) + 1
-        entry = _entry_of(lease, draft, position, now)
-        if body.digest is not None:
-            put_blob(db, body.digest, body.packed, as_micros(now))
-        if draft.kind in LISTED:
-            known.keep(db, entry)
-        row = (
-            lease.session_id,
-            position,
-            *name,
-            body.text,
-            body.digest,
-            lease.epoch,
-            as_micros(now),
-        )
-        try:
-            db.execute(INSERT, row)
-        except sqlite3.IntegrityError as error:
-            raise duplicate_error(db, lease, draft) from error
+    check_owner(db, lease)
+    known = sqlite_rows.known(db, lease.session_id, lease.run_id)
+    position = as_count(known.last_position) + 1
+    entry = _entry_of(lease, draft, position, now)
+    if body.digest is not None:
+        put_blob(db, body.digest, body.packed, as_micros(now))
+    if draft.kind in LISTED:
+        sqlite_rows.mark_unseen(db, lease.session_id)
+        known.keep(db, entry)
+    row = (
+        lease.session_id,
+        position,
+        *name,
+        body.text,
+        body.digest,
+        lease.epoch,
+        as_micros(now),
+    )
+    try:
+        db.execute(INSERT, row)
+    except sqlite3.IntegrityError as error:
+        raise duplicate_error(db, lease, draft) from error
     return entry
 
 

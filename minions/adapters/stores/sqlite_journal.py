@@ -13,6 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from minions.adapters.stores import sqlite_rows
 from minions.adapters.stores.pending_rows import PendingRows
 from minions.adapters.stores.row_lookups import RowLookups
@@ -31,7 +33,7 @@ from minions.adapters.stores.sqlite_blobs import (
 from minions.adapters.stores.sqlite_database import damaged
 from minions.adapters.stores.sqlite_entries import (
     StoredBody,
-    append_entry,
+    append_entries,
     entries_query,
     read_entries,
     read_few_entries,
@@ -88,6 +90,8 @@ class SqliteJournal(RowLookups):
     While another process holds the write lock, calls wait between attempts and the event loop
     goes on. Deadlines of leases are times of `clock`, which all processes must share.
     """
+
+    stores_together = True
 
     def __init__(
         self,
@@ -158,17 +162,33 @@ class SqliteJournal(RowLookups):
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Committed when this returns; a body over 32 KiB is stored as a blob."""
-        body = await self._stored_body(draft)
-        entry = await self._file.run(
-            lambda db: append_entry(db, lease, draft, body, self._clock.now()),
-            is_landmark=draft.kind in _LANDMARKS,
+        (entry,) = await self.append_all(lease, (draft,))
+        return entry
+
+    async def append_all(
+        self, lease: Lease, drafts: Sequence[EntryDraft]
+    ) -> Sequence[JournalEntry]:
+        """All of them or none, in one transaction."""
+        bodies = [
+            draft.stored if isinstance(draft.stored, StoredBody) else await self._stored_body(draft)
+            for draft in drafts
+        ]
+        entries = await self._file.run(
+            lambda db: append_entries(db, lease, drafts, bodies, self._clock.now()),
+            is_landmark=any(draft.fact.kind in _LANDMARKS for draft in drafts),
             is_at_once=True,
         )
-        self._waiting.tell(entry.session_id, entry.position)
-        if self._pending_rows.is_due(lease, draft):
-            with contextlib.suppress(JournalError):  # the fact is stored; a look-up tells the rest
+        self._waiting.tell(lease.session_id, entries[-1].position)
+        if self._pending_rows.is_due(lease, drafts[-1]):
+            with contextlib.suppress(
+                JournalError
+            ):  # the facts are stored; a look-up tells the rest
                 await self._file.run(fold_damaged_rows)
-        return entry
+        return entries
+
+    def prepared(self, draft: EntryDraft) -> EntryDraft:
+        """With its body as its row holds it."""
+        return replace(draft, stored=stored_body(draft))
 
     async def _stored_body(self, draft: EntryDraft) -> StoredBody:
         """The body; a large one is made in a thread, and its blob is stored before its entry."""

@@ -43,6 +43,7 @@ __all__ = [
     "forget_changed",
     "known",
     "make_anew",
+    "mark_unseen",
     "remove_rows",
     "runs_page",
     "sessions_page",
@@ -186,12 +187,42 @@ def make_anew(db: sqlite3.Connection, entries: Iterable[JournalEntry]) -> None:
 def changed_sessions(db: sqlite3.Connection) -> int | None:
     """Those up to this id are some of the sessions whose rows are to be made anew; None: none is.
 
-    Free of cost where nothing changed.
+    Entries that were not looked at yet are looked at first, each once.
     """
+    last, seen = db.execute(_UNSEEN).fetchone()
+    if last > seen and (last - seen > _MANY or db.execute(_IS_LISTED, (seen,)).fetchone()):
+        db.execute(_MARK_UNSEEN, (seen,))
+        db.execute("UPDATE row_counts SET seen = ?", (last,))
     rows = db.execute(
         "SELECT max(id) FROM (SELECT id FROM changed_sessions ORDER BY id LIMIT ?)", (_SOME,)
     ).fetchone()
     return rows[0]  # type: ignore[no-any-return]  # an id, or NULL
+
+
+_UNSEEN: Final = (
+    "SELECT (SELECT ifnull(max(id), 0) FROM entries), ifnull(max(seen), 0) FROM row_counts"
+)
+_MANY: Final = 1_000
+"""Entries that are looked at again rather than to note that they were seen."""
+# By their ids: `+kind` keeps SQLite from an index of all entries of that kind.
+_IS_LISTED: Final = "SELECT 1 FROM entries WHERE id > ? AND +kind IN ('run', 'session') LIMIT 1"
+_MARK_UNSEEN: Final = (
+    "INSERT OR IGNORE INTO changed_sessions (session_id) SELECT DISTINCT session_id FROM entries "
+    "AS e WHERE id > ? AND +kind IN ('run', 'session') AND NOT EXISTS (SELECT 1 FROM sessions AS s "
+    "WHERE s.session_id = e.session_id AND s.last_position >= e.position)"
+)
+
+
+def mark_unseen(db: sqlite3.Connection, session_id: str) -> None:
+    """Before the rows of a session are kept with an entry: mark them if they miss earlier ones."""
+    db.execute(_MARK_IF_UNSEEN, (session_id,))
+
+
+_MARK_IF_UNSEEN: Final = (
+    "INSERT OR IGNORE INTO changed_sessions (session_id) SELECT ?1 WHERE EXISTS (SELECT 1 FROM "
+    "entries WHERE session_id = ?1 AND kind IN ('run', 'session') AND position > "
+    "ifnull((SELECT last_position FROM sessions WHERE session_id = ?1), 0))"
+)
 
 
 def forget_changed(db: sqlite3.Connection, last: int) -> None:

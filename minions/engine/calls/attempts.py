@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from returns.pipeline import is_successful
-from returns.result import Failure, Result
+from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
     CallStatus,
@@ -18,8 +18,9 @@ from minions.contracts.calls import (
 )
 from minions.contracts.events import ServerWait
 from minions.contracts.flow import Admission, CallAsk, CallHistory, Priority
+from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.retry import CircuitPolicy
-from minions.contracts.tracing import Span
+from minions.contracts.tracing import Span, Tracer
 from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
 from minions.engine.context.step_view import StepView
 from minions.engine.services.pricing import with_cost
@@ -64,6 +65,7 @@ class CallAttempts:
         self._on_wait = self._publish_wait if is_watched and has_server else None
         self._view = view
         self._model = model
+        self._name = model.name if model is not None else "own"
         self._call = call
         self._services = view.context.scope.services
         self._history = CallHistory()
@@ -77,65 +79,60 @@ class CallAttempts:
         """Whether any attempt was let in: only then may something have been paid for."""
 
     async def attempt(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
-        """What `execute` gives, or why it was not called. What it raises passes through."""
+        """What `execute` gives, or why it was not called: let in by flow control, timed and traced,
+        as far as they are there. What it raises passes through.
+        """
         self.again_s = None
-        flow, model = self._services.flow, self._model
-        endpoint = model.endpoint if model is not None and flow is not None else None
-        if flow is None or model is None or endpoint is None:
-            self.has_sent = True
-            return await self._timed(execute)
-        admitted = await flow.admit(
-            CallAsk(
-                endpoint=endpoint,
-                model=model.name,
-                priority=priority_of(self._view),
-                history=self._history,
-                circuit=self._circuit,
-                time_left_s=self._view.time_left_s,
-                longest_hold_s=self._longest_hold_s,
-                tokens=self._tokens,
-                on_wait=self._on_wait,
-            )
-        )
-        if not is_successful(admitted):
-            failure = admitted.failure()
-            self._services.metrics.model_attempt_ended(model.name, failure.code, 0.0)
-            return Failure(failure)
-        return await self._sent(admitted.unwrap(), execute)
-
-    async def _sent(
-        self, admission: Admission, execute: Execute
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        self.has_sent = True
+        admission: Admission | None = None
         ended: ModelCallResponse | ModelFailure | None = None
-        try:
+        services, model, name = self._services, self._model, self._name
+        endpoint = model.endpoint if model is not None else None
+        if services.flow is not None and endpoint is not None:
+            admitted = await services.flow.admit(self._ask(endpoint, name))
+            if not isinstance(admitted, Success):
+                failure = admitted.failure()
+                services.metrics.model_attempt_ended(name, failure.code, 0.0)
+                return Failure(failure)
+            admission = admitted.unwrap()
             if admission.waited_s:
                 self._note_wait(admission.waited_s)
-            outcome = await self._timed(execute)
-            ended = outcome.unwrap() if is_successful(outcome) else outcome.failure()
-            return outcome
-        finally:
-            self.again_s = admission.end(ended)
-
-    async def _timed(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
-        services, name = self._services, self._name
-        begin = services.clock.monotonic()
-        label: str | None = "cancelled"
+        self.has_sent = True
+        begin, label = services.clock.monotonic(), cast("str | None", "cancelled")
         try:
-            outcome = await self._traced(execute)
-            label = _code_of(outcome)
+            if services.tracer is None:
+                outcome = await execute()
+            else:
+                outcome = await self._traced(execute, services.tracer)
+            if isinstance(outcome, Success):
+                ended, label = outcome.unwrap(), None
+            elif isinstance(outcome, Result):  # else an application's own executor is told later
+                ended = outcome.failure()
+                label = str(ended.code)
         except Exception:
             label = "raised"
             raise
         finally:
-            seconds = services.clock.monotonic() - begin
-            services.metrics.model_attempt_ended(name, label, seconds)
+            services.metrics.model_attempt_ended(name, label, services.clock.monotonic() - begin)
+            if admission is not None:
+                self.again_s = admission.end(ended)
         return outcome
 
-    async def _traced(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
-        tracer = self._services.tracer
-        if tracer is None:
-            return await execute()
+    def _ask(self, endpoint: ModelEndpoint, name: str) -> CallAsk:
+        return CallAsk(
+            endpoint=endpoint,
+            model=name,
+            priority=priority_of(self._view),
+            history=self._history,
+            circuit=self._circuit,
+            time_left_s=self._view.time_left_s,
+            longest_hold_s=self._longest_hold_s,
+            tokens=self._tokens,
+            on_wait=self._on_wait,
+        )
+
+    async def _traced(
+        self, execute: Execute, tracer: Tracer
+    ) -> Result[ModelCallResponse, ModelFailure]:
         self._sent_so_far += 1
         subject = self._view.subject
         with tracer.model_request(self._call, self._model, subject, self._sent_so_far) as span:
@@ -188,19 +185,8 @@ class CallAttempts:
             "model_call_waited", model=self._name, waited_ms=round(seconds * 1000, 3)
         )
 
-    @property
-    def _name(self) -> str:
-        return self._model.name if self._model is not None else "own"
-
     def _tokens(self) -> int:
         """An estimate: the characters of the prompt, and the most that the answer may have."""
         prompt = self._call.prompt
         characters = prompt_characters(prompt)
         return -(-characters // CHARACTERS_PER_TOKEN) + (prompt.options.max_output_tokens or 0)
-
-
-def _code_of(outcome: object) -> str | None:
-    """The code of a failure; None: there was an answer."""
-    if isinstance(outcome, Result) and not is_successful(outcome):
-        return str(outcome.failure().code)
-    return None

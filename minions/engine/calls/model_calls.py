@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.call_executors import ModelCallExecutor, ModelCallExecutorFactory
+from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
     ChatModel,
@@ -37,7 +37,6 @@ from minions.contracts.facts import ModelCallFact
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.journal import JournalEntry
 from minions.contracts.json_parts import is_large
-from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
 from minions.contracts.retry import CircuitPolicy, RetryConfig
 from minions.contracts.runtime import Clock
@@ -142,17 +141,14 @@ class ModelCalls:
             done = self._fed_back(call, recorded, remember=remember)
             await self._tell_overrun()
             return done
-        if (failure := prompt_too_long(call, model_of(self.factory), self.view)) is not None:
+        model = model_of(self.factory)
+        if (failure := prompt_too_long(call, model, self.view)) is not None:
             now = context.scope.services.clock.now()
             done = _with(call, CallStatus.FAILED, failure=failure, completed_at=now)
             await record_call(self.view, done, 0.0, remember=False)
             return done
-        return await self._made(call, remember=remember, is_last=is_last)
-
-    async def _made(self, call: ModelCall, *, remember: bool, is_last: bool) -> ModelCall:
-        context = self.view.context
         context.progress.check_time()
-        budget, model = context.progress.budget, model_of(self.factory)
+        budget = context.progress.budget
         if (cached := await self._cached(call, model)) is not None:
             await record_call(self.view, cached, 0.0, remember=remember)
             if remember:
@@ -181,12 +177,15 @@ class ModelCalls:
         """Warn of an exceeded limit, once; an earlier execution may have died before it did."""
         context = self.view.context
         overrun = context.progress.budget.overrun
-        is_told = any(each.code == "limit-exceeded" for each in context.progress.warnings)
-        if overrun is not None and not is_told:
+        if overrun is None:
+            return
+        if not any(each.code == "limit-exceeded" for each in context.progress.warnings):
             await context.warn("limit-exceeded", f"The last model call exceeded {overrun}.")
 
     async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
         """The call with the answer that was given to the same request before; it costs nothing."""
+        if not call.prompt.options.cache:
+            return None
         cache = AnswerCache.of(call.prompt, model, self.view)
         response = await cache.find(call.prompt) if cache is not None else None
         if response is None:
@@ -229,7 +228,18 @@ class ModelCalls:
                 memory.restore_snapshot(mark)
                 if context.progress.budget.is_spent:
                     return Failure(self._spent_between())
-            return await self._tried(executor, running, attempts, mark)
+            while True:  # again while flow control says so
+                try:
+                    outcome = await attempts.attempt(lambda: executor.execute(running, view))
+                    checked_result(executor.execute, outcome)
+                except JournalError:
+                    raise
+                except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
+                    return Failure(_raised(error, view.retry))
+                if attempts.again_s is None:
+                    return outcome
+                memory.restore_snapshot(mark)
+                await attempts.wait(attempts.again_s)
 
         try:
             attempted = await with_retries(
@@ -245,7 +255,7 @@ class ModelCalls:
                 await self._record_cut_off(running, wasted, _elapsed_ms(clock, begin))
             raise
         duration_ms = _elapsed_ms(clock, begin + attempts.waited_s)
-        done = await self._ended(running, attempted, wasted, reservation)
+        done = await self._ended(running, attempted, wasted, reservation, model)
         if done.response is None:
             memory.restore_snapshot(mark)
         if pause is not None and self._has_to_pause(pause, done):
@@ -303,27 +313,6 @@ class ModelCalls:
         self.trace.wait(info)
         raise StepFailedError(info)
 
-    async def _tried(
-        self,
-        executor: ModelCallExecutor,
-        running: ModelCall,
-        attempts: CallAttempts,
-        mark: MemorySnapshot,
-    ) -> Result[ModelCallResponse, ModelFailure]:
-        """One attempt, made again while flow control says so; whatever it raises is its failure."""
-        while True:
-            try:
-                outcome = await attempts.attempt(lambda: executor.execute(running, self.view))
-                checked_result(executor.execute, outcome)
-            except JournalError:
-                raise
-            except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
-                return Failure(_raised(error, self.view.retry))
-            if attempts.again_s is None:
-                return outcome
-            self.view.memory.restore_snapshot(mark)
-            await attempts.wait(attempts.again_s)
-
     def _remember(self, done: ModelCall) -> None:
         """The answer joins the step's conversation."""
         if done.response is not None:
@@ -350,10 +339,10 @@ class ModelCalls:
         attempted: AttemptsOutcome[ModelCallResponse, ModelFailure],
         wasted: Sequence[TokenUsage],
         reservation: CallReservation,
+        model: ChatModel | None,
     ) -> ModelCall:
         """The call with its outcome; its usage is spent from the budget."""
         context = self.view.context
-        model = model_of(self.factory)
         response = failure = None
         outcome = await self._kept_text(running.prompt, attempted.outcome)
         if is_successful(outcome):

@@ -71,11 +71,12 @@ class ModelCallExecutors:
     @property
     def model(self) -> ChatModel:
         """The model; looked up now if that was put off."""
-        return self._open().model
+        executor = self._executor
+        return executor.model if executor is not None else self._open().model
 
     def __call__(self, call: ModelCall, context: RunContext) -> ModelCallExecutor:
         """The same executor for every call: it holds no state."""
-        return self._open()
+        return self._executor or self._open()
 
     def _open(self) -> DefaultModelCallExecutor:
         if self._executor is None:

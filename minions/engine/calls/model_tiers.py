@@ -89,8 +89,11 @@ class ModelTiers:
         """Begin with the first model that did not fail a short time ago; else with the first."""
         self._tiers = tuple(tiers)
         self._services = services
-        self.index = next((at for at in range(len(tiers)) if not self._is_cooling(at)), 0)
-        """The number of the model that is asked, from 0, in the order of all of them."""
+        self.current = self._tiers[0]
+        """The model that is asked."""
+        self._index = 0
+        if len(self._tiers) > 1:
+            self.index = next((at for at in range(len(tiers)) if not self._is_cooling(at)), 0)
 
     @classmethod
     def of(
@@ -126,9 +129,14 @@ class ModelTiers:
         )
 
     @property
-    def current(self) -> ModelTier:
-        """The model that is asked."""
-        return self._tiers[min(self.index, len(self._tiers) - 1)]
+    def index(self) -> int:
+        """The number of the model that is asked, from 0, in the order of all of them."""
+        return self._index
+
+    @index.setter
+    def index(self, number: int) -> None:
+        self._index = number
+        self.current = self._tiers[min(number, len(self._tiers) - 1)]
 
     @property
     def next_model(self) -> ChatModel | None:

@@ -11,6 +11,7 @@ from minions.contracts.context import Limits
 from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.json_values import JsonValue
+from minions.contracts.messages import NO_USAGE, TokenUsage
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import Completion, CompletionMode
 from minions.engine.history.shown_results import READ_RESULT
@@ -132,7 +133,13 @@ class StepTrace:
     @property
     def attempts(self) -> int:
         """The most attempts that any one call needed."""
-        return max((call.attempts for call in self._calls), default=1)
+        return max([call.attempts for call in self._calls], default=1)
+
+    @property
+    def usage(self) -> TokenUsage:
+        """What all model calls used."""
+        used = [call.usage for call in self.model_calls]
+        return used[0] if len(used) == 1 else sum(used, NO_USAGE)
 
     @property
     def calls_left(self) -> int:
@@ -220,6 +227,8 @@ class StepTrace:
         output: object = None,
         error: FailureInfo | None = None,
         completion: Completion | None = None,
+        cached_from: str | None = None,
+        sandbox: str | None = None,
     ) -> StepExecution[object]:
         """The step as it is now: for a completion link, or, with its status, for good."""
         calls = tuple(self._calls)
@@ -250,6 +259,8 @@ class StepTrace:
             declares_output=self._declares_output,
             plan=self.plan,
             is_partial=self.is_partial and status is StepStatus.COMPLETED,
+            cached_from=cached_from,
+            sandbox=sandbox,
         )
 
     def _calls_with_agents(self) -> Iterator[ModelCall | ToolCall]:

@@ -67,7 +67,9 @@ REASONS: Final[Mapping[PromptSection, str]] = {
 }
 
 
-_SECTIONS: Final = tuple(section.value for section in PromptSection)
+_SECTION_NAMES: Final = {section: section.value for section in PromptSection}
+_SECTIONS: Final = tuple(_SECTION_NAMES.values())
+_HISTORY: Final = PromptSection.HISTORY.value
 
 
 @frozen
@@ -144,13 +146,20 @@ def tokens_of_call(call: ModelCall) -> dict[str, int]:
     messages = Conversation.of(prompt.messages)
     opening = messages[: layout.opening]
     counted = _remembered(layout, "opening", opening, lambda: _opening_weights(prompt, layout))
-    tools = _remembered(layout, "tools", prompt.tools, lambda: _weights(tool_parts(prompt.tools)))
-    weights = dict.fromkeys(_SECTIONS, 0)
-    for each in (counted, tools, _weights(_bound_parts(prompt))):
-        for section, count in each.items():
-            weights[section] += count
-    weights[PromptSection.HISTORY] += messages.characters - sum(counted.values())
-    weights = {section: count for section, count in weights.items() if count}
+    tools: Mapping[str, int] = {}
+    if prompt.tools:
+        sent = prompt.tools
+        tools = _remembered(layout, "tools", sent, lambda: _weights(tool_parts(sent)))
+    bound = _weights(_bound_parts(prompt)) if prompt.output_request is not None else {}
+    said = messages.characters - sum(counted.values())
+    weights: dict[str, int] = {}
+    for section in _SECTIONS:
+        count = said if section == _HISTORY else 0
+        for each in (counted, tools, bound):
+            if section in each:
+                count += each[section]
+        if count:
+            weights[section] = count
     return apportioned(-(-sum(weights.values()) // CHARACTERS_PER_TOKEN), weights)
 
 
@@ -179,7 +188,8 @@ def _opening_weights(prompt: Prompt, layout: PromptLayout) -> Mapping[str, int]:
 def _weights(parts: Iterable[PromptPart]) -> dict[str, int]:
     weights: dict[str, int] = {}
     for part in parts:
-        weights[part.section.value] = weights.get(part.section.value, 0) + len(part.text)
+        section = _SECTION_NAMES[part.section]
+        weights[section] = weights.get(section, 0) + len(part.text)
     return weights
 
 
@@ -228,7 +238,7 @@ def _schema_text(output: OutputInstructions[object]) -> str:
 def _parts_before(
     message: Message, layout: PromptLayout, described: tuple[str, ...]
 ) -> Iterator[PromptPart]:
-    if message in layout.history and not is_border_words(message):
+    if layout.history and message in layout.history and not is_border_words(message):
         yield PromptPart(PromptSection.HISTORY, message_text(message))
     else:
         yield from _opening_parts(message, described)

@@ -95,24 +95,30 @@ class RunProgress:
         self._warnings.append(warning)
         return True
 
-    def start_time(self) -> asyncio.Timeout:
-        """The run's own time, from its limit `timeout_s`; it begins when the timeout is entered."""
-        self._deadline = asyncio.timeout(self.limits.timeout_s)
+    def start_time(self) -> asyncio.Timeout | None:
+        """The run's own time, from its limit `timeout_s`; it begins when the timeout is entered.
+        None: it has no such limit.
+        """
+        timeout_s = self.limits.timeout_s
+        if timeout_s is not None:
+            self._deadline = asyncio.timeout(timeout_s)
         return self._deadline
 
     @property
     def deadline(self) -> asyncio.Timeout | None:
-        """When the time of the whole run is over; None: its time has not begun."""
+        """When the time of the whole run is over; None: it has no limit, or has not begun."""
         return self._deadline if self._parent is None else self._parent.deadline
 
     @property
     def is_out_of_time(self) -> bool:
         """Whether the run's own timeout is what cancels its steps."""
-        return self.deadline is not None and self.deadline.expired()
+        deadline = self.deadline
+        return deadline is not None and deadline.expired()
 
     def check_time(self) -> None:
         """Spend the budget when the time is over: code that swallowed its cancellation runs on."""
-        if self.is_out_of_time:
+        deadline = self.deadline
+        if deadline is not None and deadline.expired():
             self.budget.run_out_of_time()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TypeAlias, TypedDict, assert_never
+from typing import Final, TypeAlias, TypedDict, assert_never
 
 from minions.contracts import events
 from minions.contracts.addresses import address_of
@@ -55,7 +55,7 @@ from minions.engine.history.recorded import error_document
 from minions.engine.history.session_messages import session_step_of
 from minions.recipe.model import MESSAGE_INPUT
 
-__all__ = ["EventMaker", "EventStream", "Listener"]
+__all__ = ["NOTED", "EventMaker", "EventStream", "Listener"]
 
 Listener: TypeAlias = Callable[[RunEvent], None]
 """A function that is called with each event; it must return at once."""
@@ -91,6 +91,10 @@ class EventStream:
                 self.problems.append(f"a listener was dropped at {event.type}: {words_of(error)}")
 
 
+NOTED: Final = frozenset({"tool_call", "step"})
+"""Kinds of facts that later events refer to, and of those that end this."""
+
+
 class EventMaker:
     """Turns facts into events, in order; remembers tool results until their step ends."""
 
@@ -110,7 +114,7 @@ class EventMaker:
         key = entry.fact.call if isinstance(entry.fact, MessageRecorded) else None
         return key is not None and key not in self._results
 
-    def event_of(self, entry: JournalEntry) -> RunEvent | None:  # noqa: C901  # one case a kind
+    def event_of(self, entry: JournalEntry) -> RunEvent | None:  # one case a kind
         """The event of a noted fact; None: the fact is for the engine only.
 
         Raises:

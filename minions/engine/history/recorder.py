@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from datetime import datetime
 from itertools import count
 from typing import Final
 
@@ -13,8 +14,9 @@ from attrs import mutable
 from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.facts import Fact
 from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.json_parts import is_large
 from minions.contracts.work_slices import WorkSlices
-from minions.engine.history.events import EventMaker, EventStream
+from minions.engine.history.events import NOTED, EventMaker, EventStream
 from minions.engine.history.replay import Replay
 from minions.engine.services.breathing import breathe
 from minions.engine.services.leases import acquire_lease
@@ -22,31 +24,29 @@ from minions.engine.services.services import Services
 
 __all__ = ["Recorder"]
 
+_MOST_HELD: Final = 64
+"""Facts that are stored together at most."""
 _FACTS: Final = 32
 """Facts in a turn: with the work between them some milliseconds."""
 
 
 class _AppendQueue:
-    """A lock in order of arrival, which is nearly free while there is one writer.
+    """A lock in order of arrival, which is free while there is one writer.
 
     `asyncio.Lock` is not used: an append without contention would pay for it.
     """
 
-    def __init__(self) -> None:
-        self._is_taken = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+    __slots__ = ("is_taken", "waiting")
 
-    def try_acquire(self) -> bool:
-        """Take the lock if it is free; False: it is held."""
-        if self._is_taken:
-            return False
-        self._is_taken = True
-        return True
+    def __init__(self) -> None:
+        self.is_taken = False
+        """Who finds it False takes the lock by setting it."""
+        self.waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
         """Wait in line until the lock is taken."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        self.waiting.append(waiter)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -56,12 +56,12 @@ class _AppendQueue:
 
     def release(self) -> None:
         """Hand the lock to the next waiter, or free it."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
+        while self.waiting:
+            waiter = self.waiting.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return
-        self._is_taken = False
+        self.is_taken = False
 
 
 @mutable(eq=False)
@@ -104,6 +104,11 @@ class Recorder:
         """The renewal that is in progress."""
         self._opening = asyncio.Lock()  # two parallel steps may write the first fact
         self._queue = _AppendQueue()  # facts are shown in the order of their positions
+        self._held: list[EntryDraft] = []
+        """Facts that are stored with the next one."""
+        self._lost: JournalError | None = None
+        """Why they could not be stored."""
+        self._flushing: asyncio.Task[None] | None = None
         self._appends: deque[_Append] = deque()  # likewise, where the journal groups them
         self._is_closed = False
         self._slices = WorkSlices(_FACTS)
@@ -128,14 +133,83 @@ class Recorder:
             return await self._append_beside_others(lease, draft)
         if self._slices.is_over():
             await breathe()  # a journal in this process waits for nothing
-        if not self._queue.try_acquire():
-            await self._queue.wait()
+        queue = self._queue
+        if queue.is_taken:
+            await queue.wait()
+        queue.is_taken = True
         try:
+            if self._held or self._lost is not None:
+                return await self._stored_with_held(lease, draft)
             entry = await self._services.journal.append(lease, draft)
             self._publish(entry)
         finally:
-            self._queue.release()
+            if queue.waiting:
+                queue.release()
+            else:
+                queue.is_taken = False
         return entry
+
+    # --- facts that may wait for the next one ----------------------------------------------------
+
+    async def record_later(self, key: str, fact: Fact) -> datetime:
+        """Store a fact upon which nothing acts before the next one, or before the run waits for
+        anything: it is stored then, together with that. Returns the time of the fact.
+
+        Raises:
+            As `record`; of what is stored later, the next call raises it.
+        """
+        journal, lease = self._services.journal, self._lease
+        is_replayed = self.replay is not None and self.replay.same(key, fact) is not None
+        may_wait = journal.stores_together and lease is not None and not is_replayed
+        if not may_wait or is_large(fact) or len(self._held) >= _MOST_HELD:
+            return (await self.record(key, fact)).at
+        at = self._services.clock.now()
+        self._held.append(journal.prepared(EntryDraft(key=key, fact=fact, at=at)))
+        if len(self._held) == 1:
+            asyncio.get_running_loop().call_soon(self._begin_flush)
+        return at
+
+    async def flush(self) -> None:
+        """Store what waits for the next fact.
+
+        Raises:
+            As `record`.
+        """
+        if self._lost is not None:
+            raise self._lost
+        lease, queue = self._lease, self._queue
+        if not self._held or lease is None:
+            return
+        if queue.is_taken:
+            await queue.wait()
+        queue.is_taken = True
+        try:
+            if self._held:
+                await self._stored_with_held(lease)
+        finally:
+            queue.release()
+
+    def _begin_flush(self) -> None:
+        if self._held and not self._is_closed:
+            self._flushing = asyncio.ensure_future(self._flush_alone())
+
+    async def _flush_alone(self) -> None:
+        with contextlib.suppress(JournalError):  # whoever records the next fact is told
+            await self.flush()
+
+    async def _stored_with_held(self, lease: Lease, *drafts: EntryDraft) -> JournalEntry:
+        """The last of them."""
+        if self._lost is not None:
+            raise self._lost
+        held, self._held = self._held, []
+        try:
+            entries = await self._services.journal.append_all(lease, (*held, *drafts))
+        except JournalError as error:
+            self._lost = error
+            raise
+        for entry in entries:
+            self._publish(entry)
+        return entries[-1]
 
     async def _append_beside_others(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Store a fact without waiting for those before it, which the journal stores first.
@@ -155,7 +229,8 @@ class Recorder:
 
     def _publish(self, entry: JournalEntry) -> None:
         self.stored += 1
-        self._maker.note(entry)
+        if entry.fact.kind in NOTED:
+            self._maker.note(entry)
         if self._events.is_watched and (event := self._maker.event_of(entry)) is not None:
             self._events.publish(event)
 
@@ -205,6 +280,9 @@ class Recorder:
 
     async def close(self) -> None:
         """Release the lease; nothing can be stored afterwards."""
+        if self._held:
+            with contextlib.suppress(JournalError):
+                await self.flush()
         renewal, lease = self._renewal, self._lease
         self._renewal = self._lease = None
         self._is_closed = True

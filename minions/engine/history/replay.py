@@ -134,7 +134,7 @@ class Replay:
         for entry in entries:
             self._add(entry)
 
-    def _add(self, entry: JournalEntry) -> None:  # noqa: C901  # one case a kind
+    def _add(self, entry: JournalEntry) -> None:  # one case a kind
         self.position = max(self.position, entry.position)
         match fact := entry.fact:  # the most frequent first: it is done for every row
             case ToolCallStarted():

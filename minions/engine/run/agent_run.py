@@ -336,10 +336,25 @@ class AgentRun(Generic[T_co]):
         )
 
     async def _walk_until_cancelled(self) -> WalkEnd:
-        """The walk, in reach of `cancel` from its first moment to its last."""
+        """The walk within the run's time, always in reach of `cancel`."""
         self._task = task = asyncio.current_task()
+        context = self.context
+        deadline = context.progress.start_time()
         try:
-            end = await self._walk_within_time()
+            try:
+                if deadline is None:
+                    await self._walk.walk()
+                else:
+                    async with deadline:
+                        await self._walk.walk()
+            except Exception as error:  # noqa: BLE001  # the rim of a run: once begun, every end is a result
+                if isinstance(error, TimeoutError) and deadline and deadline.expired():
+                    context.progress.budget.run_out_of_time()
+                    end = self._walk.end()
+                else:
+                    end = self._broken_off(leading_error(error))
+            else:
+                end = self._walk.end()
             if self._is_cancel_wanted:
                 await asyncio.sleep(0)  # the request arrives here, not at the caller's
         except asyncio.CancelledError:
@@ -351,6 +366,11 @@ class AgentRun(Generic[T_co]):
             return end
         finally:
             self._task = None
+
+    def _broken_off(self, error: BaseException) -> WalkEnd:
+        if isinstance(error, JournalError) and not error.is_about_one_fact:
+            self._lost = error
+        return WalkEnd(status=RunStatus.FAILED, error=_raised(error))
 
     async def _join_conversation(self) -> None:
         """Read the session's conversation, for the steps that share it."""
@@ -372,21 +392,6 @@ class AgentRun(Generic[T_co]):
         )
         context.progress.join_session(live)
 
-    async def _walk_within_time(self) -> WalkEnd:
-        context = self.context
-        deadline = context.progress.start_time()
-        try:
-            async with deadline:
-                await self._walk.walk()
-        except Exception as error:  # noqa: BLE001  # the rim of a run: once begun, every end is a result
-            if not (isinstance(error, TimeoutError) and deadline.expired()):
-                leading = leading_error(error)
-                if isinstance(leading, JournalError) and not leading.is_about_one_fact:
-                    self._lost = leading
-                return WalkEnd(status=RunStatus.FAILED, error=_raised(leading))
-            context.progress.budget.run_out_of_time()
-        return self._walk.end()
-
     @property
     def _calls(self) -> BlockingCalls:
         """The threads for what would hold the event loop."""
@@ -404,7 +409,9 @@ class AgentRun(Generic[T_co]):
                 raise self._lost
             self._waits_for_children = end.error is not None and end.error.code == WAITS_FOR_RUNS
             is_handed_over = self._is_handed_over and end.status is RunStatus.CANCELLED
-            if not (is_handed_over or self._waits_for_children):
+            if is_handed_over or self._waits_for_children:
+                await context.scope.recorder.flush()
+            else:
                 end = await self._recorded_end(end, output)
         except JournalError as error:
             end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
@@ -430,6 +437,7 @@ class AgentRun(Generic[T_co]):
         found, pending = await self._with_commands(end)
         if self._waits_for_a_time(end, pending):
             self._has_paused = True
+            await self.context.scope.recorder.flush()
             return end  # no end is recorded: whoever executes it queues the rest
         end = found
         if not self._start.is_over:

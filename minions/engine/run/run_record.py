@@ -86,7 +86,7 @@ class RunRecord:
             queue_note: Added to the run's note where nothing is executed here, and a worker
                 resumes the run; None: it is executed here.
         Returns:
-            The fact; None: the run came to its output before.
+            The fact; None: the run came to its output before, or the fact is stored with the next.
         Raises:
             JournalError: The fact, or a blob of it, could not be stored.
         """
@@ -96,12 +96,15 @@ class RunRecord:
         if queue_note is not None:
             beginning["queued"] = True
             beginning["note"] = {**self._start.note, **queue_note}
-        if plan is None:
-            entry = await self._recorder.record(
-                "run", RunStarted(**beginning, project=self._start.project)
-            )
-        else:
+        entry = None
+        if plan is not None:
             entry = await self._record_resume(beginning, plan)
+        else:
+            started = RunStarted(**beginning, project=self._start.project)
+            if queue_note is None:
+                await self._recorder.record_later("run", started)
+            else:
+                entry = await self._recorder.record("run", started)
         word = "started" if plan is None else "resumed"
         self._log(f"run_{word if queue_note is None else 'queued'}", recipe=self._context.recipe.id)
         return entry
@@ -223,6 +226,7 @@ class RunRecord:
             JournalError: They could not be read.
         """
         scope = self._context.scope
+        await scope.recorder.flush()
         rows = await scope.services.journal.entries(
             scope.session_id, run_id=scope.run_id, kinds={"run", "step", "decision"}
         )

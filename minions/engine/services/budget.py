@@ -118,10 +118,13 @@ class RunBudget:
 
     @property
     def _own_reached(self) -> str | None:
-        if self._stopped_at not in (None, "max_steps"):
-            return self._stopped_at
-        shared = (each.reached for each in self._shared)
-        return self._own.reached or next(filter(None, shared), None) or self._stopped_at
+        stopped = self._stopped_at
+        if stopped is not None and stopped != "max_steps":
+            return stopped
+        for each in (self._own, *self._shared):
+            if each.reached is not None:
+                return each.reached
+        return stopped
 
     @property
     def reached(self) -> str | None:
@@ -161,17 +164,15 @@ class RunBudget:
         if self._parent is not None:
             self._parent.count_step()
 
-    def _has_step_left(self) -> bool:
-        if self._own_reached is None and self.steps == self._limits().max_steps:
-            self._stopped_at = "max_steps"
-        return self._own_reached is None and (self._parent is None or self._parent.may_start_step())
-
     def may_start_step(self) -> bool:
         """Whether another step may start; the caller then counts it."""
-        if not self._has_step_left():
-            self.refuse()
-            return False
-        return True
+        reached = self._own_reached
+        if reached is None and self.steps == self._limits().max_steps:
+            reached = self._stopped_at = "max_steps"
+        if reached is None and (self._parent is None or self._parent.may_start_step()):
+            return True
+        self.refuse()
+        return False
 
     def spend_replayed(self, key: str, usage: TokenUsage) -> None:
         """Add what a recorded call used: it counted as earlier usage until now.
@@ -193,18 +194,21 @@ class RunBudget:
 
         None: unlimited.
         """
-        named = (
-            (level.limits().max_cost_usd, level.names["max_cost_usd"]) for level in self._levels
-        )
-        return min(((most, name) for most, name in named if most is not None), default=None)
+        lowest: tuple[float, str] | None = None
+        for level in self._levels:
+            most = level.limits().max_cost_usd
+            if most is not None:
+                named = (most, level.names["max_cost_usd"])
+                lowest = named if lowest is None else min(lowest, named)
+        return lowest
 
     @property
     def overrun(self) -> str | None:
         """How far a limit was exceeded, for a person; None: none was."""
-        told = (
-            f"the {level.whose} limit: {level.overrun}" for level in self._levels if level.overrun
-        )
-        return next(told, None)
+        for level in self._levels:
+            if (overrun := level.overrun) is not None:
+                return f"the {level.whose} limit: {overrun}"
+        return None
 
     @asynccontextmanager
     async def reserve(

@@ -174,20 +174,30 @@ class MemoryJournal(Journal):
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Store the draft's fact itself: do not change its contents afterwards."""
-        entries = self._owned(lease)[0].entries
-        name = (lease.run_id, lease.generation, draft.key, draft.kind, draft.state)
+        entries, fact, kind = self._owned(lease)[0].entries, draft.fact, draft.fact.kind
+        name = (lease.run_id, lease.generation, draft.key, kind, fact.state)
         position = len(entries) + 1
         taken = self._positions.setdefault(name, position)
         if taken != position:
             raise _duplicate(lease, draft, taken)
-        entry = _entry(lease, draft, position, self._clock.now())
+        entry = JournalEntry(
+            session_id=lease.session_id,
+            position=position,
+            run_id=lease.run_id,
+            generation=lease.generation,
+            key=draft.key,
+            fact=fact,
+            epoch=lease.epoch,
+            at=self._clock.now(),
+        )
         entries.append(entry)
-        if draft.kind in LISTED:
+        if kind in LISTED:
             self._rows.mark_changed(lease.session_id)
-        if self._most_ended is not None:
-            self._runs_of_blob.update(_blobs_of(entry))
+            if self._most_ended is not None:
+                self._runs_of_blob.update(_blobs_of(entry))
         self._generations[lease.run_id] = lease.generation
-        self._waiting.tell(lease.session_id, position)
+        if self._waiting.waiting:
+            self._waiting.tell(lease.session_id, position)
         return entry
 
     async def entries(
@@ -459,17 +469,4 @@ def _duplicate(
         f"Run '{lease.run_id}' (generation {lease.generation}) already has the entry "
         f"{draft.kind} '{draft.key}' {draft.state}, at position {position}. Nothing was stored.",
         code="duplicate-entry",
-    )
-
-
-def _entry(lease: Lease, draft: EntryDraft, position: int, at: datetime) -> JournalEntry:
-    return JournalEntry(
-        session_id=lease.session_id,
-        position=position,
-        run_id=lease.run_id,
-        generation=lease.generation,
-        key=draft.key,
-        fact=draft.fact,
-        epoch=lease.epoch,
-        at=at,
     )

@@ -222,6 +222,9 @@ class Spending:
 
     def used_up(self) -> str | None:
         """The limit that is used up; None: none is. An unknown cost uses up any limit on cost."""
+        limits = self.limits()
+        if limits.max_tokens is None and limits.max_cost_usd is None:
+            return None
         return self._used_up_by(self.tokens, self.cost_usd)
 
     def _used_up_by(self, tokens: int, cost: float | None) -> str | None:
@@ -251,7 +254,10 @@ class Spending:
     @property
     def overrun(self) -> str | None:
         """How far a limit was exceeded, for a person; None: none was."""
-        limits, cost = self.limits(), self.cost_usd
+        limits = self.limits()
+        if limits.max_tokens is None and limits.max_cost_usd is None:
+            return None
+        cost = self.cost_usd
         if limits.max_tokens is not None and self.tokens > limits.max_tokens:
             name = self.names["max_tokens"]
             return f"{self.tokens} tokens were used, and {name}={limits.max_tokens}"

@@ -24,7 +24,6 @@ from minions.contracts.facts import (
 from minions.contracts.failure_categories import RESOURCE_LIMIT
 from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.verdicts import Completion
 from minions.engine.calls.attached_blobs import store_attachments
@@ -245,17 +244,15 @@ class StepExecutor(Generic[T]):
         return execution
 
     async def _executed(self) -> StepExecution[T]:
+        timeout_s = self._timeout_s
         try:
-            ending = await self._within_time()
+            ending = await (self._guarded() if timeout_s is None else self._within_time(timeout_s))
         except asyncio.CancelledError:
             await self._end(Ending(error=cut_off(self.step.id, self.context)))
             raise
         return cast("StepExecution[T]", await self._end(ending))
 
-    async def _within_time(self) -> Ending:
-        timeout_s = self._timeout_s
-        if timeout_s is None:
-            return await self._guarded()
+    async def _within_time(self, timeout_s: float) -> Ending:
         try:
             async with asyncio.timeout(timeout_s) as deadline:
                 self._view.deadline = deadline
@@ -273,7 +270,8 @@ class StepExecutor(Generic[T]):
     async def _guarded(self) -> Ending:
         """Whatever a step's own code raises is this step's failure."""
         try:
-            ending = await self._worked()
+            ending = await self._from_cache() if self._caching is not None else None
+            ending = ending or await self._work.run(self._record_start)
             if self._trace.waits_for is not None:  # whatever the step made of it
                 return Ending(error=self._trace.waits_for)
             calls = self.context.scope.services.beside
@@ -301,17 +299,13 @@ class StepExecutor(Generic[T]):
         code = RESOURCE_LIMIT if isinstance(error, MemoryError) else "step-raised"
         return Ending(error=FailureInfo(code=code, message=text))
 
-    async def _worked(self) -> Ending:
-        if self._caching is not None and (kept := await self._from_cache(self._caching)):
-            return kept
-        return await self._work.run(self._record_start)
-
-    async def _from_cache(self, caching: StepCaching) -> Ending | None:
+    async def _from_cache(self) -> Ending | None:
         """The cached output of the same question; None: the step has to run.
 
         A step that an earlier execution began is continued, and one that runs again asks again.
         """
-        if caching.cache is None:
+        caching = self._caching
+        if caching is None or caching.cache is None:
             return None
         self._cache_key = key = self._key_in_cache()
         if key is None or self._recorded is not None or self._trace.key != self.base:
@@ -361,16 +355,23 @@ class StepExecutor(Generic[T]):
         trace, context = self._trace, self.context
         status = end_status(ending.error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
-        entry = await context.scope.recorder.record(trace.key, self._end_fact(ending, duration_ms))
+        sandbox = self._sandbox()
+        fact = self._end_fact(ending, duration_ms, sandbox)
+        recorder = context.scope.recorder
+        if isinstance(fact, StepFinished):
+            ended_at = await recorder.record_later(trace.key, fact)
+        else:
+            ended_at = (await recorder.record(trace.key, fact)).at
         execution = trace.picture(
             status,
-            completed_at=entry.at,
+            completed_at=ended_at,
             duration_ms=duration_ms,
             output=ending.output,
             error=ending.error,
             completion=ending.completion,
+            cached_from=self._cached_from,
+            sandbox=sandbox,
         )
-        execution = evolve(execution, cached_from=self._cached_from, sandbox=self._sandbox())
         self._work.keep_conversation(execution)
         if self._item is None:
             context.step_manager.record(execution)
@@ -383,7 +384,7 @@ class StepExecutor(Generic[T]):
         return execution
 
     def _end_fact(
-        self, ending: Ending, duration_ms: float
+        self, ending: Ending, duration_ms: float, sandbox: str | None
     ) -> StepFinished | StepFailed | StepInterrupted:
         """The fact of the end, with output, usage and counts; no counts if there were no calls."""
         trace, completion = self._trace, ending.completion
@@ -392,10 +393,10 @@ class StepExecutor(Generic[T]):
             "duration_ms": duration_ms,
             "index": self._item.index if self._item is not None else None,
             "output": self.output_json if ending.error is None else UNSET,
-            "sandbox": self._sandbox(),
+            "sandbox": sandbox,
         }
         if trace.has_calls:
-            usage = sum((call.usage for call in trace.model_calls), TokenUsage())
+            usage = trace.usage
             course["usage"] = usage.to_json()
             course["model_calls"] = len(trace.model_calls)
             course["tool_calls"] = len(trace.tool_calls)

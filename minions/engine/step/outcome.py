@@ -78,7 +78,7 @@ async def record_unexecuted(
     Raises:
         JournalError: The fact could not be stored.
     """
-    entry = await context.scope.recorder.record(key, fact)
+    at = await context.scope.recorder.record_later(key, fact)
     execution: StepExecution[object] = StepExecution(
         id=f"{context.run_id}/{key}",
         step_id=step.id,
@@ -87,8 +87,8 @@ async def record_unexecuted(
         output=output,
         error=error,
         optional=step.is_optional,
-        started_at=entry.at,
-        completed_at=entry.at,
+        started_at=at,
+        completed_at=at,
         completion_mode=mode,
         pinned_from=fact.pinned_from if isinstance(fact, StepFinished) else None,
     )
