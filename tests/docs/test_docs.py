@@ -169,7 +169,7 @@ def test_the_first_page_of_the_documentation_leads_to_every_page() -> None:
     for group in site["index_groups"]():
         for pages in group.values():
             for page in pages:
-                shown += [page] if isinstance(page, str) else [*page.values()][0]
+                shown += [page] if isinstance(page, str) else next(iter(page.values()))
     assert sorted(shown) == sorted({*shown})
     missing = {_name(page) for page in PAGES} - {*shown, "README.md", "docs/index.md"}
     assert missing == set()
@@ -212,12 +212,23 @@ def test_the_tables_of_the_recipe_page_are_those_of_the_loader() -> None:
     assert _script("generate_recipes.py")["page"](text) == text
 
 
+def test_the_rooms_and_the_order_of_reading_are_those_of_the_tree() -> None:
+    """A-162. If this fails: `python docs/generate_contributing.py`."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert _script("generate_contributing.py")["page"](text) == text
+    rooms = re.findall(r"^\| \*{0,2}`(minions/[\w/]+)`", text, re.MULTILINE)
+    packages = [each.parent for each in (ROOT / "minions").rglob("__init__.py")]
+    top = {each for each in packages if 1 <= len(each.relative_to(ROOT).parts) - 1 <= 2}
+    assert sorted(rooms) == sorted(_name(each) for each in top)
+    assert len(re.findall(r"^\d+\. `minions/engine/", text, re.MULTILINE)) > 3
+
+
 def test_the_acceptance_page_says_which_statements_are_covered() -> None:
     """If this fails: `python docs/generate_acceptance.py`."""
     text = (DOCS / "reference" / "acceptance.md").read_text("utf-8")
     rows = re.findall(r"^\| (A-\d+) \|.*\| (.+) \|$", text, re.MULTILINE)
     covered = cast("Mapping[str, object]", _script("generate_acceptance.py")["covered"]())
-    assert len(rows) == 160
+    assert len(rows) == 162
     assert {number for number, where in rows if where != "not yet"} == set(covered)
 
 
@@ -241,7 +252,7 @@ def test_the_pictures_of_the_readme_are_small_and_load_nothing() -> None:
 
 
 def test_every_code_of_an_error_stands_on_the_page_of_errors() -> None:
-    """If this fails: describe the code in `docs/reference/errors.yaml`, `python docs/generate_errors.py`."""
+    """If this fails: describe it in `docs/reference/errors.yaml`, then `docs/generate_errors.py`."""
     script = _script("generate_errors.py")
     codes = cast("Mapping[str, object]", script["codes_of"](ROOT / "minions"))
     groups = cast("Mapping[str, Mapping[str, str]]", script["words"]())
