@@ -252,7 +252,7 @@ def test_the_pictures_of_the_readme_are_small_and_load_nothing() -> None:
 
 
 def test_every_code_of_an_error_stands_on_the_page_of_errors() -> None:
-    """If this fails: describe it in `docs/reference/errors.yaml`, then `docs/generate_errors.py`."""
+    """If this fails: describe it in `reference/errors.yaml`, `python docs/generate_errors.py`."""
     script = _script("generate_errors.py")
     codes = cast("Mapping[str, object]", script["codes_of"](ROOT / "minions"))
     groups = cast("Mapping[str, Mapping[str, str]]", script["words"]())
