@@ -52,6 +52,7 @@ update-expected: $(READY)  ## Write stored outputs and generated pages anew; rea
 	$(BIN)/python docs/generate_errors.py
 	$(BIN)/python docs/generate_completion.py
 	$(BIN)/python docs/generate_contributing.py
+	$(BIN)/python docs/generate_extending.py
 
 mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/services/budget.py" for one.
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTANTS)
