@@ -241,6 +241,14 @@ def test_every_public_name_stands_on_the_page_of_public_names() -> None:
     assert "docs/reference/api.md" in (ROOT / "README.md").read_text("utf-8")
 
 
+def test_the_readme_is_short_and_says_first_why_to_use_it() -> None:
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 150
+    why = next(at for at, line in enumerate(lines) if line.startswith("**Use it when"))
+    assert why < 10
+    assert sum(line.startswith("- **") for line in lines[why:25]) >= 3
+
+
 def test_the_pictures_of_the_readme_are_small_and_load_nothing() -> None:
     """If this fails: `python docs/generate_pictures.py`."""
     readme = (ROOT / "README.md").read_text("utf-8")
