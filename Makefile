@@ -44,13 +44,15 @@ workers: $(READY)  ## Kill workers 100 times and restart the database twice whil
 	MINIONS_WORKER_RUNS=1000 MINIONS_WORKERS=4 MINIONS_WORKER_KILLS=100 MINIONS_WORKER_RESTARTS=2 MINIONS_WORKER_PAGE=benchmarks/workers.md \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=2400 tests/workers -k outlive
 
-update-expected: $(READY)  ## Write stored outputs and generated pages anew; read the difference before you commit it.
+update-expected: $(READY)  ## Write stored outputs and generated pages again; read the difference before you commit it.
 	MINIONS_UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/recipe/test_bad_recipes.py tests/costs
 	$(BIN)/python docs/generate_recipes.py
 	$(BIN)/python docs/generate_api.py
 	$(BIN)/python docs/generate_acceptance.py
 	$(BIN)/python docs/generate_errors.py
 	$(BIN)/python docs/generate_completion.py
+	$(BIN)/python docs/generate_contributing.py
+	$(BIN)/python docs/generate_extending.py
 
 mutants: $(READY)  ## Change the guards line by line; show what no test notices. MUTANTS="--module engine/services/budget.py" for one.
 	PYTHONPATH=tests $(BIN)/python -m mutation $(MUTANTS)
@@ -75,7 +77,7 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 # were tested; of it is left out what a dependency wants for examples in documents alone (polyfactory, and so faker), which is why it is installed with --no-deps.
 COMPILE := $(RELEASE)/bin/uv pip compile --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header
 EXTRAS := --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server
-lock: $(RELEASE_READY)  ## Choose versions anew for all locks.
+lock: $(RELEASE_READY)  ## Choose new versions for all locks.
 	$(COMPILE) pyproject.toml --group dev $(EXTRAS) -o requirements-dev.lock
 	$(COMPILE) pyproject.toml $(EXTRAS) --constraint requirements-dev.lock --excludes release/not-installed.txt -o requirements.lock
 	$(COMPILE) --group docs -o requirements-docs.lock

@@ -175,7 +175,7 @@ _LOSSES: Final = """
 Where steps lose, or save less than it seems (figures: user management, pipeline, change):
 
 - Agents that work step by step pay more than one agent where the server has a cache and the work is
-  small (saved: {agents}): each begins anew, reads the same files again, and has only the schemas
+  small (saved: {agents}): each starts again, reads the same files again, and has only the schemas
   of the tools in common with the others. They win where the one conversation gets long
   ({agents_large}).
 - A cache does nothing for a plan: no two of its requests begin with the same 1,024 tokens. So the

@@ -7,19 +7,21 @@ or an anchor that leads nowhere, a page that no menu has.
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = ROOT / "out" / "site-pages"
 _CONFIGURATION: Final = ROOT / "docs" / "site.yml"
+INDEX: Final = ROOT / "docs" / "index.md"
+_LINK: Final = re.compile(r"\]\(([^)\s]+\.md)\)")
 _FOLDERS: Final = ("docs",)
 _FILES: Final = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"),
@@ -66,16 +68,19 @@ def _write_reference(modules: tuple[str, ...]) -> None:
 
 
 def _configured(modules: tuple[str, ...]) -> dict[str, Any]:  # Any: as the file has it
-    """The configuration with the pages that this script finds."""
+    """The configuration, with the menu that `docs/index.md` and the modules make."""
     configuration: dict[str, Any] = yaml.safe_load(_CONFIGURATION.read_text("utf-8"))
     pages = [{name: f"{_REFERENCE}/{name}.md"} for name in modules]
     reference: list[Any] = [f"{_REFERENCE}/index.md", *pages]
-    design = [
-        f"docs/design/{page.name}"
-        for page in sorted((ROOT / "docs" / "design").glob("*.md"))
-        if page.name != "README.md"
-    ]
-    configuration["nav"] = list(_filled(configuration["nav"], reference, design))
+    nav: list[Any] = []
+    for entry in configuration["nav"]:
+        if entry == "INDEX":
+            nav += index_groups()
+        elif isinstance(entry, dict):
+            nav += [{title: reference} for title in entry]
+        else:
+            nav.append(entry)
+    configuration["nav"] = nav
     for key in ("docs_dir", "site_dir"):
         configuration[key] = str((_CONFIGURATION.parent / configuration[key]).resolve())
     handler = configuration["plugins"][1]["mkdocstrings"]["handlers"]["python"]
@@ -83,18 +88,24 @@ def _configured(modules: tuple[str, ...]) -> dict[str, Any]:  # Any: as the file
     return configuration
 
 
-def _filled(nav: list[Any], reference: list[Any], design: list[str]) -> Iterator[Any]:
-    for entry in nav:
-        if entry == "DESIGN":
-            yield from design
-        elif isinstance(entry, dict):
-            ((title, inner),) = entry.items()
-            if inner == "REFERENCE":
-                yield {title: reference}
-            else:
-                yield {title: list(_filled(inner, reference, design))}
-        else:
-            yield entry
+def index_groups() -> list[dict[str, list[Any]]]:  # Any: a page, or a title with its pages
+    """The groups of `docs/index.md`, each with its pages in their order."""
+    groups: list[dict[str, list[Any]]] = []
+    for part in INDEX.read_text("utf-8").split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        groups.append({title: [_with_folder(link) for link in _LINK.findall(text)]})
+    return groups
+
+
+def _with_folder(link: str) -> Any:  # Any: as in `index_groups`
+    """A page; the README of a folder with the folder's other pages."""
+    page = (INDEX.parent / link).resolve()
+    name = page.relative_to(ROOT).as_posix()
+    if page.name != "README.md":
+        return name
+    others = sorted(each.relative_to(ROOT).as_posix() for each in page.parent.glob("*.md"))
+    title = page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+    return {title: [name, *(each for each in others if each != name)]} if others[1:] else name
 
 
 if __name__ == "__main__":

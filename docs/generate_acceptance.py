@@ -1,4 +1,4 @@
-"""Writes `acceptance.md`: which statements have a test that names them.
+"""Writes `reference/acceptance.md`: which statements have a test that names them.
 
 `python docs/generate_acceptance.py` rewrites the page. A test covers a statement when its
 docstring holds the number, such as `A-17`.
@@ -15,7 +15,7 @@ from typing import Final
 import yaml
 
 DOCS: Final = Path(__file__).parent
-PAGE: Final = DOCS / "acceptance.md"
+PAGE: Final = DOCS / "reference" / "acceptance.md"
 TESTS: Final = DOCS.parent / "tests"
 _NUMBER: Final = re.compile(r"\bA-\d{2,3}\b")
 _HEAD: Final = """\
@@ -30,9 +30,7 @@ _COLUMNS: Final = "| number | statement | covered by |\n| --- | --- | --- |\n"
 
 def statements() -> Mapping[str, Mapping[str, str]]:
     """Heading to number to wording."""
-    groups: dict[str, dict[str, str]] = yaml.safe_load(
-        (DOCS / "acceptance.yaml").read_text("utf-8")
-    )
+    groups: dict[str, dict[str, str]] = yaml.safe_load(PAGE.with_suffix(".yaml").read_text("utf-8"))
     return groups
 
 

@@ -1,4 +1,4 @@
-"""Writes `api.md`: every public name with one line on what it is.
+"""Writes `reference/api.md`: every public name with one line on what it is.
 
 `python docs/generate_api.py` rewrites the page; names and words are the code's.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-PAGE: Final = Path(__file__).with_name("api.md")
+PAGE: Final = Path(__file__).parent / "reference" / "api.md"
 MODULES: Final = (
     "minions",
     "minions.recipes",
@@ -40,9 +40,9 @@ _HEAD: Final = """\
 
 What stands here is kept; everything else may change from one version to the next. Each name is
 imported when it is first used, so that `import minions` stays quick. Made by
-`python docs/generate_api.py` from the code's own words; [applications](applications.md),
-[steps](writing-a-step.md), [completion links](writing-a-completion-link.md), [tools](tools.md) and
-[testing](testing.md) show them at work.
+`python docs/generate_api.py` from the code's own words; [applications](../applications.md),
+[steps](../writing-a-step.md), [completion links](../writing-a-completion-link.md),
+[tools](../tools.md) and [testing](../testing.md) show them at work.
 """
 _OF_CHECKERS: Final = {
     "JsonValue": "What JSON can say: null, booleans, numbers, text, lists, mappings."

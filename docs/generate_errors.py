@@ -1,7 +1,7 @@
-"""Writes `errors.md`: every code of an error or warning, with what it means and what to do.
+"""Writes `reference/errors.md`: every code of an error or warning, its meaning and what to do.
 
 `python docs/generate_errors.py` rewrites the page. The codes are those of the code, read from its
-syntax trees; the words are in `errors.yaml`.
+syntax trees; the words are in `reference/errors.yaml`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import yaml
 from minions.contracts.failure_categories import CATEGORY_OF, FailureCategory
 
 DOCS: Final = Path(__file__).parent
-PAGE: Final = DOCS / "errors.md"
-WORDS: Final = DOCS / "errors.yaml"
+PAGE: Final = DOCS / "reference" / "errors.md"
+WORDS: Final = DOCS / "reference" / "errors.yaml"
 PACKAGE: Final = DOCS.parent / "minions"
 _CODE: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*(-…)?")
 _NAMES: Final = ("code", "error_code")
@@ -32,7 +32,7 @@ Every error has a code that stays the same: the command line prints it (`error[n
 and events carry it (`error.code`), and so do the problems that the server answers with. The message
 beside it says what was read, where, and what to try; this page is for where the message is not at
 hand. `…` stands for a number or a state. Exit codes and the states of runs:
-[how it ends](recipes.md#how-it-ends).
+[how it ends](../recipes.md#how-it-ends).
 
 Made by `python docs/generate_errors.py` from the code; the words are in [errors.yaml](errors.yaml).
 """

@@ -59,12 +59,22 @@ PROSE: Final[Mapping[str, str]] = {
     r"rests? on": "depend on",
     r"shelf": "recipe store",
     r"surroundings": "environment",
-    r"(taken|takes|take) up": "resumed",
+    r"(taken|takes|take) up(?! to\b)": "resumed",
     r"talk on": "continue",
     r"told again|fed back": "replayed",
     r"workshop": "runtime",
 }
 """Words in docstrings and messages, as regular expressions, and what to say."""
+
+OF_PAGES: Final[Mapping[str, str]] = {
+    **PROSE,
+    r"legs?": "execution of a run, generation",
+    r"going on": "continuing; of a run: resuming",
+    r"inbox|waiting room": "pending decisions",
+    r"ledger": "budget",
+    r"unanswered(?!-)": "pending",
+}
+"""The same for the documentation."""
 
 _STUB: Final = re.compile(r"(Of|As|By) [^.:,]{1,24}\.|\w+[.]")
 """A docstring that says nothing alone, such as "Of the run's."."""
@@ -161,6 +171,21 @@ def test_no_docstring_or_message_has_a_retired_word() -> None:
         for text in _texts(ast.parse(path.read_text("utf-8")))
         for pattern, each in retired.items()
         if (match := pattern.search(str(text.value)))
+    ]
+    assert found == []
+
+
+def test_no_page_of_the_documentation_has_a_retired_word() -> None:
+    retired = {re.compile(rf"\b({each})\b", re.IGNORECASE): each for each in OF_PAGES}
+    repository = ROOT.parent
+    pages = [*repository.glob("*.md"), *(repository / "docs").rglob("*.md")]
+    pages += (repository / "docs").rglob("*.yaml")
+    found = [
+        f"{page.relative_to(repository)}:{number}: {match[0]}: say {OF_PAGES[each]}"
+        for page in pages
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), start=1)
+        for pattern, each in retired.items()
+        if (match := pattern.search(line))
     ]
     assert found == []
 

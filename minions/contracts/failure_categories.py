@@ -1,7 +1,7 @@
 """The category of a failure: ten kinds that say what may help, whatever the code is.
 
 A code is precise and there are hundreds; a program that reacts to failures asks for the category.
-`CATEGORY_OF` is the only table; the column in `docs/errors.md` is made of it.
+`CATEGORY_OF` is the only table; the column in `docs/reference/errors.md` is made of it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,15 @@ from attrs import evolve
 from minions.contracts.errors import Fault, RecipeError
 from minions.contracts.patterns import compiled_pattern
 from minions.evaluation.cases import CaseRow
-from minions.evaluation.scorers import ROOTS, Exact, Fields, Holds, Matches, Near, Schema
+from minions.evaluation.scorers import (
+    ROOTS,
+    Exact,
+    Fields,
+    Holds,
+    Matches,
+    Near,
+    Schema,
+)
 from minions.evaluation.suites import AnyScorer, GradedBy, Suite, ToolScorer
 from minions.recipe.expressions.template import TemplateError, compile_condition
 from minions.recipe.text.key_types import Key, Table

@@ -56,7 +56,17 @@ class BuiltInToolsets(Mapping[str, Toolset]):
         return len(_TOOLSETS)
 
 
-_TOOLSETS: Final = ("files", "documents", "time", "http", "data", "shell", "git", "plans", "agents")
+_TOOLSETS: Final = (
+    "files",
+    "documents",
+    "time",
+    "http",
+    "data",
+    "shell",
+    "git",
+    "plans",
+    "agents",
+)
 """A new toolset is one line here: the name of its module in `adapters/tools`, which has a function
 `built_in`. `plans` makes recipes, and so belongs to planning; `documents` is told where the user's
 cache is."""

@@ -662,7 +662,7 @@ async def test_a_file_that_is_lost_while_it_is_in_use_is_noticed(
     lose(journal.path)
     error = await refused("database-gone", journal.append(lease, draft("b", kind="step")))
     assert "was deleted, moved or replaced while it was in use" in error.message
-    assert "Put the file back, or start anew" in error.message
+    assert "Put the file back, or start with another" in error.message
     await journal.aclose()
 
 

@@ -24,7 +24,7 @@ from minions.engine.history.run_detail import show_run
 
 __all__ = ["faults_of", "faults_of_seed"]
 
-_WORDS: Final = Path(__file__).parents[2] / "docs" / "errors.yaml"
+_WORDS: Final = Path(__file__).parents[2] / "docs" / "reference" / "errors.yaml"
 _GOOD_ENDS: Final = (RunStatus.COMPLETED, RunStatus.PARTIAL)
 
 

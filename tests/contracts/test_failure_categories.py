@@ -18,7 +18,7 @@ from minions.contracts.failure_categories import (
 from minions.contracts.instructions import OutputFailure
 from minions.engine.history.recorded import error_document, recorded_error
 
-WORDS = Path(__file__).parents[2] / "docs" / "errors.yaml"
+WORDS = Path(__file__).parents[2] / "docs" / "reference" / "errors.yaml"
 
 
 def test_every_code_of_a_failure_has_one_category() -> None:

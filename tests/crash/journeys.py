@@ -142,8 +142,8 @@ class Figures:
 
     def __str__(self) -> str:
         return (
-            f"{self.kills.total():,} kills ({self.kills_of_resumed:,} of them in a resumed leg), "
-            f"{self.runs.total():,} runs, {self.legs:,} legs, {self.facts:,} facts, "
+            f"{self.kills.total():,} kills ({self.kills_of_resumed:,} of them in a resumed run), "
+            f"{self.runs.total():,} runs, {self.legs:,} executions, {self.facts:,} facts, "
             f"{self.effects:,} effects, {self.decisions.total():,} decisions"
         )
 

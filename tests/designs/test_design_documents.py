@@ -705,7 +705,7 @@ async def its_workflow(block: DesignBlock, folder: Path) -> None:
 # --- all of them ----------------------------------------------------------------------------------
 
 _PICTURE: Final = (
-    "It is a picture of how parts call each other; docs/from-java.md lists their names."
+    "It is a picture of how parts call each other; docs/reference/from-java.md lists their names."
 )
 HOW: Final[Mapping[str, Mapping[str, Run | str]]] = {
     "step_executor_agent": {
@@ -743,7 +743,7 @@ HOW: Final[Mapping[str, Mapping[str, Run | str]]] = {
         "3 4. Enhanced Ollama Client (`agent/ollama_client.py`)": a_question_of_its_client,
         "4 4. Enhanced Ollama Client (`agent/ollama_client.py`)": a_question_of_its_client,
         "5 Running V2 Execution": "They start a container and scripts of that project; "
-        "docs/from-v2.md says by `minions run` what became of each option.",
+        "docs/reference/from-v2.md says by `minions run` what became of each option.",
         **{f"{number} Writing V2 Instructions": a_step_of_a_file for number in range(6, 10)},
     },
     "step_architecture": {

@@ -105,7 +105,7 @@ def _printed(command: str) -> str:
 @pytest.mark.parametrize("name", ["java", "mars", "v2", "agio", "streetrace"])
 def test_each_design_that_this_one_continues_has_a_page_with_examples_that_run(name: str) -> None:
     """The examples of the documents themselves are run by `tests/designs`."""
-    blocks = list(blocks_of(DOCS / f"from-{name}.md"))
+    blocks = list(blocks_of(DOCS / "reference" / f"from-{name}.md"))
     assert any(block.is_run and block.language in ("python", "yaml") for block in blocks)
 
 
@@ -151,15 +151,29 @@ def test_the_index_of_questions_leads_to_every_page_for_users() -> None:
     rows = re.findall(r"^\| (.+\?) \|", index.read_text("utf-8"), re.MULTILINE)
     assert len(rows) == len(set(rows)) > 40
     linked = {(index.parent / link.partition("#")[0]).resolve() for link in links_of(index)}
-    for_others = {"acceptance", "extending-minions", "why"}
+    for_others = {"acceptance", "extending-minions", "index", "why"}
     missing = [
         _name(page)
-        for folder in (DOCS, DOCS / "how-to", DOCS / "providers")
+        for folder in (DOCS, DOCS / "how-to", DOCS / "reference")
         for page in folder.glob("*.md")
         if page != index and page.stem not in for_others and page not in linked
     ]
     assert missing == []
     assert "docs/how-to/README.md" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_first_page_of_the_documentation_leads_to_every_page() -> None:
+    """Directly, or by the README of its folder: the menu of the site is made of it."""
+    site = runpy.run_path(str(DOCS / "build_site.py"))
+    shown: list[str] = []
+    for group in site["index_groups"]():
+        for pages in group.values():
+            for page in pages:
+                shown += [page] if isinstance(page, str) else next(iter(page.values()))
+    assert sorted(shown) == sorted({*shown})
+    missing = {_name(page) for page in PAGES} - {*shown, "README.md", "docs/index.md"}
+    assert missing == set()
+    assert "docs/index.md" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_everybody_is_told_to_install_this_distribution() -> None:
@@ -198,22 +212,41 @@ def test_the_tables_of_the_recipe_page_are_those_of_the_loader() -> None:
     assert _script("generate_recipes.py")["page"](text) == text
 
 
+def test_the_rooms_and_the_order_of_reading_are_those_of_the_tree() -> None:
+    """A-162. If this fails: `python docs/generate_contributing.py`."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert _script("generate_contributing.py")["page"](text) == text
+    rooms = re.findall(r"^\| \*{0,2}`(minions/[\w/]+)`", text, re.MULTILINE)
+    packages = [each.parent for each in (ROOT / "minions").rglob("__init__.py")]
+    top = {each for each in packages if 1 <= len(each.relative_to(ROOT).parts) - 1 <= 2}
+    assert sorted(rooms) == sorted(_name(each) for each in top)
+    assert len(re.findall(r"^\d+\. `minions/engine/", text, re.MULTILINE)) > 3
+
+
 def test_the_acceptance_page_says_which_statements_are_covered() -> None:
     """If this fails: `python docs/generate_acceptance.py`."""
-    text = (DOCS / "acceptance.md").read_text("utf-8")
+    text = (DOCS / "reference" / "acceptance.md").read_text("utf-8")
     rows = re.findall(r"^\| (A-\d+) \|.*\| (.+) \|$", text, re.MULTILINE)
     covered = cast("Mapping[str, object]", _script("generate_acceptance.py")["covered"]())
-    assert len(rows) == 160
+    assert len(rows) == 162
     assert {number for number, where in rows if where != "not yet"} == set(covered)
 
 
 def test_every_public_name_stands_on_the_page_of_public_names() -> None:
     """A-131. If this fails: `python docs/generate_api.py`."""
-    text = (DOCS / "api.md").read_text("utf-8")
+    text = (DOCS / "reference" / "api.md").read_text("utf-8")
     assert _script("generate_api.py")["page"]() == text
     rows = re.findall(r"^\| `(?:await )?(\w+)[^`]*` \| (.*) \|$", text, re.MULTILINE)
     assert [name for name, words in rows if not words] == []
-    assert "docs/api.md" in (ROOT / "README.md").read_text("utf-8")
+    assert "docs/reference/api.md" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_readme_is_short_and_says_first_why_to_use_it() -> None:
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 150
+    why = next(at for at, line in enumerate(lines) if line.startswith("**Use it when"))
+    assert why < 10
+    assert sum(line.startswith("- **") for line in lines[why:25]) >= 3
 
 
 def test_the_pictures_of_the_readme_are_small_and_load_nothing() -> None:
@@ -227,13 +260,13 @@ def test_the_pictures_of_the_readme_are_small_and_load_nothing() -> None:
 
 
 def test_every_code_of_an_error_stands_on_the_page_of_errors() -> None:
-    """If this fails: describe the code in `docs/errors.yaml`, `python docs/generate_errors.py`."""
+    """If this fails: describe it in `reference/errors.yaml`, `python docs/generate_errors.py`."""
     script = _script("generate_errors.py")
     codes = cast("Mapping[str, object]", script["codes_of"](ROOT / "minions"))
     groups = cast("Mapping[str, Mapping[str, str]]", script["words"]())
     described = [code for group in groups.values() for code in group]
     assert sorted(described) == sorted(codes)
-    assert (DOCS / "errors.md").read_text("utf-8") == script["page"]()
+    assert (DOCS / "reference" / "errors.md").read_text("utf-8") == script["page"]()
 
 
 def test_a_code_is_found_wherever_the_source_gives_one(tmp_path: Path) -> None:

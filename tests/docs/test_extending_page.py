@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -31,8 +32,44 @@ steps:
     params: {sides: 1}
     depends_on: wait
   - id: names
-    set: {short: "{{ 'Ada Lovelace' | initials }}", number: "{{ throw }}"}
+    set: {short: "{{ 'Ada' | reversed }}", number: "{{ throw }}"}
 output: "{{ names }}"
+"""
+_SETTINGS: Final = """
+model = "lab/some-model"
+greeting = "Welcome"
+[providers.lab]
+api = "compact"
+base_url = "http://127.0.0.1:9/v1"
+"""
+
+_WIRE_FORM: Final = """
+from pathlib import Path
+from minions.engine.compile.extensions import Extensions
+from minions.interfaces.folder_trust import FolderTrust
+from minions.interfaces.setting_sources import load_settings
+from minions.interfaces.wiring.models import Models
+from minions.recipe.catalog import Catalog
+from minions.recipe.model_config import ModelConfig
+from minions.recipe.reading.load import load_recipe_text
+
+trust, here = FolderTrust(is_given=True), Path.cwd()
+settings = load_settings({}, {}, folder=here, user_file=None, trust=trust).settings
+recipe = load_recipe_text("id: r\\nsteps: [{id: a, goal: Go.}]", "r.yaml", Catalog())
+models = Models(settings, Extensions(), environ={}, folder_of=lambda _: here)
+print(type(models.source(recipe)(ModelConfig())).__name__)
+"""
+_FACT: Final = """
+from minions.contracts.facts.rows import fact_of
+
+print(fact_of("visit", "recorded", {"by": "ada"}))
+"""
+_SCORER: Final = """
+from pathlib import Path
+from minions.evaluation.suite_file import read_suite_text
+
+suite = read_suite_text("scorers: [{short: 5}]", "s.yaml", Path.cwd())
+print(suite.scorers[0].score(None, "abcdef").reason)
 """
 
 
@@ -50,6 +87,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             target.write_text(_changed(target.read_text("utf-8"), text), "utf-8")
     (place / "recipe.yaml").write_text(_RECIPE, "utf-8")
+    (place / "minions.toml").write_text(_SETTINGS, "utf-8")
     return place
 
 
@@ -70,10 +108,15 @@ def _changed(text: str, change: str) -> str:
 
 
 def _minions(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return _python(place, "-m", "minions", *arguments)
+
+
+def _python(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    own = {"PYTHONPATH": str(place), "HOME": str(place), "MINIONS_TRUST": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "minions", *arguments],
+        [sys.executable, *arguments],
         cwd=place,
-        env={"PYTHONPATH": str(place), "NO_COLOR": "1", "HOME": str(place), "PATH": "/usr/bin"},
+        env={**own, "NO_COLOR": "1", "PATH": "/usr/bin"},
         capture_output=True,
         text=True,
         check=False,
@@ -94,21 +137,64 @@ def test_a_kind_of_step_is_two_modules_of_one_name_and_one_line() -> None:
     ]
 
 
-def test_everything_else_is_one_file_and_one_line() -> None:
-    others: dict[str, list[str]] = {}
-    for what, file in _parts():
-        if "kinds" not in file:
-            others.setdefault(what, []).append(Path(file).name)
-    assert others == {
-        "new": ["dice.py", "hello.py"],
-        "change": ["filters.py", "built_in_toolsets.py", "main.py"],
-    }
+def test_everything_else_is_one_new_file_at_most_and_one_or_two_changed() -> None:
+    section, others = "", dict[str, list[str]]()
+    for line in PAGE.read_text("utf-8").splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif (found := re.match(r"<!-- not run: (\w+) \S+ -->", line)) and "kind" not in section:
+            others.setdefault(section, []).append(found[1])
+    assert len(others) == 7
+    for section, changes in others.items():
+        assert changes.count("new") <= 1, section
+        assert 1 <= changes.count("change") <= 2, section
+
+
+def test_what_the_page_says_can_be_said_once_more_where_it_was_done(extended: Path) -> None:
+    """What somebody adds as the page says must not break the page for the next one."""
+    for what, file, text in _BLOCK.findall(PAGE.read_text("utf-8")):
+        if what == "change":
+            _changed((extended / file).read_text("utf-8"), text)
+
+
+def test_what_the_page_adds_is_formatted_and_linted_as_all_else(extended: Path) -> None:
+    changed = [extended / file for _, file, _ in _BLOCK.findall(PAGE.read_text("utf-8"))]
+    for command in (("format", "--check"), ("check",)):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--config", ROOT / "pyproject.toml", *changed],
+            cwd=extended,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_the_page_quotes_is_the_code() -> None:
+    """If this fails: `python docs/generate_extending.py`."""
+    text = PAGE.read_text("utf-8")
+    assert runpy.run_path(str(ROOT / "docs" / "generate_extending.py"))["page"](text) == text
+
+
+def test_the_files_and_tests_that_the_page_names_are_there() -> None:
+    text = re.sub(r"```.*?```", "", PAGE.read_text("utf-8"), flags=re.DOTALL)
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+(?:\.\w+)?)`", text))
+    assert len(named) > 20
+    assert [
+        each
+        for each in sorted(named)
+        if not any((ROOT / at / each).exists() for at in (".", "minions"))
+    ] == []
+    tests = [each for each in named if each.startswith("tests/")]
+    sections = text.split("\n## ")[1:]
+    assert len(tests) >= len(sections) - 1
+    assert [each.partition("\n")[0] for each in sections if "`tests/" not in each] == []
 
 
 def test_what_the_page_adds_runs(extended: Path) -> None:
     ran = _minions(extended, "run", "recipe.yaml", "--no-store")
     assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == {"short": "AL", "number": 1}
+    assert json.loads(ran.stdout) == {"short": "adA", "number": 1}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +206,9 @@ def test_what_the_page_adds_runs(extended: Path) -> None:
         (("explain", "recipe.yaml"), "dice__roll"),
         (("run", "recipe.yaml", "--dry-run"), "pause"),
         (("schema",), "How long, in seconds."),
-        (("hello", "you"), "Hello, you!"),
+        (("hello", "you"), "Welcome, you!"),
+        (("hello", "you", "--greeting", "Hi"), "Hi, you!"),
+        (("config",), 'greeting = "Welcome"'),
         (("--help",), "Say hello."),
     ],
 )
@@ -128,6 +216,20 @@ def test_commands_know_it(extended: Path, arguments: tuple[str, ...], expected: 
     ran = _minions(extended, *arguments)
     assert ran.returncode == 0, ran.stderr
     assert expected in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (_WIRE_FORM, "CompactModel"),
+        (_FACT, "VisitRecorded(by='ada')"),
+        (_SCORER, "it has 6 characters"),
+    ],
+    ids=["wire form", "fact", "scorer"],
+)
+def test_code_knows_it(extended: Path, code: str, expected: str) -> None:
+    ran = _python(extended, "-c", code)
+    assert ran.stdout.strip() == expected, ran.stderr
 
 
 @pytest.mark.parametrize(

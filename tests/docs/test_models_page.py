@@ -1,4 +1,4 @@
-"""What the page about models tells people to write leads to a model."""
+"""What the pages about models and providers tell people to write leads to a model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from minions.recipe.reading.load import load_recipe_text
 TRUSTED = FolderTrust(is_given=True)
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
-PAGE: Final = DOCS / "models.md"
-PAGES: Final = (PAGE, *sorted((DOCS / "providers").glob("*.md")))
+PAGE: Final = DOCS / "providers.md"
+PAGES: Final = (DOCS / "models.md", PAGE)
 BUILT_IN: Final = {
     "openai": "https://api.openai.com/v1",
     "ollama": "http://127.0.0.1:11434/v1",
@@ -86,12 +86,12 @@ def test_each_model_of_a_recipe_on_the_page_is_taken(block: Block) -> None:
 def test_the_variable_for_another_server_leads_there(tmp_path: Path) -> None:
     url = "https://gateway.example/v1"
     environ = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "a-key"}
-    assert url in (DOCS / "providers" / "openai.md").read_text("utf-8")
+    assert url in PAGE.read_text("utf-8")
     settings = _settings('model = "openai/gpt-5-mini"\n', tmp_path)
     assert _server_of(settings, environ, tmp_path) == ("openai/gpt-5-mini", url)
 
 
-def test_each_model_of_the_overview_is_configured_below_it() -> None:
+def test_each_model_of_the_table_is_configured_below_it() -> None:
     lines = PAGE.read_text("utf-8").splitlines()
     named = {line.split("`")[1] for line in lines if line.startswith("| [")}
     configured = {str(tomllib.loads(block.text)["model"]) for block in _blocks("toml")}

@@ -153,8 +153,10 @@ async def test_the_runs_time_is_that_of_all_within_it() -> None:
     inner = within(run)
     assert (run.progress.is_out_of_time, inner.progress.is_out_of_time) == (False, False)
     run.progress.check_time()
+    deadline = run.progress.start_time()
+    assert deadline is not None
     with contextlib.suppress(TimeoutError):
-        async with run.progress.start_time() as deadline:
+        async with deadline:
             assert inner.progress.deadline is deadline
             assert (run.progress.is_out_of_time, inner.progress.is_out_of_time) == (False, False)
             inner.progress.check_time()

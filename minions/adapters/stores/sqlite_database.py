@@ -236,7 +236,7 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "SQLITE_CORRUPT": (
         "corrupt-database",
-        "The file is damaged. Restore a backup, or move it away to start anew.",
+        "The file is damaged. Restore a backup, or move it away to start with an empty one.",
     ),
     "SQLITE_READONLY": (
         "read-only",
@@ -310,7 +310,7 @@ def journal_gone(path: Path) -> JournalError:
     """The file is not the one that was opened."""
     return JournalError(
         f"The journal {path} was deleted, moved or replaced while it was in use: what is written "
-        "now would be lost. Put the file back, or start anew with another one, and leave it alone "
+        "now would be lost. Put the file back, or start with another one, and leave it alone "
         "while something runs.",
         code="database-gone",
         where=str(path),
