@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from minions.contracts.errors import UsageError, near_names
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
@@ -99,7 +99,14 @@ class StepCompletionChain:
                 continue
             completion = _checked(link, completion)
             if completion.verdict is not Verdict.UNDECIDED:
-                return evolve(completion, decided_by=link.name)
+                return Completion(
+                    completion.verdict,
+                    completion.reason,
+                    completion.evidence,
+                    completion.code,
+                    completion.next_step_id,
+                    link.name,
+                )
         return Completion.UNDECIDED
 
     def prepend(self, *links: CompletionLink) -> StepCompletionChain:

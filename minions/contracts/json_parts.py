@@ -6,7 +6,7 @@ The C code of the standard library holds the interpreter from a text's first cha
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from json.decoder import (  # type: ignore[attr-defined]  # typeshed leaves `scanstring` out
     JSONDecodeError,
     scanstring,
@@ -39,23 +39,37 @@ def is_large(value: object, most: int = 2_000) -> bool:
     if kind is str:
         return len(cast("str", value)) > most * _CHARACTERS
     rest, left = [value], most
-    while rest and left >= 0:
-        each = rest.pop()
-        if isinstance(each, str | bytes):
-            left -= len(each) // _CHARACTERS
-            continue
-        items: Sequence[object] = ()
-        if isinstance(each, Mapping):
-            left -= len(each)
-            items = tuple(each.values()) if left >= 0 else ()
-        elif isinstance(each, list | tuple):
-            left -= len(each)
-            items = each if left >= 0 else ()
-        elif (names := _fields_of(type(each))) is not None:
-            items = [getattr(each, name) for name in names]
-            left -= len(items)
-        rest += [one for one in items if type(one) not in _ATOMS]
-    return left < 0
+    # Most values are small and plain JSON: their kinds are told by type, without a call each.
+    for each in rest:  # which grows
+        kind = type(each)
+        if kind is str or kind is bytes:
+            left -= len(cast("str | bytes", each)) // _CHARACTERS
+        elif kind is dict:
+            left -= len(cast("dict[str, object]", each))
+            if left >= 0:
+                rest += cast("dict[str, object]", each).values()
+        elif kind is list or kind is tuple:
+            left -= len(cast("list[object]", each))
+            if left >= 0:
+                rest += cast("list[object]", each)
+        elif kind not in _ATOMS:
+            items = _parts_of(each)
+            left -= len(items) if not isinstance(each, str | bytes) else len(each) // _CHARACTERS
+            if left >= 0:
+                rest += items
+        if left < 0:
+            return True
+    return False
+
+
+def _parts_of(value: object) -> Collection[object]:
+    """The parts of a value that is no plain JSON."""
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, list | tuple):
+        return value
+    names = _fields_of(type(value))
+    return [] if names is None else [getattr(value, name) for name in names]
 
 
 def _fields_of(kind: type) -> Sequence[str] | None:

@@ -396,9 +396,8 @@ def read_usage(usage: Mapping[str, object]) -> TokenUsage:
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     nested = details if isinstance(details, dict) else {}
     asked = _count(usage, "prompt_tokens", "input_tokens")
-    cached = _count(nested, "cached_tokens") or _count(
-        usage, "prompt_cache_hit_tokens", "cache_read_input_tokens"
-    )
+    cached = _count(nested, "cached_tokens") if nested else 0
+    cached = cached or _count(usage, "prompt_cache_hit_tokens", "cache_read_input_tokens")
     return TokenUsage(
         input_tokens=asked,
         output_tokens=_count(usage, "completion_tokens", "output_tokens"),
@@ -414,6 +413,6 @@ any budget."""
 def _count(usage: Mapping[str, object], *names: str) -> int:
     for name in names:
         value = usage.get(name)
-        if _is_index(value) and 0 <= cast("int", value) <= _MOST_TOKENS:
-            return cast("int", value)
+        if isinstance(value, int) and value is not True and 0 <= value <= _MOST_TOKENS:
+            return int(value)
     return 0

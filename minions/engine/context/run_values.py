@@ -97,7 +97,7 @@ class RunValues:
             output = self._secrets.disarm(output)  # a model's words must not move a secret
         failure = dict(error.to_document()) if error is not None else None
         record: dict[str, JsonValue] = {
-            "status": status.value,
+            "status": status._value_,
             "output": output,
             "error": failure,
         }

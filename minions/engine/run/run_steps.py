@@ -331,15 +331,15 @@ class RunSteps:
         except (MinionsError, TypeError):
             return False
         path, status = context.scope.path_of(step_id), StepStatus.COMPLETED
-        bound = StepFinished(step_id=path, status=status.value, output=output)
+        bound = StepFinished(step_id=path, status=status._value_, output=output)
         await record_unexecuted(
             context, step, self._next_key(step), bound, output=output, mode=CompletionMode.TEXT
         )
         context.run_values.publish(
             step, status, output, control.save_as, with_artifacts=control.gives_artifacts
         )
-        context.scope.log_of(path, path).info("step_finished", status=status.value)
-        context.scope.services.metrics.step_ended(status.value, None, 0.0)
+        context.scope.log_of(path, path).info("step_finished", status=status._value_)
+        context.scope.services.metrics.step_ended(status._value_, None, 0.0)
         if (tracer := context.scope.services.tracer) is not None:
             with tracer.step(self._subject(step)) as span:  # what it takes is not worth a time
                 span.end(status)

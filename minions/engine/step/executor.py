@@ -376,8 +376,8 @@ class StepExecutor(Generic[T]):
         if self._item is None:
             context.step_manager.record(execution)
         code = ending.error.code if ending.error is not None else None
-        context.scope.services.metrics.step_ended(status.value, code, duration_ms / 1000)
-        self._view.log.info("step_finished", status=status.value, duration_ms=duration_ms)
+        context.scope.services.metrics.step_ended(status._value_, code, duration_ms / 1000)
+        self._view.log.info("step_finished", status=status._value_, duration_ms=duration_ms)
         is_whole = ending.error is None and not self._trace.is_partial
         if is_whole and self._cache_key is not None and self._cached_from is None:
             await self._keep(ending.completion)  # last: by now it is recorded
