@@ -160,12 +160,16 @@ def feedback_messages(view: RunContext, step: WrittenStep[object]) -> list[Messa
 
 
 def with_examples(
-    spec: ExampleStepSpec, messages: Sequence[Message], view: RunContext
+    spec: ExampleStepSpec, messages: Sequence[Message], recorded: Iterable[tuple[str, JsonValue]]
 ) -> list[Message]:
-    """The messages with the examples of the step as turns behind the system texts."""
+    """The messages with the examples of the step as turns behind the system texts.
+
+    Args:
+        recorded: Those of recorded runs, where the step takes them.
+    """
     examples: Iterable[Example] = spec.examples
     if spec.recorded_examples is not None:
-        examples = starmap(Example, view.recorded_examples)
+        examples = starmap(Example, recorded)
     systems = [each for each in messages if each.role is MessageRole.SYSTEM]
     others = [each for each in messages if each.role is not MessageRole.SYSTEM]
     return [*systems, *_example_messages(examples), *others]

@@ -134,7 +134,7 @@ class MemoryJournal(Journal):
         """Free the session for another run."""
         session = self._sessions.get(lease.session_id)
         if session and session.holding and session.holding.lease.epoch == lease.epoch:
-            session.holding = evolve(session.holding, deadline=None)
+            session.holding = _LeaseRow(lease=session.holding.lease, deadline=None)
             if self._most_ended is not None:
                 self._forget_old(lease, session, self._most_ended)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.graph import StepGraph
 from minions.contracts.steps import Step
@@ -12,12 +14,15 @@ from minions.engine.step.next_step import NextStepChain
 __all__ = ["StepManager"]
 
 
+_USUAL_CHAIN: Final = NextStepChain()
+
+
 class StepManager(StepProgress):
     """Knows the current step and chooses the next one; only an `AgentExecutor` moves it."""
 
     def __init__(self, graph: StepGraph, *, next_step_chain: NextStepChain | None = None) -> None:
         super().__init__(graph)
-        self._chain = next_step_chain or NextStepChain()
+        self._chain = next_step_chain or _USUAL_CHAIN
 
     async def advance_to_next_step(
         self, context: AgentContext, tool_call_executor_factory: ToolCallExecutorFactory

@@ -101,7 +101,8 @@ class AnalyzeStep(WrittenStep[object], Step[object]):
             parts.append(f"Input:\n{within(border, data)}")
         head = [system(_ANALYST), *([border_words(border)] if border is not None else [])]
         question = Message(role=MessageRole.GOAL, content="\n\n".join(parts))
-        return with_examples(self.spec, [*head, question], view)
+        recorded = () if self.spec.recorded_examples is None else view.recorded_examples
+        return with_examples(self.spec, [*head, question], recorded)
 
     def older_messages(self, view: RunContext) -> Sequence[Message]:
         """With the input as JSON without a border."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
@@ -75,6 +75,19 @@ class GoalStep(WrittenStep[object], Step[object]):
     """For each of `texts` the paths of the images and files that its model sees with it."""
     directory: str | None = None
     """The recipe's folder, where images are read; None: it has none."""
+    fixed: tuple[Message, ...] | None = field(
+        init=False,
+        eq=False,
+        repr=False,
+        default=Factory(lambda self: self._fixed(), takes_self=True),
+    )
+    """The messages where no value of a run is in them; None: there are some."""
+
+    def _fixed(self) -> tuple[Message, ...] | None:
+        has_values = self.shown or any(self.files) or self.spec.recorded_examples is not None
+        if has_values or any(True for _, template in self.texts for _ in template.terms()):
+            return None
+        return tuple(with_examples(self.spec, plain_texts(self.texts, {}), ()))
 
     @property
     def templates(self) -> Sequence[Template]:
@@ -110,6 +123,8 @@ class GoalStep(WrittenStep[object], Step[object]):
             MissingValueError: A template reads a value that does not exist.
             StepFailedError: An image cannot be shown.
         """
+        if self.fixed is not None and "feedback" not in view.values:
+            return self.fixed
         shown = _shown(self.shown, view)
         told = feedback_data(view, self) if self.marks_feedback else []
         data = [*shown.values(), *told]
@@ -118,7 +133,8 @@ class GoalStep(WrittenStep[object], Step[object]):
         if any(self.files):
             texts = evolve(texts, messages=self._with_files(texts.messages, view))
         outputs = _with_outputs(texts, shown, seed, told, is_older=view.has_older_borders)
-        messages = with_examples(self.spec, outputs, view)
+        recorded = () if self.spec.recorded_examples is None else view.recorded_examples
+        messages = with_examples(self.spec, outputs, recorded)
         if self.marks_feedback:
             return with_marked_feedback(messages, view, self)
         return [*messages, *feedback_messages(view, self)]
