@@ -97,14 +97,14 @@ class _BatchOptions(CacheOption, _ExecutedOptions, QueueOptions, UserOption, Com
     output: str | None = option(
         "-o", "--output", metavar="OUT.jsonl", help="Where results go; default: standard output."
     )
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
+    )
     pairs: tuple[str, ...] = option(
         "-p", "--param", multiple=True, metavar="NAME=VALUE", help="For each line."
     )
     params: str | None = option(
         "--params", metavar="FILE", help="Inputs for each line, YAML or JSON; -p wins."
-    )
-    model: str | None = option(
-        "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
     )
     timeout: str | None = option(
         "--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m."
@@ -134,8 +134,9 @@ class _BatchOptions(CacheOption, _ExecutedOptions, QueueOptions, UserOption, Com
             more: Further words; an option among them replaces that of the batch.
         """
         given = given_words(self, _BatchOptions, but=CommonOptions)
-        words = ["minions", "batch", self.recipe, self.items]
-        words += [word for flag, *value in given if flag not in more for word in (flag, *value)]
+        words = ["minions", "batch", self.recipe, self.items, "-j", str(self.jobs)]
+        said = ("-j", *more)
+        words += [word for flag, *value in given if flag not in said for word in (flag, *value)]
         database, code = context.flags_again
         return shlex.join([*words, *more]) + database + code
 

@@ -165,9 +165,9 @@ def remove(options: _DatabaseOption, name: str) -> int:
 # --- add ------------------------------------------------------------------------------------------
 
 
-async def _add(context: CommandContext, options: _AddOptions, out: TextIO) -> int:
+async def _add(context: CommandContext, wanted: _AddOptions, out: TextIO) -> int:
     async with context.runtime() as runtime:
-        schedules = _schedules(context, runtime, options)
+        schedules = _schedules(context, runtime, wanted)
         clock = runtime.services.clock
         store = _store(context)
         try:
@@ -183,7 +183,7 @@ async def _add(context: CommandContext, options: _AddOptions, out: TextIO) -> in
         finally:
             await store.aclose()
     database, code = context.flags_again
-    tell(f"workers start its runs: minions worker{_queue(options.place)}{database}{code}")
+    tell(f"workers start its runs: minions worker{_queue(wanted.place)}{database}{code}")
     return 0
 
 
