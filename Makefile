@@ -74,7 +74,7 @@ tokens: $(READY)  ## Count the tokens of plans against one agent; needs the grou
 	$(BIN)/python -m benchmarks.tokens
 
 # The locks hold versions and hashes for every platform and no address, so that any index serves. `requirements.lock` is what production installs, with the versions that
-# were tested; of it is left out what a dependency wants for examples in documents alone (polyfactory, and so faker), which is why it is installed with --no-deps.
+# were tested; of it is left out what a dependency wants for parts that are not used (release/not-installed.txt), which is why it is installed with --no-deps.
 COMPILE := $(RELEASE)/bin/uv pip compile --generate-hashes --no-emit-index-url --universal --python-version 3.11 --no-annotate --no-header
 EXTRAS := --extra dbos --extra mcp --extra otel --extra postgres --extra sandbox --extra server
 lock: $(RELEASE_READY)  ## Choose new versions for all locks.

@@ -27,6 +27,7 @@ class QueuedRun:
     run_id: str
     session_id: str
     place: QueuePlace
+    job: Job
     problem: str | None = None
     """Why its job could not be submitted; a worker submits it then. None: it was, or workers find
     what is queued in the journal alone."""
@@ -39,7 +40,8 @@ class RunQueue:
         """Nothing is opened.
 
         Args:
-            engine: Where jobs are submitted; None: workers find them in the journal.
+            engine: Where jobs are submitted; None: the caller submits them, or workers find the
+                runs in the journal.
         """
         self._engine = engine
         self._clock = clock
@@ -55,14 +57,18 @@ class RunQueue:
         """
         await run.check_budgets()
         entry = await run.record_queued({QUEUE: place.to_note()})
-        problem = None
+        job, problem = job_of(entry, place, self._clock.now()), None
         if self._engine is not None:
             try:
-                await self._engine.submit(job_of(entry, place, self._clock.now()))
+                await self._engine.submit(job)
             except EnvironmentRefusedError as error:
                 problem = error.message
         return QueuedRun(
-            run_id=entry.run_id, session_id=entry.session_id, place=place, problem=problem
+            run_id=entry.run_id,
+            session_id=entry.session_id,
+            place=place,
+            job=job,
+            problem=problem,
         )
 
     async def aclose(self) -> None:

@@ -14,6 +14,7 @@ from minions.contracts.decisions import Verdict
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.json_parts import is_large
 from minions.contracts.json_values import JsonValue
+from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import Ids
 from minions.contracts.words import shell_word
 from minions.engine.compile.extensions import Extensions
@@ -25,6 +26,7 @@ from minions.engine.services.services import Services
 from minions.interfaces.deciders import named_policy
 from minions.interfaces.operator_limits import bounded, within_share
 from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.run_queue import QueuedRun, RunQueue
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime, ServiceChanges
@@ -184,6 +186,25 @@ class UnattendedRuntime:
     def in_other_folders(self, run_id: str, home: str) -> str:
         """What to do about a run that began in another folder."""
         return f"Resume it there: cd {shell_word(home)} && minions resume {shell_word(run_id)}"
+
+    async def queue_again(
+        self,
+        recorded: RecordedRun,
+        place: QueuePlace,
+        queue: RunQueue,
+        *,
+        note: Mapping[str, JsonValue] | None = None,
+    ) -> QueuedRun:
+        """Put a recorded run into a queue again; what a worker does with it then, its record says.
+
+        Args:
+            note: Its note from now on; None: as it is.
+        Raises:
+            MinionsError: It could not be recorded; nothing was done.
+        """
+        recipe = self.own_recipe(recorded)
+        executor = self.executor_of(recipe, note=recorded.note)
+        return await queue.put(executor.prepare_resume(recorded, recipe=recipe, note=note), place)
 
     async def prepared(self, recorded: RecordedRun, prepare: Callable[[], T]) -> T:
         """What `prepare()` gives, which reads the recipe and the entries of the run: in a thread

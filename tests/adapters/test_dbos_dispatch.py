@@ -20,6 +20,7 @@ from minions.contracts.dispatch import Job, JobState
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.engine.services.services import NullLog
 from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
+from patience import HANG_S
 
 pytest.importorskip("dbos", reason="dbos is not installed: pip install 'minions-engine[dbos]'")
 
@@ -224,6 +225,35 @@ async def test_a_row_that_is_a_pickle_is_not_read(
     async with serving(engine, worked):
         await until(lambda: worked.runs == ["run_2"])
     assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+@pytest.mark.parametrize("reader", ["deserialize_args", "deserialize_value", "gone"])
+async def test_a_version_that_would_read_pickles_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    """What another version does is tried, not believed."""
+    from dbos import _serialization
+
+    if reader == "gone":
+        monkeypatch.delattr(_serialization, "deserialize_exception")
+    else:
+        monkeypatch.setattr(_serialization, reader, lambda *_: "read")
+    engine = DbosDispatch("postgresql://nobody@/none", NullLog())
+    with pytest.raises(EnvironmentRefusedError, match=r"dbos<3\.5") as caught:
+        await engine.submit(job())
+    assert caught.value.error_code == "unknown-dbos"
+
+
+async def test_a_version_that_ends_delays_in_another_way_takes_no_jobs(
+    engine: DbosDispatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dbos._sys_db import SystemDatabase
+
+    monkeypatch.delattr(SystemDatabase, "transition_delayed_workflows")
+    with pytest.raises(EnvironmentRefusedError) as caught:
+        async with asyncio.timeout(HANG_S):
+            await engine.serve(opened().execute, plan(), asyncio.Event())
+    assert caught.value.error_code == "unknown-dbos"
 
 
 async def test_without_the_package_it_is_said_how_to_get_it(

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from aiohttp import web
 
 import minions as m
 from minions.adapters.tools.http import http_toolset
-from minions.adapters.tools.http_answer import _CHARSETS, HttpStatusError
+from minions.adapters.tools.http_answer import _CHARSETS, HttpStatusError, _media_type
 from minions.adapters.tools.network_targets import (
     AllowedHost,
     Resolve,
@@ -28,6 +29,7 @@ from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.testing.clock import FakeClock
 
+CERTIFICATE = Path(__file__).with_name("localhost.pem")
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="run_1/a/1")
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -54,10 +56,10 @@ class Server:
         return f"http://{host}:{self.port}{path}"
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Server]:
+    async def running(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
         runner = web.ServerRunner(web.Server(self.handle), shutdown_timeout=0)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
         self.port = runner.addresses[0][1]
         yield self
@@ -333,6 +335,72 @@ async def test_an_answer_over_the_cap_is_refused_also_when_it_was_packed(server:
     assert (await ask(server, options={"max_bytes": 5_000}))["body"] == "x" * 5_000
 
 
+async def test_an_answer_with_a_very_long_header_is_refused(server: Server) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text="hi", headers={"ETag": "x" * size})
+
+    server.answer = answer
+    size = 8_190
+    assert (await ask(server))["headers"]["etag"] == "x" * size  # type: ignore[index,call-overload]  # a mapping
+    size += 1
+    with pytest.raises(ConnectionError, match="a header of the answer is too long"):
+        await ask(server)
+
+
+async def test_an_answer_in_a_coding_that_was_not_asked_for_is_refused(server: Server) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b"hi", headers={"Content-Encoding": "br"})
+
+    server.answer = answer
+    with pytest.raises(ConnectionError, match="content encoding was not asked for"):
+        await ask(server)
+
+
+async def test_a_server_that_closes_in_the_middle_of_an_answer_is_told(server: Server) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b"half")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    server.answer = answer
+    with pytest.raises(ConnectionError, match="closed before its end"):
+        await ask(server)
+
+
+async def test_texts_of_headers_are_utf_8_on_both_ways(server: Server) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text="hi", headers={"ETag": f'"{request.headers["X-Name"]}"'})
+
+    server.answer = answer
+    given = await ask(server, headers={"X-Name": "Grüße €"})
+    assert given["headers"] == {"content-type": "text/plain; charset=utf-8", "etag": '"Grüße €"'}
+
+
+async def test_a_get_says_no_length_and_a_post_always(server: Server) -> None:
+    await ask(server)
+    await ask(server, "post")
+    assert [sent.get("Content-Length") for _, _, sent, _ in server.asked] == [None, "0"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "charset"),
+    [
+        ("Text/HTML; Charset=Latin1", "text/html", "Latin1"),
+        ('application/json;x=";";charset="utf-8"', "application/json", "utf-8"),
+        ("json; charset=latin1", "application/octet-stream", "latin1"),
+        ("", "application/octet-stream", None),
+        ('text/plain; x="' + ";" * 60_000, "text/plain", None),
+    ],
+)
+def test_the_type_of_a_body_is_read_in_bounded_time(
+    said: str, kind: str, charset: str | None
+) -> None:
+    assert _media_type(said) == (kind, charset)
+
+
 async def test_a_server_that_does_not_answer_is_given_up(server: Server) -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         await server.closing.wait()
@@ -423,6 +491,45 @@ async def test_the_connection_goes_to_the_address_that_was_checked(server: Serve
     assert server.asked[0][2]["Host"] == f"{host}:{server.port}"
 
 
+async def test_the_address_that_was_checked_has_to_show_the_certificate_of_the_host(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address alone proves nothing: a certificate is checked for the host of the URL."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATE)
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    async with Server().running(tls) as secret:
+        port = secret.port
+        url = f"https://model.example:{port}/"
+        asked = await ask(url, allow=[f"model.example:{port}"], resolve=resolve)
+        assert (asked["body"], secret.asked[0][2]["Host"]) == ("hi", f"model.example:{port}")
+        with pytest.raises(ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
+            await ask(f"https://a.b:{port}/", allow=[f"a.b:{port}"], resolve=resolve)
+    assert len(secret.asked) == 1
+
+
+async def test_the_next_checked_address_is_asked_where_the_first_does_not_answer(
+    server: Server,
+) -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    asked = await ask(server.url(host="a.b"), allow=[f"a.b:{server.port}"], resolve=resolve)
+    assert asked["body"] == "hi"
+
+
+async def test_no_proxy_of_the_environment_sees_a_request(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert (await ask(server))["body"] == "hi"
+
+
 async def test_a_name_without_an_address_is_told() -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         raise OSError("no such name")
@@ -443,6 +550,12 @@ async def test_a_host_that_is_not_listed_is_refused_before_it_is_looked_up() -> 
 
 
 # --- redirects -------------------------------------------------------------------------------
+
+
+async def test_a_redirect_to_a_path_in_utf_8_is_followed_there(server: Server) -> None:
+    server.answer = redirect("/grüße")
+    assert (await ask(server))["body"] == "there"
+    assert server.asked[1][1] == "/gr%C3%BC%C3%9Fe"
 
 
 async def test_five_redirects_are_followed_and_no_more(server: Server) -> None:

@@ -1583,8 +1583,26 @@ async def test_further_headers_are_sent_and_shown_nowhere() -> None:
     assert "secret" not in str(caught.value)
 
 
+async def test_a_synchronous_client_and_the_one_of_instructor_are_taken_over_likewise() -> None:
+    import instructor
+    from openai import AsyncOpenAI, OpenAI
+
+    async with ChatEndpoint(default=fake.answer("hi")) as server:
+        plain = OpenAI(api_key=KEY, base_url=server.base_url, organization="org-1")
+        around = instructor.from_openai(
+            AsyncOpenAI(api_key=KEY, base_url=server.base_url, organization="org-1")
+        )
+        for client in (plain, around):
+            model = OpenAIModel.from_client(client, model="m")
+            response_of(await model.complete(HELLO))
+            await model.aclose()
+    first, second = server.requests
+    assert first.body == second.body
+    assert [each.headers["openai-organization"] for each in (first, second)] == ["org-1"] * 2
+
+
 async def test_a_client_without_a_plain_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from openai import AsyncAzureOpenAI, AsyncOpenAI
+    from openai import AsyncAzureOpenAI, AsyncOpenAI, AzureOpenAI
 
     async def key() -> str:
         return KEY
@@ -1593,9 +1611,15 @@ async def test_a_client_without_a_plain_key_is_refused(monkeypatch: pytest.Monke
     azure = AsyncAzureOpenAI(
         api_key=KEY, azure_endpoint="https://h.example", api_version="2024-10-21"
     )
-    for client in (AsyncOpenAI(api_key=key), azure):
+    other = AzureOpenAI(api_key=KEY, azure_endpoint="https://h.example", api_version="2024-10-21")
+
+    class Own(AsyncOpenAI):
+        """Of an application, which is as the SDK's."""
+
+    assert OpenAIModel.from_client(Own(api_key=KEY), model="m").name == "openai/m"
+    for client in (AsyncOpenAI(api_key=key), azure, other, object()):
         with pytest.raises(UsageError, match="without a plain `api_key`") as caught:
-            OpenAIModel.from_client(client, model="m")
+            OpenAIModel.from_client(client, model="m")  # type: ignore[arg-type]  # an object, too
         assert caught.value.error_code == "unknown-client"
     broken = AsyncOpenAI(api_key=KEY, default_headers={"X-Gateway": "gate\nsecret"})
     with pytest.raises(EnvironmentRefusedError, match="The client's header X-Gateway") as refused:

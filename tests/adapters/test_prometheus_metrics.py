@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Final
@@ -16,6 +17,7 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.contracts.calls import ModelFailure
+from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.executions import RunStatus
 from minions.contracts.flow import CallAsk, CircuitState, EndpointState, FlowControl
 from minions.contracts.tools import Toolbox
@@ -96,6 +98,17 @@ def test_names_without_number_do_not_make_the_page_grow_without_end() -> None:
     series = [labels for name, labels in found if name == "minions_model_requests_total"]
     assert len(series) == 201
     assert value(metrics, "minions_model_requests_total", model="other", outcome="other") == 4_800
+
+
+def test_without_the_package_counting_works_and_the_page_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    metrics = PrometheusMetrics()
+    metrics.retried("model")
+    with pytest.raises(EnvironmentRefusedError, match=r"minions-engine\[server\]") as caught:
+        metrics.text()
+    assert caught.value.error_code == "missing-extra"
 
 
 def test_threads_count_together() -> None:

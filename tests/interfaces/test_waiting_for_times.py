@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minions.contracts.facts import RunBeginning, RunFinished
-from minions.interfaces.worker.paused_runs import MOST_PAUSES
+from minions.interfaces.worker.run_execution import MOST_PAUSES
 from timed_world import World
 
 MINUTES = 600.0

@@ -147,3 +147,23 @@ async def test_a_worker_that_stops_is_not_ready(world: World) -> None:
     assert await worker.problem() == "stopping"
     await worker.run()
     await worker.aclose()
+
+
+async def test_a_job_reads_the_record_of_its_run_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    reads: list[object] = []
+    journal, entries = world.services.journal, world.services.journal.entries
+
+    async def counted(session_id: str, **wanted: object) -> object:
+        if wanted.get("run_id") == run_id and "after" not in wanted:
+            reads.append(wanted.get("kinds"))
+        return await entries(session_id, **wanted)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(journal, "entries", counted)
+    await world.worker(ends_when_idle=True).run()
+    monkeypatch.undo()
+    assert await world.status(run_id) == "completed"
+    assert reads == [{"run"}, None]  # the search for queued runs, then the run

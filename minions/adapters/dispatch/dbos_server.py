@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
+import pickle  # one of our own is offered to DBOS, which must refuse it
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from minions.adapters.dispatch.postgres_workers import SCHEMA
 from minions.contracts.dispatch import Execute, Job, JobEnd, WorkerPlan
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.contracts.errors import EnvironmentRefusedError, words_of
 from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
 
@@ -91,6 +93,7 @@ class DbosServer:
     def _launch(self) -> None:
         from dbos import DBOS, DBOSPortableJSONSerializer
 
+        _keep_delays()
         logger = logging.getLogger("dbos")
         if not logger.handlers:  # else it prints to standard error
             logger.addHandler(logging.NullHandler())
@@ -107,7 +110,6 @@ class DbosServer:
                 "use_listen_notify": True,
             }
         )
-        _keep_delays()
         DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)(self._workflow())
         DBOS.listen_queues(list(self.plan.queues))
         DBOS.launch()
@@ -194,13 +196,22 @@ def _destroy(wait_s: int) -> None:
 def _keep_delays() -> None:
     """Keep DBOS from ending delays: it goes by the clock of one process, which may be wrong, and
     while that process hangs no other one does it. The dispatch ends them by the server's clock.
+
+    Raises:
+        EnvironmentRefusedError: `unknown-dbos`; this version does it in another way.
     """
-    from dbos._sys_db import SystemDatabase
+    try:
+        from dbos._sys_db import SystemDatabase
+
+        known = SystemDatabase.transition_delayed_workflows
+    except (ImportError, AttributeError) as error:
+        raise _unknown(f"it ends delays by its own clock ({error})") from error
 
     def nothing(database: SystemDatabase) -> None:
         """The delays stay."""
 
-    SystemDatabase.transition_delayed_workflows = nothing  # type: ignore[method-assign,assignment]  # see above
+    if callable(known):
+        SystemDatabase.transition_delayed_workflows = nothing  # type: ignore[method-assign,assignment]  # see above
 
 
 def _unused(job: Job) -> JobEnd:
@@ -211,9 +222,14 @@ def _unused(job: Job) -> JobEnd:
 def refuse_pickles() -> None:
     """Keep DBOS from unpickling rows that say of themselves that they are pickles.
 
-    None is written here, and whoever can write a row could have code run by each worker.
+    None is written here, and whoever can write a row could have code run by each worker. Its
+    settings choose what is written and not what is read, so that its own serializer is replaced;
+    then a pickle is given to each of its readers: a version that reads it is not used.
+
+    Raises:
+        EnvironmentRefusedError: `unknown-dbos`; it would read one.
     """
-    from dbos import Serializer, _serialization
+    from dbos import Serializer
 
     class NoPickles(Serializer):
         """Reads and writes nothing."""
@@ -222,9 +238,41 @@ def refuse_pickles() -> None:
             raise TypeError("Nothing is pickled here.")
 
         def deserialize(self, serialized_data: str) -> object:
-            raise TypeError("A row of the queue is a pickle, which is not read here.")
+            raise _PickleRefusedError("A row of the queue is a pickle, which is not read here.")
 
         def name(self) -> str:
             return "py_pickle"
 
-    _serialization.DBOSDefaultSerializer = NoPickles()
+    try:
+        from dbos import DBOSPortableJSONSerializer, _serialization
+
+        _serialization.DBOSDefaultSerializer = NoPickles()
+        readers = (
+            _serialization.deserialize_args,
+            _serialization.deserialize_value,
+            _serialization.deserialize_exception,
+        )
+        usual = DBOSPortableJSONSerializer()
+    except (ImportError, AttributeError) as error:
+        raise _unknown(f"it reads rows in another way ({error})") from error
+    pickled = base64.b64encode(pickle.dumps("harmless")).decode()
+    for read in readers:
+        try:
+            read(pickled, "py_pickle", usual)
+        except _PickleRefusedError:
+            continue
+        except Exception as error:  # whatever it is, it is not our refusal
+            raise _unknown(f"it reads rows in another way ({words_of(error)})") from error
+        raise _unknown("it would read pickles, which can run code")
+
+
+class _PickleRefusedError(TypeError):
+    """A pickle was not read."""
+
+
+def _unknown(why: str) -> EnvironmentRefusedError:
+    return EnvironmentRefusedError(
+        f"This version of the package 'dbos' is not known here: {why}. No job is read with it. "
+        "Install one that is: pip install 'minions-engine[dbos]' 'dbos<3.5'.",
+        code="unknown-dbos",
+    )

@@ -16,9 +16,9 @@ import re
 import socket
 import ssl
 import weakref
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from minions.adapters.models.http_connection import DisconnectedError, HttpConnection
@@ -103,6 +103,7 @@ class HttpPool:
         proxy: str | None,
         max_requests: int,
         method: str = "POST",
+        addresses: Sequence[str] | None = None,
     ) -> None:
         """Configure the pool; nothing is opened yet.
 
@@ -114,6 +115,8 @@ class HttpPool:
             proxy: As `proxy_for` returns it.
             max_requests: Requests that may be in flight at the same time.
             method: Of each request; without a content where it is GET.
+            addresses: The only ones that are connected to, whatever a name server says; the host
+                of the URL is what certificates are checked for. None: those of the host.
         Raises:
             NoAnswerError: A header name is invalid, or the proxy has no address.
         """
@@ -123,6 +126,7 @@ class HttpPool:
         self._certificates = certificates
         self._places = asyncio.Semaphore(max_requests)
         self._method = method
+        self._addresses = addresses
         self._head = self._request_head(headers)
         self._loop = asyncio.get_running_loop()
         self._idle: list[HttpConnection] = []
@@ -159,7 +163,9 @@ class HttpPool:
         connection = self._take_idle() or await self._connect()
         try:
             begin = self._head if url is None else self._head_for(url)
-            head = await connection.ask(begin + b"%d\r\n%b\r\n" % (len(content), more), content)
+            if content or self._method != "GET":
+                begin += b"Content-Length: %d\r\n" % len(content)
+            head = await connection.ask(begin + more + b"\r\n", content)
         except BaseException as error:
             connection.abort()
             if isinstance(error, BadResponseError):
@@ -267,14 +273,24 @@ class HttpPool:
         tls = self._tls() if place.scheme == "https" else None
         # Where there is but one address, a race of one would cost a third of the connection.
         is_address = ":" in host or host.replace(".", "").isdecimal()
-        if is_address:
+        if self._addresses is not None:
+            found: Sequence[_Address] = [_numeric(each, port) for each in self._addresses]
+            sock = await _raced(self._loop, found)
+            _, connection = await self._loop.create_connection(
+                HttpConnection,
+                sock=sock,
+                ssl=tls,
+                server_hostname=host.rstrip(".") if tls else None,
+            )
+        elif is_address:
             _, connection = await self._loop.create_connection(HttpConnection, host, port, ssl=tls)
         elif isinstance(self._loop, asyncio.BaseEventLoop):
             _, connection = await self._loop.create_connection(
                 HttpConnection, host, port, ssl=tls, happy_eyeballs_delay=_NEXT_ADDRESS_S
             )
         else:  # such as uvloop, which tries one address after another
-            sock = await _raced(self._loop, host, port)
+            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            sock = await _raced(self._loop, found)
             _, connection = await self._loop.create_connection(
                 HttpConnection, sock=sock, ssl=tls, server_hostname=host if tls else None
             )
@@ -304,7 +320,7 @@ class HttpPool:
         return head
 
     def _request_head(self, headers: Mapping[str, str]) -> bytes:
-        """Request line and headers, up to the number of `Content-Length`."""
+        """Request line and headers, without `Content-Length`."""
         if not all(map(_NAME.fullmatch, headers)):
             raise NoAnswerError("a header of the request has a name that none can have")
         lines = [f"{self._method} {self._request_target()} HTTP/1.1"]
@@ -314,7 +330,7 @@ class HttpPool:
         ]
         if self._proxy is not None and self._target.scheme == "http":
             lines += _authorization(self._proxy)
-        return "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
+        return "\r\n".join([*lines, ""]).encode("latin-1")
 
     def _request_target(self, url: SplitResult | None = None) -> str:
         target = self._target if url is None else url
@@ -335,11 +351,19 @@ def _lines(headers: Mapping[str, str]) -> bytes:
     return lines.encode("latin-1")
 
 
-async def _raced(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A socket to the first address of the host that answers."""
+_Address: TypeAlias = tuple[int, int, int, str, Any]  # Any: as sockets of each family take it
+
+
+def _numeric(address: str, port: int) -> _Address:
+    """What connects to that address; nothing is looked up."""
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=flags)[0]
+
+
+async def _raced(loop: asyncio.AbstractEventLoop, found: Sequence[_Address]) -> socket.socket:
+    """A socket to the first of these addresses that answers."""
     from aiohappyeyeballs import start_connection
 
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     sock = await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S, loop=loop)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

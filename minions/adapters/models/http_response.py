@@ -179,15 +179,6 @@ class ResponseReader:
                 self._refuse("it changes to another protocol, which nobody asked for")
             self._reason, self._headers = "", {}
             return
-        self.head = ResponseHead(
-            status=status,
-            reason=self._reason.strip(),
-            headers=self._headers,
-            keeps_connection=self._parser.should_keep_alive()
-            and not _closes_in_silence(self._headers),
-        )
-        self._idle_bytes = 0
-        self.is_complete = not self._has_body
         coding = self._headers.get("transfer-encoding")
         if coding is not None and coding.lower() != "chunked":
             self._refuse("its transfer encoding was not asked for")
@@ -196,6 +187,16 @@ class ResponseReader:
             self._inflater = _inflater(self._headers.get("content-encoding", ""))
         except BadResponseError as error:
             self._problem = self._problem or error
+        self._idle_bytes = 0
+        if self._problem is None:  # else nobody takes what came with it for an answer
+            self.is_complete = not self._has_body
+            self.head = ResponseHead(
+                status=status,
+                reason=self._reason.strip(),
+                headers=self._headers,
+                keeps_connection=self._parser.should_keep_alive()
+                and not _closes_in_silence(self._headers),
+            )
 
     def on_body(self, data: bytes) -> None:
         """The next bytes of the body."""

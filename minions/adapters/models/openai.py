@@ -23,16 +23,17 @@ from minions.adapters.models.http_model import (
 )
 from minions.adapters.models.sent_secrets import SentSecrets
 from minions.adapters.models.server_route import (
-    client_base_url,
     openai_itself,
     route_of_client,
+    sdk_client,
     secrets_in,
 )
 from minions.contracts.calls import ModelCapabilities
 from minions.contracts.model_endpoints import EndpointLimits
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from instructor import Instructor
+    from openai import AsyncOpenAI, OpenAI
 
 __all__ = ["OpenAIModel"]
 
@@ -107,7 +108,7 @@ class OpenAIModel(HttpModel):
     @classmethod
     def from_client(
         cls,
-        client: AsyncOpenAI,
+        client: AsyncOpenAI | OpenAI | Instructor,
         *,
         model: str,
         provider: str = "openai",
@@ -118,26 +119,27 @@ class OpenAIModel(HttpModel):
         The base URL, the key, the headers and the query of every request (organization and project
         among them) and the time limits are taken over: `timeout` ends a call that has a longer
         `timeout_s`. The client's retries and its own transport are not used: the engine retries,
-        and the connections are those of every `OpenAIModel`.
+        and the connections are those of every `OpenAIModel`. Neither is what `instructor` does
+        around it: how an output is asked for and checked is the engine's.
 
         Args:
-            client: Later changes to it have no effect.
+            client: Of the SDK, or of `instructor` around one. Later changes to it have no effect.
             model: The server's name of the model.
             provider: The server's name in names, messages and metrics.
         Raises:
             UsageError: `unknown-client`: it has no plain key (a key function, a workload identity),
-                or addresses models in another way, as Azure's does.
+                or addresses models in another way, as those for Azure and Bedrock do.
             EnvironmentRefusedError: Its key or its headers are not valid in HTTP.
         """
-        base_url = client_base_url(client)
+        configured = sdk_client(client)
         made = cls(
             provider=provider,
             model=model,
-            base_url=base_url,
-            api_key=client.api_key,
+            base_url=str(configured.base_url),
+            api_key=configured.api_key,
             capabilities=capabilities,
         )
-        made._route = route_of_client(client, made._peer.base_url)
+        made._route = route_of_client(configured, made._peer.base_url)
         made._peer = evolve(made._peer, other_secrets=secrets_in(made._route.headers))
         made._sent = SentSecrets((made._peer.secret, *made._peer.other_secrets))
         made._endpoint = evolve(made._endpoint, account=account_of(made._route.headers))

@@ -15,15 +15,15 @@ from minions.adapters.models.header_checks import check_header
 from minions.contracts.errors import UsageError
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, OpenAI
 
 __all__ = [
     "ServerRoute",
-    "client_base_url",
     "default_headers",
     "openai_itself",
     "provider_itself",
     "route_of_client",
+    "sdk_client",
     "secrets_in",
     "with_headers",
 ]
@@ -96,25 +96,33 @@ class _NoWishes:
     api_key_env: str | None = None
 
 
-def client_base_url(client: AsyncOpenAI) -> str:
-    """The base URL of the client.
+def sdk_client(client: object) -> AsyncOpenAI | OpenAI:
+    """The SDK client itself, out of the client of `instructor` around it.
 
     Raises:
-        UsageError: Its requests differ from those of `OpenAIModel`.
+        UsageError: `unknown-client`: it is none, or its requests differ from those of
+            `OpenAIModel`.
     """
-    from openai import AsyncAzureOpenAI
+    from openai import AsyncOpenAI, OpenAI
 
-    if isinstance(client, AsyncAzureOpenAI) or not client.auth_headers:
-        raise UsageError(
-            f"The client is a {type(client).__name__} without a plain `api_key`, or one that "
-            "addresses models in a way of its own. Expected an `openai.AsyncOpenAI` with "
-            "`api_key=` and `base_url=`; for a server without keys any text will do as key.",
-            code="unknown-client",
-        )
-    return str(client.base_url)
+    is_wrapped = type(client).__module__.partition(".")[0] == "instructor"
+    found = getattr(client, "client", None) if is_wrapped else client
+    if isinstance(found, AsyncOpenAI | OpenAI) and found.auth_headers:
+        # The SDK's own subclasses, as Azure's, address models and sign requests in their own ways.
+        kinds = [each for each in type(found).__mro__ if issubclass(each, AsyncOpenAI | OpenAI)]
+        own = [each for each in kinds if each.__module__.partition(".")[0] == "openai"]
+        if own in ([AsyncOpenAI], [OpenAI]):
+            return found
+    raise UsageError(
+        f"The client is a {type(found).__name__} without a plain `api_key`, or one that addresses "
+        "models in a way of its own. Expected an `openai.AsyncOpenAI` or `openai.OpenAI` with "
+        "`api_key=` and `base_url=`, or instructor's client of one; for a server without keys any "
+        "text will do as key.",
+        code="unknown-client",
+    )
 
 
-def route_of_client(client: AsyncOpenAI, base_url: str) -> ServerRoute:
+def route_of_client(client: AsyncOpenAI | OpenAI, base_url: str) -> ServerRoute:
     """The URL, headers and time limits of the client's requests.
 
     Raises:
@@ -135,7 +143,7 @@ def route_of_client(client: AsyncOpenAI, base_url: str) -> ServerRoute:
     )
 
 
-def _headers_of(client: AsyncOpenAI) -> dict[str, str]:
+def _headers_of(client: AsyncOpenAI | OpenAI) -> dict[str, str]:
     """The headers of `OpenAIModel`, changed as the client sets or omits them."""
     said = client.default_headers
     known = {name.lower() for name in said}

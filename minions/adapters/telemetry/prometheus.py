@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Final
 
-from minions.adapters.telemetry.series import Counter, Family, Histogram, gauge_lines
+from minions.adapters.telemetry.series import Counter, Family, Gauge, Histogram, text_of
 from minions.contracts.budgets import DayBudget
 from minions.contracts.flow import CircuitState, FlowControl
 from minions.contracts.metrics import Metrics
@@ -136,79 +135,80 @@ class PrometheusMetrics(Metrics):
             flow: The flow control whose servers are shown; None: none are.
             blocking: What calls synchronous tools; None: its threads are not shown.
             day: The budget of the day; None: it is not shown.
+        Raises:
+            EnvironmentRefusedError: `missing-extra`; `prometheus-client` is not installed.
         """
+        now = [] if blocking is None else _blocking(blocking)
+        now += [] if day is None else _day(day)
+        now += [] if flow is None else _flow(flow)
         with self._lock:
-            lines = [*self._lines()]
-        if blocking is not None:
-            lines += _blocking_lines(blocking)
-        if day is not None:
-            lines += _day_lines(day)
-        if flow is not None:
-            lines += _flow_lines(flow)
-        return "\n".join((*lines, ""))
+            active = Gauge(
+                "minions_runs_active", "Runs that are executed now.", float(self._active)
+            )
+            return text_of([active, *self._counted(), *now])
 
-    def _lines(self) -> Iterator[str]:
-        yield from gauge_lines(
-            "minions_runs_active", "Runs that are executed now.", [({}, self._active)]
-        )
-        families: tuple[Family, ...] = (
+    def _counted(self) -> tuple[Family, ...]:
+        return (
             *(self._runs, self._run_s, self._steps, self._step_s),
             *(self._requests, self._request_s, self._wait_s, self._tokens, self._cost),
             *(self._rungs, self._rung_cost),
             *(self._tools, self._tool_s, self._retries, self._refusals),
         )
-        for family in families:
-            yield from family.lines()
 
 
-def _blocking_lines(blocking: BlockingCalls) -> Iterator[str]:
-    yield from gauge_lines(
-        "minions_blocking_threads", "Threads with blocking tools.", [({}, blocking.running)]
-    )
-    yield from gauge_lines(
-        "minions_blocking_waiting",
-        "Blocking tools that wait for a thread.",
-        [({}, blocking.waiting)],
-    )
+def _blocking(blocking: BlockingCalls) -> list[Family]:
+    words = "Blocking tools that wait for a thread."
+    return [
+        Gauge("minions_blocking_threads", "Threads with blocking tools.", blocking.running),
+        Gauge("minions_blocking_waiting", words, blocking.waiting),
+    ]
 
 
-def _day_lines(day: DayBudget) -> Iterator[str]:
+def _day(day: DayBudget) -> list[Family]:
+    families: list[Family] = []
     for unit, spent, most in (
         ("usd", day.cost_usd, day.most_cost_usd),
         ("tokens", day.tokens, day.most_tokens),
     ):
         if most is not None:
             name = f"minions_day_budget_{unit}"
-            yield from gauge_lines(
-                f"{name}_limit", "What all runs of a day may spend.", [({}, most)]
-            )
             words = "What runs have spent of the day's budget, as far as this process knows."
-            yield from gauge_lines(f"{name}_spent", words, [({}, spent)])
+            families += (
+                Gauge(f"{name}_limit", "What all runs of a day may spend.", most),
+                Gauge(f"{name}_spent", words, spent),
+            )
+    return families
 
 
-def _flow_lines(flow: FlowControl) -> Iterator[str]:
+def _flow(flow: FlowControl) -> list[Family]:
     states = flow.states()
-    yield from gauge_lines(
-        "minions_endpoint_in_flight",
-        "Requests in flight at a server.",
-        [({"endpoint": each.origin}, each.in_flight) for each in states],
-    )
-    yield from gauge_lines(
-        "minions_endpoint_waiting",
-        "Requests that wait for their turn at a server.",
-        [({"endpoint": each.origin}, each.waiting) for each in states],
-    )
-    yield from gauge_lines(
-        "minions_endpoint_held_seconds",
-        "Seconds for which a server asked to be left alone, from now on.",
-        [({"endpoint": each.origin}, each.held_s) for each in states],
-    )
-    yield from gauge_lines(
-        "minions_endpoint_circuit",
-        "1 for the state that the circuit of a server is in.",
-        [
-            ({"endpoint": each.origin, "state": state.value}, float(each.circuit is state))
-            for each in states
-            for state in CircuitState
-        ],
-    )
+    return [
+        Gauge(
+            "minions_endpoint_in_flight",
+            "Requests in flight at a server.",
+            {(each.origin,): each.in_flight for each in states},
+            ("endpoint",),
+        ),
+        Gauge(
+            "minions_endpoint_waiting",
+            "Requests that wait for their turn at a server.",
+            {(each.origin,): each.waiting for each in states},
+            ("endpoint",),
+        ),
+        Gauge(
+            "minions_endpoint_held_seconds",
+            "Seconds for which a server asked to be left alone, from now on.",
+            {(each.origin,): each.held_s for each in states},
+            ("endpoint",),
+        ),
+        Gauge(
+            "minions_endpoint_circuit",
+            "1 for the state that the circuit of a server is in.",
+            {
+                (each.origin, state.value): float(each.circuit is state)
+                for each in states
+                for state in CircuitState
+            },
+            ("endpoint", "state"),
+        ),
+    ]

@@ -1,16 +1,21 @@
-"""Counters, gauges and histograms as Prometheus text, with a bounded number of series.
+"""Counters and histograms with a bounded number of series, in this process; nothing is global.
 
-The format is that of Prometheus 0.0.4. Values live in this process; nothing is global.
+They count without a library; `prometheus-client` makes families and text of them where a page is
+asked for.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["CONTENT_TYPE", "Counter", "Family", "Histogram", "gauge_lines"]
+from minions.contracts.errors import EnvironmentRefusedError
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+__all__ = ["CONTENT_TYPE", "Counter", "Family", "Gauge", "Histogram", "require_client", "text_of"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _MOST_SERIES: Final = 200
@@ -28,78 +33,58 @@ SECONDS: Final = (
 class Family:
     """A metric with its labels."""
 
-    kind = "untyped"
-
-    def __init__(self, name: str, help_: str, labels: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, help_: str, labels: Sequence[str]) -> None:
         """No series yet.
 
         Args:
             help_: What it counts, as a sentence.
         """
         self.name = name
-        self._help = help_
-        self._labels = tuple(labels)
-        self._known: set[tuple[str, ...]] = set()
+        self.help = help_
+        self.labels = tuple(labels)
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def _key(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """The series of these label values; of too many, the one of all others."""
-        if values in self._known:
-            return values
-        values = tuple(value[:_LONGEST] for value in values)
-        if values not in self._known and len(self._known) >= _MOST_SERIES:
-            return (_OTHER,) * len(self._labels)
-        self._known.add(values)
-        return values
+        known = self._known.get(values)
+        if known is not None:
+            return known
+        shown = tuple(_encodable(value[:_LONGEST]) for value in values)
+        if shown not in self._known and len(self._known) >= _MOST_SERIES:
+            return (_OTHER,) * len(self.labels)
+        self._known[shown] = shown
+        return shown
 
-    def lines(self) -> Iterator[str]:
-        """The family as text: what it is, then its series."""
-        yield f"# HELP {self.name} {_escaped_help(self._help)}"
-        yield f"# TYPE {self.name} {self.kind}"
-        yield from self._samples()
-
-    def _samples(self) -> Iterator[str]:
-        """One line for each value."""
-        return iter(())
-
-    def _named(self, values: tuple[str, ...]) -> Mapping[str, str]:
-        return dict(zip(self._labels, values, strict=True))
+    def collected(self) -> Metric:
+        """The family as it is now."""
+        raise NotImplementedError
 
 
 class Counter(Family):
     """A number that only grows."""
 
-    kind = "counter"
-
-    def __init__(self, name: str, help_: str, labels: Sequence[str] = ()) -> None:
-        """No series yet; without labels there is one, which is 0.
-
-        Args:
-            help_: What it counts, as a sentence.
-        """
+    def __init__(self, name: str, help_: str, labels: Sequence[str]) -> None:
         super().__init__(name, help_, labels)
-        self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
+        self._values: dict[tuple[str, ...], float] = {}
 
     def add(self, *values: str, amount: float = 1.0) -> None:
         """Add to the series of these label values."""
         key = self._key(values)
         self._values[key] = self._values.get(key, 0.0) + amount
 
-    def _samples(self) -> Iterator[str]:
+    def collected(self) -> Metric:
+        from prometheus_client.core import CounterMetricFamily
+
+        family = CounterMetricFamily(self.name, self.help, labels=self.labels)
         for values, amount in self._values.items():
-            yield sample(self.name, self._named(values), amount)
+            family.add_metric(values, amount)
+        return family
 
 
 class Histogram(Family):
     """How long things took, in seconds."""
 
-    kind = "histogram"
-
-    def __init__(self, name: str, help_: str, labels: Sequence[str] = ()) -> None:
-        """No series yet.
-
-        Args:
-            help_: What is timed, as a sentence.
-        """
+    def __init__(self, name: str, help_: str, labels: Sequence[str]) -> None:
         super().__init__(name, help_, labels)
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._sums: dict[tuple[str, ...], float] = {}
@@ -114,50 +99,80 @@ class Histogram(Family):
         counts[bisect_left(SECONDS, seconds)] += 1
         self._sums[key] += seconds
 
-    def _samples(self) -> Iterator[str]:
+    def collected(self) -> Metric:
+        from prometheus_client.core import HistogramMetricFamily
+
+        family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
+        bounds = [*map(repr, SECONDS), "+Inf"]
         for values, counts in self._counts.items():
-            named, total = self._named(values), 0
-            for bound, count in zip((*SECONDS, math.inf), counts, strict=True):
+            buckets, total = [], 0
+            for bound, count in zip(bounds, counts, strict=True):
                 total += count
-                yield sample(f"{self.name}_bucket", {**named, "le": _number(bound)}, total)
-            yield sample(f"{self.name}_sum", named, self._sums[values])
-            yield sample(f"{self.name}_count", named, total)
+                buckets.append((bound, float(total)))
+            family.add_metric(values, buckets, self._sums[values])
+        return family
 
 
-def gauge_lines(
-    name: str, help_: str, values: Sequence[tuple[Mapping[str, str], float]]
-) -> Iterator[str]:
-    """A family of values as they are now, with their labels."""
-    yield f"# HELP {name} {_escaped_help(help_)}"
-    yield f"# TYPE {name} gauge"
-    for labels, value in values:
-        yield sample(name, labels, value)
+class Gauge(Family):
+    """Values as they are now."""
+
+    def __init__(
+        self,
+        name: str,
+        help_: str,
+        values: Mapping[tuple[str, ...], float] | float,
+        labels: Sequence[str] = (),
+    ) -> None:
+        """The values by those of their labels; a number: the one without labels."""
+        super().__init__(name, help_, labels)
+        self._values = values if isinstance(values, Mapping) else {(): float(values)}
+
+    def collected(self) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(self.name, self.help, labels=self.labels)
+        for values, amount in self._values.items():
+            family.add_metric([_encodable(value) for value in values], amount)
+        return family
 
 
-def sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    """One line: the name, its labels, the value."""
-    if not labels:
-        return f"{name} {_number(value)}"
-    named = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-    return f"{name}{{{named}}} {_number(value)}"
+def text_of(families: Iterable[Family]) -> str:
+    """The families as Prometheus text.
+
+    Raises:
+        EnvironmentRefusedError: `missing-extra`.
+    """
+    require_client()
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.registry import Collector
+
+    class Page(Collector):
+        """These families; the library asks for them once."""
+
+        def collect(self) -> Iterator[Metric]:
+            return (each.collected() for each in families)
+
+    registry = CollectorRegistry()
+    registry.register(Page())
+    return generate_latest(registry).decode()
 
 
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+def require_client() -> None:
+    """Load what makes the text, which takes some 40 ms.
 
-
-def _escaped(text: str) -> str:
-    """A label value: quotes, backslashes and line breaks escaped; what UTF-8 lacks replaced."""
-    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return _encodable(text)
-
-
-def _escaped_help(text: str) -> str:
-    return _encodable(text.replace("\\", "\\\\").replace("\n", "\\n"))
+    Raises:
+        EnvironmentRefusedError: `missing-extra`.
+    """
+    try:
+        import prometheus_client  # noqa: F401  # whether it can be
+    except ImportError as error:
+        raise EnvironmentRefusedError(
+            "A page of metrics needs the package 'prometheus_client', which is not installed. "
+            "Install the extra: pip install 'minions-engine[server]'.",
+            code="missing-extra",
+        ) from error
 
 
 def _encodable(text: str) -> str:
-    # A lone carriage return ends a line for some parsers.
+    """What UTF-8 lacks is replaced. A lone carriage return ends a line for some parsers."""
     return text.replace("\r", " ").encode("utf-8", "replace").decode("utf-8")

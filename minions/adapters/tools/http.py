@@ -7,8 +7,9 @@ modules of their own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -37,13 +38,17 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
-    from aiohttp.abc import AbstractResolver
+    import ssl
+
     from yarl import URL
+
+    from minions.adapters.models.http_pool import HttpPool
 
 __all__ = ["built_in", "http_toolset"]
 
 _MOST_REDIRECTS: Final = 5
+_LONGEST_HEADER: Final = 8_190
+"""Bytes of a header of an answer."""
 _TEXTS: Final[Mapping[str, JsonValue]] = {
     "type": "object",
     "additionalProperties": {"type": ["string", "number", "boolean"]},
@@ -117,15 +122,18 @@ def http_toolset(resolve: Resolve = resolve_by_system) -> Toolset:
     Args:
         resolve: Resolves host names to addresses.
     """
+    certificates = _Certificates()
 
     def open_tools(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
         from minions.contracts.codec import decode
 
         checked = decode(options, _Options)
         _refuse_cookies(checked.answer_headers)
-        return _tools(_HttpTools(checked, resolve), prefix=f"{prefix}__" if prefix else "")
+        return _tools(
+            _HttpTools(checked, resolve, certificates), prefix=f"{prefix}__" if prefix else ""
+        )
 
-    unused = _HttpTools(_Options(allow=[]), resolve)
+    unused = _HttpTools(_Options(allow=[]), resolve, certificates)
     return Toolset(
         name="http",
         description="Ask web servers that the recipe lists.",
@@ -165,6 +173,7 @@ class _HttpTools:
 
     options: _Options
     resolve: Resolve
+    certificates: _Certificates
     allowed: tuple[AllowedHost, ...] = field(init=False)
     wanted: frozenset[str] = field(init=False)
     """Further headers of answers, in lower case."""
@@ -245,29 +254,36 @@ class _HttpTools:
 
     async def _once(self, request: HttpRequest, most: int) -> HttpAnswer | HttpRequest:
         """The answer to one request, or the request that a redirect leads to."""
-        from aiohttp import ClientError
+        from minions.adapters.models.http_pool import BrokenBodyError, HttpPool, NoAnswerError
 
         self._check_target(request.url)
         addresses = await self._addresses(request.url)
         try:
-            async with (
-                _session(addresses) as session,
-                session.request(
-                    request.method,
-                    request.url,
-                    headers=request.headers,
-                    data=request.data,
-                    allow_redirects=False,
-                ) as response,
-            ):
-                if (place := redirect_of(response)) is not None:
-                    return redirected(request, response.status, place)
-                data = await read_body(request, response, most)
-                return answer_of(request, response, data, self.wanted)
-        except (ClientError, OSError, ValueError) as error:
+            pool = HttpPool(
+                str(request.url),
+                _sent_headers(request),
+                connect_s=self.options.timeout_s,
+                certificates=await self.certificates.of(request.url),
+                proxy=None,
+                max_requests=1,
+                method=request.method,
+                addresses=addresses,
+            )
+            async with _closing(pool):
+                response = await pool.post(request.data or b"")
+                with contextlib.closing(response):
+                    if any(len(value) > _LONGEST_HEADER for value in response.headers.values()):
+                        raise NoAnswerError("a header of the answer is too long")
+                    if (place := redirect_of(response)) is not None:
+                        return redirected(request, response.status, place)
+                    data = await read_body(request, response, most)
+                    return answer_of(request, response, data, self.wanted)
+        except (NoAnswerError, BrokenBodyError) as error:  # these quote nothing of what was sent
+            raise ConnectionError(f"{shown_url(request.url)} cannot be asked: {error}") from None
+        except (OSError, ValueError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            # The library's message may quote what was sent, which may hold a secret.
+            # A message may quote what was sent, which may hold a secret.
             raise ConnectionError(
                 f"{shown_url(request.url)} cannot be asked ({type(error).__name__})"
             ) from None
@@ -305,43 +321,41 @@ class _HttpTools:
         return found
 
 
-# --- connection ------------------------------------------------------------------------------
+def _sent_headers(request: HttpRequest) -> dict[str, str]:
+    """All headers of the request but those of its content."""
+    host = request.url.host_port_subcomponent or ""
+    usual = {"Host": host, "Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "minions"}
+    given = {name.lower() for name in request.headers}
+    headers = {name: value for name, value in usual.items() if name.lower() not in given}
+    # As bytes of UTF-8: the pool sends one for each character.
+    sent = {name: value.encode().decode("latin-1") for name, value in request.headers.items()}
+    return {**headers, **sent}
 
 
-def _session(addresses: Sequence[str]) -> ClientSession:
-    """A session that connects to these addresses only, whatever a name server says later."""
-    from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
-
-    connector = TCPConnector(
-        resolver=_pinned(addresses), use_dns_cache=False, force_close=True, limit=1
-    )
-    return ClientSession(
-        connector=connector,
-        cookie_jar=DummyCookieJar(),
-        timeout=ClientTimeout(total=None, connect=None),
-        trust_env=False,
-    )
+@contextlib.asynccontextmanager
+async def _closing(pool: HttpPool) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await pool.close()
 
 
-def _pinned(addresses: Sequence[str]) -> AbstractResolver:
-    import socket
+class _Certificates:
+    """The certificates that are trusted, read once, beside the event loop."""
 
-    from aiohttp.abc import AbstractResolver, ResolveResult
+    def __init__(self) -> None:
+        self._context: ssl.SSLContext | None = None
 
-    def result(host: str, port: int, address: str) -> ResolveResult:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-        return ResolveResult(
-            hostname=host, host=address, port=port, family=family, proto=0, flags=flags
-        )
+    async def of(self, url: URL) -> ssl.SSLContext | None:
+        """Those for that URL; None: it needs none.
 
-    class Pinned(AbstractResolver):
-        async def resolve(
-            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-        ) -> list[ResolveResult]:
-            return [result(host, port, address) for address in addresses]
+        Raises:
+            NoAnswerError: They cannot be read.
+        """
+        from minions.adapters.models.http_pool import trusted_certificates
 
-        async def close(self) -> None:
-            pass
-
-    return Pinned()
+        if url.scheme != "https":
+            return None
+        if self._context is None:
+            self._context = await asyncio.to_thread(trusted_certificates)
+        return self._context

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Mapping, Sequence
+from email.message import Message
 from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from minions.adapters.tools.http_request import HARMLESS_HEADERS, HttpRequest, shown_url
+from minions.adapters.tools.http_request import (
+    HARMLESS_HEADERS,
+    HttpRequest,
+    header_text,
+    shown_url,
+)
 from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue, parse_json
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from minions.adapters.models.http_pool import HttpResponse
 
 __all__ = ["ANSWER_HEADERS", "COOKIES", "HttpAnswer", "HttpStatusError", "answer_of", "read_body"]
 
@@ -52,12 +59,14 @@ requests) make two equal answers differ, so that no recorded call could be repla
 """
 COOKIES: Final = ("set-cookie", "set-cookie2")
 """Headers that no recipe gets."""
+_LONGEST_MEDIA_TYPE: Final = 1_000
+_MEDIA_TYPE: Final = re.compile(r"[^/;\s]+/[^/;\s]+\s*(;|\Z)")
 _LATER: Final = frozenset({408, 409, 425, 429})
 """Statuses below 500 for which a retry may help."""
 _LONGEST_EXCERPT: Final = 300
 
 
-async def read_body(request: HttpRequest, response: ClientResponse, most: int) -> bytes:
+async def read_body(request: HttpRequest, response: HttpResponse, most: int) -> bytes:
     """The body; of an error status only the start, which is shown in the message.
 
     Raises:
@@ -68,7 +77,7 @@ async def read_body(request: HttpRequest, response: ClientResponse, most: int) -
     else:
         is_cut = False
     data = bytearray()
-    async for piece in response.content.iter_chunked(16 * 1024):
+    while piece := await response.read():
         data += piece
         if len(data) > most:
             if is_cut:
@@ -82,7 +91,7 @@ async def read_body(request: HttpRequest, response: ClientResponse, most: int) -
 
 
 def answer_of(
-    request: HttpRequest, response: ClientResponse, data: bytes, wanted: Collection[str] = ()
+    request: HttpRequest, response: HttpResponse, data: bytes, wanted: Collection[str] = ()
 ) -> HttpAnswer:
     """The answer with its body as JSON or text.
 
@@ -94,8 +103,8 @@ def answer_of(
     """
     if response.status >= 400:
         raise _failure(request, response.status, data)
-    kind = response.content_type.lower()
-    text = _text(request, kind, response.charset, data)
+    kind, charset = _media_type(response.headers.get("content-type", ""))
+    text = _text(request, kind, charset, data)
     value: JsonValue = None
     is_json = False
     if kind == "application/json" or kind.endswith("+json"):
@@ -109,13 +118,26 @@ def answer_of(
     )
 
 
+def _media_type(said: str) -> tuple[str, str | None]:
+    """The type of a body in lower case, and its charset; None: there is none."""
+    said = said[:_LONGEST_MEDIA_TYPE]  # parsing its parameters can take quadratic time
+    message = Message()
+    message["content-type"] = said
+    is_type = _MEDIA_TYPE.match(said) is not None
+    charset = message.get_param("charset")
+    return (
+        message.get_content_type().lower() if is_type else "application/octet-stream",
+        charset if isinstance(charset, str) else None,
+    )
+
+
 def _kept(headers: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """These headers; several of one name in one line."""
+    """These headers."""
     kept: dict[str, str] = {}
     for name, item in headers.items():
         key = name.lower()
         if key in names:
-            kept[key] = f"{kept[key]}, {item}" if key in kept else item
+            kept[key] = header_text(item)
     return kept
 
 

@@ -17,14 +17,16 @@ from minions.contracts.errors import ToolError
 from minions.contracts.json_values import JsonValue
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
     from yarl import URL
+
+    from minions.adapters.models.http_pool import HttpResponse
 
 __all__ = [
     "HARMLESS_HEADERS",
     "HttpRequest",
     "checked_headers",
     "encoded_body",
+    "header_text",
     "parse_url",
     "query_text",
     "redirect_of",
@@ -150,11 +152,17 @@ def shown_url(url: URL) -> str:
     return str(url.with_query(None).with_fragment(None))
 
 
-def redirect_of(response: ClientResponse) -> str | None:
+def redirect_of(response: HttpResponse) -> str | None:
     """The target of a redirect as the server wrote it; None: the answer is not a redirect."""
     if response.status in (301, 302, 303, 307, 308):
-        return response.headers.get("Location")
+        place = response.headers.get("location")
+        return None if place is None else header_text(place)
     return None
+
+
+def header_text(value: str) -> str:
+    """The text of a header's value, each of whose characters is one byte of UTF-8."""
+    return value.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 def redirected(request: HttpRequest, status: int, place: str) -> HttpRequest:

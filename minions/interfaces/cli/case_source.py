@@ -1,4 +1,6 @@
-"""The cases of a command: from a file, standard input, a suite, or recorded runs."""
+"""Cases with known answers and their options; from a file, standard input, a suite or recorded
+runs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import click
 from attrs import frozen
 
 from minions.contracts.errors import UsageError
@@ -15,13 +18,67 @@ from minions.evaluation.suite_file import SCORERS, scorer_named
 from minions.evaluation.suites import AnyScorer, Suite
 from minions.interfaces.batch_items import store_items
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.options import CommandContext
+from minions.interfaces.cli.options import (
+    CommandContext,
+    option,
+)
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT
+from minions.interfaces.deciders import POLICIES
 from minions.interfaces.evaluation_cases import file_rows, recorded_rows
 from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["CaseSource", "read_cases", "scorer_of_word"]
+__all__ = ["CaseOptions", "CaseSource", "read_cases"]
+
+
+@frozen(kw_only=True, slots=False)
+class CaseOptions:
+    """Which cases are asked, how, and how an answer is scored."""
+
+    recorded: int | None = option(
+        "--recorded",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="The newest N runs of RECIPE that completed are the cases, and their outputs "
+        "expected.",
+    )
+    scorers: tuple[AnyScorer, ...] = option(
+        "--score",
+        multiple=True,
+        metavar="SCORER",
+        callback=lambda _context, _option, said: tuple(map(_scorer_of_word, said)),
+        help="exact or fields; the default is fields.",
+    )
+    samples: int | None = option(
+        "--samples",
+        type=click.IntRange(1, 1_000),
+        metavar="N",
+        help="How often each case is asked; default 1.",
+    )
+    jobs: int = option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=8,
+        show_default=True,
+        help="Runs at a time.",
+    )
+    pairs: tuple[str, ...] = option(
+        "-p", "--param", multiple=True, metavar="NAME=VALUE", help="For each case."
+    )
+    params: str | None = option(
+        "--params", metavar="FILE", help="Inputs for each case, YAML or JSON; -p wins."
+    )
+    timeout: str | None = option(
+        "--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m."
+    )
+    retry_failed: bool = option("--retry-failed", is_flag=True, help="Retry the runs that failed.")
+    approve: str | None = option(
+        "--approve",
+        type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
+        help="Who approves calls that need approval; default: the case waits.",
+    )
+
 
 _MANY_UNREADABLE: Final = "runs cannot be read and are no cases"
 
@@ -37,7 +94,7 @@ class CaseSource:
     """How many of the newest runs are cases; None: none is."""
 
 
-def scorer_of_word(word: str) -> AnyScorer:
+def _scorer_of_word(word: str) -> AnyScorer:
     """The scorer of one word on the command line.
 
     Raises:

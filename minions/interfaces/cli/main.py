@@ -59,6 +59,18 @@ _COMMANDS: Final = {
 }
 
 
+_FAMILIES: Final = {
+    "answer": "decisions",
+    "approve": "decisions",
+    "reject": "decisions",
+    "do": "planned_tasks",
+    "plan": "planned_tasks",
+    "queues": "queues",
+    "workers": "queues",
+}
+"""Commands that share a module, in which each has its own name."""
+
+
 class _LazyGroup(click.Group):
     """Imports a command only when it is called, so that `--help` is fast."""
 
@@ -72,8 +84,9 @@ class _LazyGroup(click.Group):
             from minions.interfaces.cli.completion import stand_in
 
             return stand_in(cmd_name)
-        module = importlib.import_module(f"minions.interfaces.cli.commands.{cmd_name}")
-        found: click.Command = module.command
+        file = _FAMILIES.get(cmd_name, cmd_name)
+        module = importlib.import_module(f"minions.interfaces.cli.commands.{file}")
+        found: click.Command = getattr(module, cmd_name if cmd_name in _FAMILIES else "command")
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

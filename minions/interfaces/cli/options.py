@@ -1,13 +1,19 @@
-"""Options that are settings, and the parts of a process that commands make of them."""
+"""Options of commands as typed values, and the parts of a process that commands make of them.
+
+A field of a class of options is the option: its flags, its type and its help stand there alone.
+Where it has the name of a setting, it is that setting.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
+import attrs
 import click
 from attrs import evolve, field, frozen
 
@@ -31,22 +37,259 @@ if TYPE_CHECKING:
     from minions.recipe.catalog import Catalog
 
 __all__ = [
+    "FILE",
+    "AllProjectsOption",
+    "CacheOption",
+    "CassetteOptions",
     "CommandContext",
-    "all_projects_option",
-    "cache_option",
-    "cassette_options",
+    "CommonOptions",
+    "DatabaseOption",
+    "EventsOption",
+    "ExtensionOptions",
+    "OutputOptions",
+    "ReportOptions",
+    "RunLimitOptions",
+    "StoreOptions",
+    "StrictOption",
+    "UserOption",
     "command_context",
-    "common_options",
-    "extension_options",
-    "output_options",
-    "run_limit_options",
-    "store_options",
-    "user_option",
+    "given_words",
+    "naming_the_journal",
+    "option",
+    "takes_options",
 ]
 
 _POLICIES: Final = ("wait", "deny", "all")
+_OPTION: Final = "option"
+FILE: Final = click.Path(path_type=Path)
+"""The type of an option that names a file."""
 
-F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
+K = TypeVar("K")
+P = ParamSpec("P")
+
+
+# --- options as values ---------------------------------------------------------------------------
+
+
+def option(*flags: str, **described: Any) -> Any:  # Any: as `attrs.field`, for a field of any type
+    """A field that is an option of the command line; it is called as `click.option`.
+
+    Args:
+        flags: As for click, without the name of the value, which is the field's.
+    """
+    if "default" in described:
+        default = described["default"]
+    elif described.get("multiple"):
+        default = ()
+    else:
+        default = False if described.get("is_flag") else None
+    return field(default=default, metadata={_OPTION: (flags, described)})
+
+
+def takes_options(
+    kind: type[K],
+) -> Callable[[Callable[Concatenate[K, P], int]], Callable[P, int]]:
+    """Give a command the options of that class, as one value before its other arguments.
+
+    Options are listed as the class has them: its own first, then those of its bases in their order.
+    A field that is no option has a default, which the command replaces where it knows better.
+    """
+    own = _options_of(kind)
+
+    def decorate(command: Callable[Concatenate[K, P], int]) -> Callable[P, int]:
+        @functools.wraps(command)
+        def call(*args: P.args, **given: P.kwargs) -> int:
+            options = kind(**{each.name: given.pop(each.name) for each in own})
+            return command(options, *args, **given)
+
+        decorated: Callable[P, int] = call
+        for each in reversed(own):
+            flags, described = each.metadata[_OPTION]
+            decorated = click.option(*flags, each.name, **described)(decorated)
+        return decorated
+
+    return decorate
+
+
+def given_words(options: object, kind: type, *, but: type | None = None) -> list[tuple[str, ...]]:
+    """The options of that class that were given, each as the words of a command.
+
+    Args:
+        but: Options of this class are left out; None: none is.
+    """
+    left_out = {} if but is None else attrs.fields_dict(but)
+    words: list[tuple[str, ...]] = []
+    for each in _options_of(kind):
+        value = getattr(options, each.name)
+        if value == each.default or each.name in left_out:
+            continue
+        flag, _, opposite = str(each.metadata[_OPTION][0][0]).partition("/")
+        if isinstance(value, tuple):
+            words += [(flag, str(part)) for part in value]
+        elif isinstance(value, bool):
+            words.append((flag if value else opposite,))
+        else:
+            words.append((flag, str(value)))
+    return words
+
+
+def _options_of(kind: type) -> list[attrs.Attribute[object]]:
+    """The fields of a class of options: its own, then those of its bases in their order."""
+    parts = [attrs.fields(part) for part in kind.__mro__ if attrs.has(part)]
+    own = [each for fields in parts for each in fields if not each.inherited]
+    return [each for each in own if _OPTION in each.metadata]
+
+
+@frozen(kw_only=True, slots=False)
+class OutputOptions:
+    """What a command prints, and whether it reads the folder's configuration."""
+
+    json: bool = option("--json", is_flag=True, help="Print one JSON object at the end.")
+    debug: bool = option("--debug", is_flag=True, help="Show logs and tracebacks.")
+    log_format: LogFormat | None = option(
+        "--log-format",
+        type=click.Choice([each.value for each in LogFormat]),
+        callback=lambda _context, _option, said: None if said is None else LogFormat(said),
+        help="Write the log to standard error: for people, or one JSON object per line.",
+    )
+    trust: bool = option(
+        "--trust", is_flag=True, help="Read all of this folder's configuration in this command."
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class DatabaseOption(OutputOptions):
+    """Where the journal is, for a command about what it holds."""
+
+    db: str | None = option("--db", metavar="PATH|URL", help="Where the journal is.")
+
+
+@frozen(kw_only=True, slots=False)
+class StoreOptions(OutputOptions):
+    """Where runs are stored."""
+
+    db: str | None = option(
+        "--db",
+        metavar="PATH|URL",
+        help="SQLite file of the journal, or postgresql://USER@HOST/DATABASE.",
+    )
+    no_store: bool = option(
+        "--no-store", is_flag=True, help="Keep the journal in memory; nothing is stored."
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class ExtensionOptions(OutputOptions):
+    """The operator's own code."""
+
+    extensions: tuple[str, ...] = option(
+        "--extensions",
+        multiple=True,
+        metavar="PATH.py|MODULE",
+        help="Your tools, links and models. Repeatable.",
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class CommonOptions(ExtensionOptions, StoreOptions):
+    """The options for extensions, the journal and output."""
+
+
+@frozen(kw_only=True, slots=False)
+class EventsOption:
+    """Whether events are printed."""
+
+    events: bool = option("--events", is_flag=True, help="Print one JSON event per line.")
+
+
+@frozen(kw_only=True, slots=False)
+class ReportOptions:
+    """Where the end of a run is reported, beside the console."""
+
+    junit: str | None = option(
+        "--junit", metavar="FILE", help="Write the steps as JUnit XML, however it ends."
+    )
+    annotations: bool | None = option(
+        "--annotations/--no-annotations",
+        default=None,
+        help="Print failures as annotations of a GitHub workflow. "
+        "In one of them it is done anyway.",
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class CacheOption:
+    """Whether outputs are taken from the cache."""
+
+    no_cache: bool = option(
+        "--no-cache",
+        is_flag=True,
+        help="Run every step, also those with `cache: true`; cache no output.",
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class RunLimitOptions:
+    """Limits of each run, where a process executes many."""
+
+    timeout: str | None = option(
+        "--timeout", metavar="TIME", help="Most time for a run: 90, 90s, 10m."
+    )
+    max_cost_usd: float | None = option(
+        "--max-cost", type=float, metavar="USD", help="Most a run may cost."
+    )
+    approve: str | None = option(
+        "--approve",
+        type=click.Choice(_POLICIES),
+        help="Who approves calls that need approval; else the run waits for a decision.",
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class CassetteOptions:
+    """Recorded answers of models."""
+
+    record: str | None = option(
+        "--record", metavar="FILE", help="Add each call of a model, with its answer, to FILE."
+    )
+    replay: str | None = option(
+        "--replay",
+        metavar="FILE",
+        help="Answer from FILE instead of models; a request that is not in it fails with a diff.",
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class AllProjectsOption:
+    """The flag of commands that show or continue what was made in this project."""
+
+    of_all: bool = option("--all", is_flag=True, help="Of all projects, not of this one alone.")
+
+
+@frozen(kw_only=True, slots=False)
+class UserOption:
+    """For whom a run is."""
+
+    user: str | None = option(
+        "--user",
+        metavar="LABEL",
+        callback=lambda _context, _option, said: None if said is None else checked_user(said),
+        help="For whom it runs: a label, whose daily budget it spends from (see [budgets]).",
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class StrictOption:
+    """Whether a recipe's own words make untrusted text harmless."""
+
+    strict: bool = option(
+        "--strict",
+        is_flag=True,
+        help="Refuse where untrusted text can reach a tool with an effect, without approval.",
+    )
+
+
+# --- the parts of a process ----------------------------------------------------------------------
 
 
 @frozen(kw_only=True)
@@ -56,7 +299,7 @@ class CommandContext:
     origin: Origin
     environ: Mapping[str, str]
     flags: Mapping[str, object]
-    """The flags that were given."""
+    """The settings that options of the command gave."""
     stdin: StandardInput = field(factory=StandardInput)
     """Standard input, for the argument that names it."""
 
@@ -214,19 +457,20 @@ def naming_the_journal(context: CommandContext) -> Iterator[None]:
         ) from error
 
 
-def command_context(flags: Mapping[str, object]) -> CommandContext:
-    """Settings from every source, with the flags that were given.
+def command_context(options: OutputOptions) -> CommandContext:
+    """Settings from every source, with those that were given as options.
 
     Raises:
         UsageError: The configuration is wrong.
     """
+    settings = attrs.fields_dict(Settings)
     given = {
-        key: value
-        for key, value in flags.items()
-        if value is not None and value is not False and value != ()  # a 0 was given
-    }
+        name: value
+        for name, value in attrs.asdict(options, recurse=False).items()
+        if name in settings and value is not None and value is not False and value != ()
+    }  # a 0 was given
     environ = environment()
-    if given.pop("trust", False) is True:
+    if options.trust:
         environ = {**environ, TRUST_VARIABLE: "1"}
     trust = FolderTrust.of(environ)
     origin = load_settings(
@@ -241,93 +485,3 @@ def command_context(flags: Mapping[str, object]) -> CommandContext:
 
         tell(f"note: {origin.unread.words}")
     return CommandContext(origin=origin, environ=environ, flags=given)
-
-
-def output_options(function: F) -> F:
-    """Add `--json`, `--debug`, `--log-format` and `--trust`."""
-    text = "Read all of this folder's configuration in this command."
-    function = click.option("--trust", is_flag=True, help=text)(function)
-    function = click.option(
-        "--log-format",
-        type=click.Choice([each.value for each in LogFormat]),
-        callback=lambda _context, _option, said: None if said is None else LogFormat(said),
-        help="Write the log to standard error: for people, or one JSON object per line.",
-    )(function)
-    function = click.option("--debug", is_flag=True, help="Show logs and tracebacks.")(function)
-    text = "Print one JSON object at the end."
-    return click.option("--json", "json", is_flag=True, help=text)(function)
-
-
-def store_options(function: F) -> F:
-    """Add `--db` and `--no-store`."""
-    text = "Keep the journal in memory; nothing is stored."
-    function = click.option("--no-store", is_flag=True, help=text)(function)
-    text = "SQLite file of the journal, or postgresql://USER@HOST/DATABASE."
-    return click.option("--db", metavar="PATH|URL", help=text)(function)
-
-
-def cache_option(function: F) -> F:
-    """Add `--no-cache`."""
-    text = "Run every step, also those with `cache: true`; cache no output."
-    return click.option("--no-cache", is_flag=True, help=text)(function)
-
-
-def run_limit_options(function: F) -> F:
-    """Add `--approve`, `--max-cost` and `--timeout`: of each run, where a process executes many."""
-    text = "Who approves calls that need approval; else the run waits for a decision."
-    policy = click.Choice(_POLICIES)
-    function = click.option("--approve", type=policy, help=text)(function)
-    text = "Most a run may cost."
-    function = click.option("--max-cost", "max_cost_usd", type=float, metavar="USD", help=text)(
-        function
-    )
-    text = "Most time for a run: 90, 90s, 10m."
-    return click.option("--timeout", metavar="TIME", help=text)(function)
-
-
-def cassette_options(function: F) -> F:
-    """Add `--record` and `--replay`."""
-    text = "Answer from FILE instead of models; a request that is not in it fails with a diff."
-    function = click.option("--replay", metavar="FILE", help=text)(function)
-    text = "Add each call of a model, with its answer, to FILE."
-    return click.option("--record", metavar="FILE", help=text)(function)
-
-
-def all_projects_option(function: F) -> F:
-    """The flag of commands that show or continue what was made in this project."""
-    return click.option(
-        "--all", "of_all", is_flag=True, help="Of all projects, not of this one alone."
-    )(function)
-
-
-def user_option(function: F) -> F:
-    """Add `--user`."""
-    text = "For whom it runs: a label, whose daily budget it spends from (see [budgets])."
-    return click.option("--user", metavar="LABEL", callback=_checked_label, help=text)(function)
-
-
-def _checked_label(
-    _context: click.Context, _option: click.Parameter, said: str | None
-) -> str | None:
-    return None if said is None else checked_user(said)
-
-
-def strict_option(function: F) -> F:
-    """Add `--strict`."""
-    text = "Refuse where untrusted text can reach a tool with an effect, without approval."
-    return click.option("--strict", is_flag=True, help=text)(function)
-
-
-def extension_options(function: F) -> F:
-    """Add `--extensions`."""
-    return click.option(
-        "--extensions",
-        multiple=True,
-        metavar="PATH.py|MODULE",
-        help="Your tools, links and models. Repeatable.",
-    )(function)
-
-
-def common_options(function: F) -> F:
-    """Add the options for extensions, the journal and output."""
-    return extension_options(store_options(output_options(function)))

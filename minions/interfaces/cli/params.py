@@ -11,7 +11,9 @@ from typing import Final
 from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.interfaces.cli.options import CommandContext
+from minions.interfaces.cli.options import (
+    CommandContext,
+)
 from minions.interfaces.cli.standard_input import MOST_INPUT_BYTES, StandardInput
 from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from minions.contracts.runtime import Log
 from minions.interfaces.cli.console.console import log_line, tell
-from minions.interfaces.cli.options import CommandContext
+from minions.interfaces.cli.options import (
+    CommandContext,
+)
 
 __all__ = ["process_log"]
 

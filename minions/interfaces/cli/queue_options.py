@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final, TextIO, TypeVar
+from typing import Final, TextIO
 
 import click
+from attrs import frozen
 
 from minions.contracts.durations import seconds_of
 from minions.contracts.errors import UsageError
@@ -16,62 +17,73 @@ from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, Queue
 from minions.contracts.words import shell_word
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
-from minions.interfaces.cli.options import CommandContext
+from minions.interfaces.cli.options import (
+    CommandContext,
+    option,
+)
 from minions.interfaces.run_queue import QueuedRun, RunQueue
 from minions.interfaces.wiring.dispatch import shared_dispatch
 from minions.interfaces.wiring.logs import make_log
 
-__all__ = [
-    "open_queue",
-    "queue_options",
-    "queue_place",
-    "report_queued",
-    "settings_of",
-]
+__all__ = ["PRIORITY", "QueueOptions", "open_queue", "queue_place", "report_queued"]
 
-F = TypeVar("F", bound=Callable[..., Any])  # Any: click passes options as it finds them
-
-_OPTIONS: Final = frozenset({"detach", "queue", "priority", "delay"})
 _LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
-_QUEUE_HELP: Final = "The queue, of letters, digits, - _ . ; else `default`. With --detach."
+PRIORITY: Final = click.IntRange(0, LOWEST_PRIORITY)
+"""The values of an option for the priority in a queue."""
 
 
-def queue_options(function: F) -> F:
-    """Add `--detach`, `--queue`, `--priority` and `--delay`."""
-    text = "No worker begins with it before that time: 90, 10m. With --detach."
-    function = click.option("--delay", metavar="TIME", help=text)(function)
-    text = f"0, which goes first, to {LOWEST_PRIORITY}. With --detach."
-    function = click.option(
-        "--priority", type=click.IntRange(0, LOWEST_PRIORITY), metavar="NUMBER", help=text
-    )(function)
-    function = click.option("--queue", metavar="NAME", help=_QUEUE_HELP)(function)
-    text = "Only queue it, for a `minions worker` of the same database, and return."
-    return click.option("--detach", is_flag=True, help=text)(function)
+@frozen(kw_only=True, slots=False)
+class QueueOptions:
+    """Whether the command queues its run for a worker, and where."""
 
+    detach: bool = option(
+        "--detach",
+        is_flag=True,
+        help="Only queue it, for a `minions worker` of the same database, and return.",
+    )
+    queue: str | None = option(
+        "--queue",
+        metavar="NAME",
+        help="The queue, of letters, digits, - _ . ; else `default`. With --detach.",
+    )
+    priority: int | None = option(
+        "--priority",
+        type=PRIORITY,
+        metavar="NUMBER",
+        help=f"0, which goes first, to {LOWEST_PRIORITY}. With --detach.",
+    )
+    delay: str | None = option(
+        "--delay",
+        metavar="TIME",
+        help="No worker begins with it before that time: 90, 10m. With --detach.",
+    )
 
-def settings_of(options: Mapping[str, object]) -> dict[str, object]:
-    """The options without those of `queue_options`, which are no settings."""
-    return {key: value for key, value in options.items() if key not in _OPTIONS}
+    def place(self, context: CommandContext) -> QueuePlace | None:
+        """Where the command queues its run; None: it executes it.
+
+        Raises:
+            UsageError: As for `queue_place`, or one of the others is given without `--detach`.
+        """
+        if self.detach:
+            return queue_place(context, self.queue, self.priority, self.delay)
+        if (self.queue, self.priority, self.delay) != (None, None, None):
+            raise UsageError(
+                "--queue, --priority and --delay go with --detach: else nothing is queued."
+            )
+        return None
 
 
 def queue_place(
-    context: CommandContext, options: Mapping[str, object], *, flag: str = "--detach"
-) -> QueuePlace | None:
-    """Where the command queues its run; None: it executes it.
+    context: CommandContext,
+    queue: str | None,
+    priority: int | None = None,
+    delay: str | None = None,
+) -> QueuePlace:
+    """The place in the queue of that name, as options say; None: as usual.
 
-    Args:
-        flag: The option that says so, for messages.
     Raises:
-        UsageError: `--queue` or `--priority` without `--detach`, a name that is none, or nothing
-            is stored.
+        UsageError: A name that is none, or nothing is stored.
     """
-    queue, priority, delay = (options.get(name) for name in ("queue", "priority", "delay"))
-    if not options.get("detach"):
-        if (queue, priority, delay) != (None, None, None):
-            raise UsageError(
-                f"--queue, --priority and --delay go with {flag}: else nothing is queued."
-            )
-        return None
     if context.settings.no_store:
         raise UsageError(
             "A queued run needs a journal that a worker can open: leave out --no-store.",
@@ -79,9 +91,9 @@ def queue_place(
         )
     try:
         return QueuePlace(
-            name=queue if isinstance(queue, str) else DEFAULT_QUEUE,
-            priority=priority if isinstance(priority, int) else 0,
-            not_before=_after(delay) if isinstance(delay, str) else None,
+            name=queue if queue is not None else DEFAULT_QUEUE,
+            priority=priority or 0,
+            not_before=_after(delay) if delay is not None else None,
         )
     except ValueError as error:
         raise UsageError(

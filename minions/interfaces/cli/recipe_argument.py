@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from minions.contracts.errors import UsageError
-from minions.interfaces.cli.options import CommandContext
+from minions.interfaces.cli.options import (
+    CommandContext,
+)
 from minions.recipe.library import find_recipe, is_file, is_recipe_text
 from minions.recipe.reading.load import LoadedRecipe, check_recipe, check_recipe_text
 from minions.recipe.text.yaml_reader import read_source

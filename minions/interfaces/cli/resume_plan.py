@@ -8,21 +8,39 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO, cast
 
-from attrs import evolve
+import click
+from attrs import evolve, frozen
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
-from minions.contracts.errors import EnvironmentRefusedError, RecipeError, UsageError
+from minions.contracts.errors import (
+    EnvironmentRefusedError,
+    LeaseHeldError,
+    RecipeError,
+    UsageError,
+)
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import QueuePlace
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.leases import refuse_if_renewed
 from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.lease_holders import refuse_if_active
-from minions.interfaces.cli.options import CommandContext, naming_the_journal
-from minions.interfaces.cli.queue_options import open_queue, report_queued
+from minions.interfaces.cli.options import (
+    CacheOption,
+    CassetteOptions,
+    CommandContext,
+    CommonOptions,
+    EventsOption,
+    naming_the_journal,
+    option,
+)
+from minions.interfaces.cli.queue_options import (
+    QueueOptions,
+    open_queue,
+    report_queued,
+)
 from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
 from minions.interfaces.deciders import decider_for
 from minions.interfaces.run_policy import QUEUE, RunPolicy
@@ -32,7 +50,37 @@ from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import ServiceChanges
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["RecordedRunOpener"]
+__all__ = ["RecordedRunOpener", "RerunOptions", "ResumeOptions"]
+
+
+@frozen(kw_only=True, slots=False)
+class ResumeOptions(EventsOption):
+    """Who works on a recorded run, and who approves."""
+
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name; else the run's own."
+    )
+    approve: str | None = option(
+        "--approve", help="Who approves further calls: ask, deny, all or wait."
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class RerunOptions(QueueOptions, ResumeOptions, CassetteOptions, CacheOption, CommonOptions):
+    """What `resume` and `retry` take: limits from now on, and where the run is executed."""
+
+    max_parallel: int | None = option(
+        "--max-parallel", type=click.IntRange(min=1), help="Steps at a time."
+    )
+    timeout: str | None = option(
+        "--timeout", metavar="TIME", help="Most time from now on: 90, 90s, 10m."
+    )
+    max_cost_usd: float | None = option(
+        "--max-cost",
+        type=float,
+        metavar="USD",
+        help="Most that the run may cost in total; default: as it was started.",
+    )
 
 
 class RecordedRunOpener:
@@ -90,7 +138,7 @@ class RecordedRunOpener:
                 code="other-command",
             )
         if self._recorded is not None and not self._recorded.has_ended:
-            await refuse_if_active(Services(journal=self._journal), self.recorded)
+            await _refuse_if_active(Services(journal=self._journal), self.recorded)
 
     @property
     def _journal(self) -> Journal:
@@ -243,3 +291,34 @@ class RecordedRunOpener:
         return await follow(
             run, self.context, out, self._signals, edited=edited, cassettes=self.runtime.cassettes
         )
+
+
+async def _refuse_if_active(services: Services, recorded: RecordedRun) -> None:
+    """Refuse a decision or resume of a run that is active elsewhere; the message names the worker.
+
+    Raises:
+        LeaseHeldError: Another worker executes the run, and is not known to be dead.
+    """
+    journal, summary = services.journal, recorded.summary
+    await refuse_if_renewed(services, summary.session_id)
+    try:
+        lease = await journal.acquire(
+            summary.session_id, summary.run_id, services.worker_id, services.lease_ttl_s
+        )
+    except LeaseHeldError as error:
+        if services.is_worker_gone(error.worker_id) or error.run_id != summary.run_id:
+            return  # the lease can be taken over, or another run of the session reports it
+        begins = [
+            row
+            for row in recorded.entries
+            if row.kind == "run" and row.state in ("started", "resumed")
+        ]
+        word = "resumed" if begins[-1].state == "resumed" else "started"
+        raise LeaseHeldError(
+            f"Nothing was done: run '{summary.run_id}' is active on worker '{error.worker_id}', "
+            f"which {word} it at {begins[-1].at:%Y-%m-%d %H:%M:%S}Z. Wait for its end, or end that "
+            "worker, and repeat the command if there is still something to do.",
+            worker_id=error.worker_id,
+            run_id=error.run_id,
+        ) from error
+    await journal.release(lease)

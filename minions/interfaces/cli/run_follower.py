@@ -33,7 +33,9 @@ from minions.interfaces.cli.console.results import (
     summary_lines,
 )
 from minions.interfaces.cli.console.run_reports import RunReports
-from minions.interfaces.cli.options import CommandContext
+from minions.interfaces.cli.options import (
+    CommandContext,
+)
 from minions.interfaces.deciders import TerminalDecider
 from minions.interfaces.operator_limits import bounded
 from minions.interfaces.pasted_commands import with_options

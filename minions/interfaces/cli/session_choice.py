@@ -17,7 +17,10 @@ from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.runner import StepRunner
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.cli.options import CommandContext, naming_the_journal
+from minions.interfaces.cli.options import (
+    CommandContext,
+    naming_the_journal,
+)
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
 from minions.interfaces.cli.run_follower import bounded

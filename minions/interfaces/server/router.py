@@ -15,8 +15,9 @@ from litestar.exceptions import HTTPException
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp
 
+from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
-from minions.adapters.telemetry.series import CONTENT_TYPE
+from minions.adapters.telemetry.series import CONTENT_TYPE, require_client
 from minions.contracts.errors import MinionsError
 from minions.contracts.metrics import JointMetrics
 from minions.interfaces.server.app_state import AppState
@@ -113,6 +114,7 @@ async def metrics(request: AnyRequest) -> ASGIApp:
     counted = counted or PrometheusMetrics()  # an application counts in its own way
     budgets = services.budgets
     day = budgets.day(services.clock.now()) if budgets is not None else None
+    await import_in_daemon_thread(require_client)
     page = counted.text(services.flow, services.blocking, day).encode()
     return cast("ASGIApp", Answer(HTTPStatus.OK, page, CONTENT_TYPE))
 

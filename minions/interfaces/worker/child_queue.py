@@ -96,11 +96,16 @@ class ParentRuns:
 
     # --- a run that waits -------------------------------------------------------------------------
 
-    async def pause_of(self, job: Job) -> JobEnd | None:
-        """The end of a job whose run still waits for child runs; None: it is to be executed."""
-        if await self._is_ready(job.session_id, job.run_id) is not False:
-            return None
-        return JobEnd(again=job.put_back(_LOOK_S, is_failed_try=False))
+    async def still_waits(self, job: Job) -> bool:
+        """Whether its run waits for child runs of which not enough have ended.
+
+        One fact is read, so that a long run that is looked at again and again costs little.
+        """
+        return await self._is_ready(job.session_id, job.run_id) is False
+
+    async def waits(self, recorded: RecordedRun) -> bool:
+        """The same of a run whose record is there."""
+        return await self._has_enough(recorded.start) is False
 
     async def _is_ready(self, session_id: str, run_id: str) -> bool | None:
         """Whether enough child runs have ended; None: it does not wait for any."""
@@ -108,14 +113,19 @@ class ParentRuns:
             session_id, run_id=run_id, kinds={"run"}, limit=1, newest_first=True
         )
         fact = newest[0].fact if newest else None
-        if not isinstance(fact, RunBeginning) or not fact.queued:
-            return None
-        waits = ChildWait.of_note(fact.note or {})
+        return await self._has_enough(fact) if isinstance(fact, RunBeginning) else None
+
+    async def _has_enough(self, newest: RunBeginning) -> bool | None:
+        waits = ChildWait.of_note(newest.note or {}) if newest.queued else ()
         for wait in waits:
             wanted = RunFilter(id_start=wait.start, statuses=OPEN_STATES)
             if not await self._journal.runs(wanted, limit=1, offset=wait.most_open):
                 return True
         return False if waits else None
+
+    def looked_at_later(self, job: Job) -> JobEnd:
+        """The end of the job of a run that still waits."""
+        return JobEnd(again=job.put_back(_LOOK_S, is_failed_try=False))
 
     async def queued_again(self, job: Job, run: AgentRun) -> JobEnd:
         """Record that the run waits, which costs nothing until enough child runs have ended.
@@ -127,11 +137,9 @@ class ParentRuns:
         place = RunPolicy.recorded(recorded.note).queue
         if recorded.has_ended or place is None:
             return _DONE
-        recipe = self._runtime.own_recipe(recorded)
-        executor = self._runtime.executor_of(recipe, note=recorded.note)
         note = {**ChildWait.without(recorded.note), **ChildWait.to_note(run.child_waits)}
-        waiting = executor.prepare_resume(recorded, recipe=recipe, note=note)
-        await RunQueue(None, self._clock).put(waiting, evolve(place, not_before=None))
+        place, queue = evolve(place, not_before=None), RunQueue(None, self._clock)
+        await self._runtime.queue_again(recorded, place, queue, note=note)
         self._log.info("run_waits_for_runs", run_id=job.run_id)
         is_ready = await self._is_ready(job.session_id, job.run_id)
         pause_s = _LOOK_S if is_ready is False else 0.0

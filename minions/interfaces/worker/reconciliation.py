@@ -8,18 +8,16 @@ from typing import Final
 from minions.contracts.dispatch import DispatchEngine, Job
 from minions.contracts.executions import RunState
 from minions.contracts.facts import RunBeginning
-from minions.contracts.run_rows import RunFilter, RunRow
+from minions.contracts.run_rows import RunRow
 from minions.contracts.runtime import IsWorkerGone, Log
 from minions.engine.history.run_states import executed_runs
 from minions.engine.services.services import Services
-from minions.interfaces.run_policy import QUEUE, RunPolicy
+from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.run_queue import job_of
+from minions.interfaces.unexecuted_runs import RunPages
 
 __all__ = ["Reconciliation"]
 
-_PAGE: Final = 200
-_PAGES: Final = 5
-"""Pages that one pass looks at; the next pass continues behind them."""
 _OPEN: Final = (RunState.QUEUED, RunState.INTERRUPTED)
 """States of runs that a worker has to execute; an index finds those of one state in order."""
 _MOST_NUMBERS: Final = 1_000
@@ -38,8 +36,7 @@ class Reconciliation:
         self._engine = engine
         self._is_worker_gone = is_worker_gone
         self._log = log
-        self._last: dict[RunState, RunRow | None] = dict.fromkeys(_OPEN)
-        """The row of each state behind which the next look continues; None: from the first one."""
+        self._pages = [RunPages(services.journal, state) for state in _OPEN]
 
     async def look(self) -> int:
         """Submit what is missing; returns how many jobs that are.
@@ -50,19 +47,8 @@ class Reconciliation:
         Raises:
             JournalError, EnvironmentRefusedError: Journal or engine cannot be reached.
         """
-        return sum([await self._look_at(state) for state in _OPEN])
-
-    async def _look_at(self, state: RunState) -> int:
-        found: list[RunRow] = []
-        for _ in range(_PAGES):
-            rows = await self._journal.runs(
-                RunFilter(statuses={state}), limit=_PAGE, after=self._last[state]
-            )
-            self._last[state] = rows[-1] if len(rows) == _PAGE else None
-            found += (row for row in rows if row.mark == QUEUE)
-            if self._last[state] is None:
-                break
-        return await self.submit_missing(found[::-1])  # the oldest first
+        found = [await pages.queued() for pages in self._pages]
+        return sum([await self.submit_missing(rows[::-1]) for rows in found])  # the oldest first
 
     async def submit_missing(self, rows: Sequence[RunRow]) -> int:
         """Submit those of these runs that are queued without a job; returns how many.

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Final
 
+from attrs import evolve
+
 from minions.contracts.child_runs import ChildWait
 from minions.contracts.dispatch import Job, JobEnd
 from minions.contracts.errors import (
@@ -19,20 +21,22 @@ from minions.contracts.errors import (
     words_of,
 )
 from minions.contracts.executions import RunStatus
+from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import Log
 from minions.contracts.words import shell_word
 from minions.engine.history.lookup import find_run
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
+from minions.engine.services.run_pause import RunPause
 from minions.engine.sessions.cancellation import fail_run
-from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 from minions.interfaces.run_policy import RunPolicy
+from minions.interfaces.run_queue import RunQueue
 from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.interfaces.unexecuted_runs import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 from minions.interfaces.worker.child_queue import ParentRuns
 from minions.interfaces.worker.delta_streams import DeltaStreams
-from minions.interfaces.worker.paused_runs import pause_of, queued_until
 
-__all__ = ["RunExecution"]
+__all__ = ["MOST_PAUSES", "RunExecution"]
 
 _BUSY_S: Final = 2.0
 """Seconds until a run is tried again whose session is busy, or whose record cannot be read now."""
@@ -42,6 +46,10 @@ _MOST_TRIES: Final = 5
 _MOST_TRIES_AT_WORK: Final = 50
 """Of any other run: its executions finish something, and yet end with their process."""
 _DONE: Final = JobEnd()
+MOST_PAUSES: Final = 10
+"""Of a run in a row without an answer in between; then it waits in its place, with its retries, so
+that it comes to an end."""
+_FINISHED: Final = frozenset(("finished", "failed"))
 
 
 class RunExecution:
@@ -86,28 +94,20 @@ class RunExecution:
             return await self._refused(job, EnvironmentRefusedError(words_of(error)))
 
     async def _executed(self, job: Job) -> JobEnd:
-        runtime = self._runtime
-        if (reason := await self._reason_to_give_up(job)) is not None:
+        runtime, parents = self._runtime, self._parents
+        if job.tries >= _MOST_TRIES and (reason := await self._reason_to_give_up(job)) is not None:
             return await self._given_up(job, reason)
-        if (pause := await self._parents.pause_of(job)) is not None:
-            return pause
+        if job.number and await parents.still_waits(job):  # without loading all of the run
+            return parents.looked_at_later(job)
         recorded = await runtime.recorded(job.run_id)
-        if recorded.has_ended:
-            return _DONE
-        if (reason := _reason_not_to_execute(recorded)) is not None:
-            return self._dropped(job, reason)
-        if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
-            return await self._given_up(
-                job, f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
-            )
-        if await self._parents.is_orphan(recorded):
-            return self._dropped(job, "the run whose child run it is has ended")
+        if (end := await self._end_at_once(job, recorded)) is not None:
+            return end
         recipe = runtime.own_recipe(recorded)
         executor = runtime.executor_of(
             recipe,
             note=recorded.note,
-            children=self._parents.queue_of(recorded),
-            pause=pause_of(recorded),
+            children=parents.queue_of(recorded),
+            pause=_pause_of(recorded),
         )
         note = ChildWait.without(recorded.note)
         run = executor.prepare_resume(recorded, recipe=recipe, note=note)
@@ -117,6 +117,23 @@ class RunExecution:
         if run.has_recorded_end:
             await self._tell_others(recorded, run)
         return end
+
+    async def _end_at_once(self, job: Job, recorded: RecordedRun) -> JobEnd | None:
+        """The end of a job whose run is not executed, as its record says; None: it is."""
+        if recorded.has_ended:
+            return _DONE
+        if recorded.note.get("imported"):
+            return self._dropped(job, "it came from a file, and nobody here queued it")
+        if RunPolicy.recorded(recorded.note).queue is None:
+            return self._dropped(job, "its record does not say that it was queued")
+        if not job.number and await self._parents.waits(recorded):
+            return self._parents.looked_at_later(job)
+        if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
+            reason = f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
+            return await self._given_up(job, reason)
+        if await self._parents.is_orphan(recorded):
+            return self._dropped(job, "the run whose child run it is has ended")
+        return None
 
     async def _tell_others(self, recorded: RecordedRun, run: AgentRun) -> None:
         """The run has ended: what is left of its child runs ends, the run around it continues."""
@@ -142,7 +159,7 @@ class RunExecution:
             self._runtime.has_ended(run.context.scope.services.worker_id)
             return await self._parents.queued_again(job, run)
         if run.is_paused:
-            return await queued_until(self._runtime, self._log, job, run)
+            return await self._queued_until(job, run)
         if not run.has_recorded_end:  # the journal was lost, or another worker has the run
             self._log.warning("run_lost", run_id=job.run_id, status=result.status.value)
             self._runtime.has_ended(run.context.scope.services.worker_id)
@@ -151,6 +168,28 @@ class RunExecution:
             self._on_waiting(run.run_id)
         self._log.info("run_ended", run_id=job.run_id, status=result.status.value)
         return _DONE
+
+    async def _queued_until(self, job: Job, run: AgentRun) -> JobEnd:
+        """The end of the job of a run that has paused: it is queued until a server may be asked.
+
+        Where that cannot be recorded now, its job is put back until then.
+        """
+        services = self._runtime.services
+        pause = run.context.scope.services.pause
+        now = services.clock.now()
+        until = now if pause is None or pause.until is None else pause.until
+        self._log.info("run_paused", run_id=job.run_id, until=until.isoformat())
+        try:
+            recorded = await self._runtime.recorded(job.run_id)
+            before = RunPolicy.recorded(recorded.note).queue or QueuePlace()
+            pauses = 1 if _has_progress(recorded) else before.pauses + 1
+            place = evolve(before, not_before=until, pauses=pauses)
+            queue = RunQueue(None, services.clock)
+            return JobEnd(again=(await self._runtime.queue_again(recorded, place, queue)).job)
+        except MinionsError as error:
+            self._log.warning("pause_not_recorded", run_id=job.run_id, reason=error.message)
+            delay_s = max(0.0, (until - now).total_seconds())
+            return JobEnd(again=job.put_back(delay_s, is_failed_try=False))
 
     # --- runs that are not executed ---------------------------------------------------------------
 
@@ -170,8 +209,6 @@ class RunExecution:
 
     async def _reason_to_give_up(self, job: Job) -> str | None:
         """Why the run is not tried once more; None: it is. Read without loading all of the run."""
-        if job.tries < _MOST_TRIES:
-            return None
         if job.tries >= _MOST_TRIES_AT_WORK:
             return f"{job.tries} workers that executed it have died"
         submitted = job.submission.partition("-")[0]
@@ -211,10 +248,17 @@ class RunExecution:
         return _DONE
 
 
-def _reason_not_to_execute(recorded: RecordedRun) -> str | None:
-    """Why no worker may execute the run, whatever job there is; None: it may."""
-    if recorded.note.get("imported"):
-        return "it came from a file, and nobody here queued it"
-    if RunPolicy.recorded(recorded.note).queue is None:
-        return "its record does not say that it was queued"
-    return None
+def _pause_of(recorded: RecordedRun) -> RunPause | None:
+    """Where the next execution of the run notes a pause; None: it makes no more of them."""
+    place = RunPolicy.recorded(recorded.note).queue
+    return None if place is None or place.pauses >= MOST_PAUSES else RunPause()
+
+
+def _has_progress(recorded: RecordedRun) -> bool:
+    """Whether its last execution ended a call."""
+    return any(
+        entry.generation == recorded.generation
+        and entry.kind in ("model_call", "tool_call")
+        and entry.state in _FINISHED
+        for entry in recorded.entries
+    )

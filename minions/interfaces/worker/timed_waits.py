@@ -14,17 +14,15 @@ from minions.contracts.dispatch import DispatchEngine
 from minions.contracts.errors import words_of
 from minions.contracts.executions import RunState
 from minions.contracts.facts import RunFinished
-from minions.contracts.run_rows import RunFilter, RunRow
+from minions.contracts.run_rows import RunRow
 from minions.contracts.runtime import Log
-from minions.interfaces.run_policy import QUEUE, RunPolicy
+from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.run_queue import RunQueue
 from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.interfaces.unexecuted_runs import RunPages
 
 __all__ = ["TimedWaits"]
 
-_PAGE: Final = 200
-_PAGES: Final = 5
-"""Pages that one pass looks at; the next pass continues behind them."""
 _AGAIN_S: Final = 60.0
 """Seconds until a run is tried again that could not be queued."""
 
@@ -48,8 +46,7 @@ class TimedWaits:
         self._clock = runtime.services.clock
         self._queue = RunQueue(engine, self._clock)
         self._log = log
-        self._last: RunRow | None = None
-        """The row behind which the next look continues; None: from the first one."""
+        self._pages = RunPages(runtime.services.journal, RunState.NEEDS_DECISION)
         self._waits: dict[str, _Wait] = {}
         self._seen: set[str] = set()
         """Of the present pass over all rows."""
@@ -63,16 +60,10 @@ class TimedWaits:
         return sum([await self._resumed(run_id) for run_id in await self._due_runs()])
 
     async def _due_runs(self) -> list[str]:
-        found: list[str] = []
-        for _ in range(_PAGES):
-            rows = await self._runtime.services.journal.runs(
-                RunFilter(statuses={RunState.NEEDS_DECISION}), limit=_PAGE, after=self._last
-            )
-            found += [row.run_id for row in rows if row.mark == QUEUE and await self._is_due(row)]
-            self._last = rows[-1] if len(rows) == _PAGE else None
-            if self._last is None:
-                self._forget_others()
-                break
+        found = [row.run_id for row in await self._pages.queued() if await self._is_due(row)]
+        if self._pages.is_at_start:
+            self._waits = {run_id: self._waits[run_id] for run_id in self._seen}
+            self._seen = set()
         return found
 
     async def _is_due(self, row: RunRow) -> bool:
@@ -91,10 +82,6 @@ class TimedWaits:
         due = None if resumes_at is None else datetime.fromisoformat(resumes_at)
         return _Wait(ended_at=row.ended_at, due=due)
 
-    def _forget_others(self) -> None:
-        self._waits = {run_id: self._waits[run_id] for run_id in self._seen}
-        self._seen = set()
-
     async def _resumed(self, run_id: str) -> bool:
         """Whether this worker queued it; another one may have been faster."""
         try:
@@ -102,10 +89,8 @@ class TimedWaits:
             place = RunPolicy.recorded(recorded.note).queue
             if place is None or recorded.summary.status != RunState.NEEDS_DECISION:
                 return False
-            recipe = self._runtime.own_recipe(recorded)
-            executor = self._runtime.executor_of(recipe, note=recorded.note)
-            run = executor.prepare_resume(recorded, recipe=recipe)
-            await self._queue.put(run, evolve(place, not_before=None))
+            place = evolve(place, not_before=None)
+            await self._runtime.queue_again(recorded, place, self._queue)
         except Exception as error:  # noqa: BLE001  # one odd run must not keep back the others
             self._log.info("run_not_resumed", run_id=run_id, reason=words_of(error))
             later = self._clock.now() + timedelta(seconds=_AGAIN_S)

@@ -12,14 +12,13 @@ from attrs import frozen
 from minions.contracts.errors import MinionsError
 from minions.contracts.json_values import JsonValue
 from minions.contracts.words import shell_word
-from minions.interfaces.cli.commands.run import command as run_command
-from minions.interfaces.cli.commands.run import run_with
+from minions.interfaces.cli.commands.run import RunOptions, run_with
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    ExtensionOptions,
     command_context,
-    extension_options,
-    output_options,
+    takes_options,
 )
 from minions.recipe.text_input import text_input
 
@@ -70,11 +69,10 @@ class _Listed:
 
 
 @command.command("list")
-@extension_options
-@output_options
-def list_(**flags: object) -> int:
+@takes_options(ExtensionOptions)
+def list_(options: ExtensionOptions) -> int:
     """List the registered recipes and those under ./recipes, by name."""
-    context = command_context(flags)
+    context = command_context(options)
     found = asyncio.run(_listed(context))
     if context.settings.json:
         say(json_text({"agents": [each.to_json() for each in found]}))
@@ -100,24 +98,14 @@ def _read(name: str, agents: NamedAgents) -> _Listed:
         return _Listed(name=name, recipe=None)
 
 
-def _run(name: str, text: str, **options: object) -> int:
+@command.command("run")
+@click.argument("name")
+@click.argument("text")
+@takes_options(RunOptions)
+def run(options: RunOptions, name: str, text: str) -> int:
     """Run the agent NAME with TEXT, and print its result: `minions run` with one input given.
 
     NAME is a registered recipe or the id of one under ./recipes. TEXT is the value of its one
     required input, or of its input requirements, task or message; @FILE and @- are read as with -p.
     """
     return run_with(name, text, options)
-
-
-command.add_command(
-    click.Command(
-        "run",
-        params=[
-            click.Argument(["name"]),
-            click.Argument(["text"]),
-            *(each for each in run_command.params if not isinstance(each, click.Argument)),
-        ],
-        callback=_run,
-        help=_run.__doc__,
-    )
-)

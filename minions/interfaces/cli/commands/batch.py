@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Final, TextIO, cast
+from typing import Final, TextIO
 
 import click
 from attrs import evolve, frozen
@@ -31,19 +31,20 @@ from minions.interfaces.cli.console.batch_progress import BatchTally, batch_prog
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.results import usage_text
 from minions.interfaces.cli.options import (
+    CacheOption,
+    CassetteOptions,
     CommandContext,
-    cache_option,
-    cassette_options,
+    CommonOptions,
+    UserOption,
     command_context,
-    common_options,
-    user_option,
+    given_words,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.queue_options import (
+    QueueOptions,
     open_queue,
-    queue_options,
-    queue_place,
-    settings_of,
 )
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
 from minions.interfaces.cli.result_file import ResultFile
@@ -62,109 +63,64 @@ __all__ = ["command"]
 _MOST_NAMED: Final = 5
 """Changed lines that are named; further ones are only counted."""
 _LIMIT: Final = "--max-cost"
-_REPEATED: Final = {
-    "--params": "params",
-    "--approve": "approve",
-    "--timeout": "timeout",
-    "--max-parallel": "max_parallel",
-}
-"""Options that a printed command repeats as they were given, by the names of their values."""
 
 
-@click.command("batch")
-@click.argument("recipe")
-@click.argument("items", metavar="ITEMS.jsonl|ITEMS.csv|-")
-@click.option(
-    "-j", "--jobs", type=click.IntRange(min=1), default=8, show_default=True, help="Runs at a time."
-)
-@click.option(
-    "-o", "--output", metavar="OUT.jsonl", help="Where results go; default: standard output."
-)
-@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="For each line.")
-@click.option("--params", metavar="FILE", help="Inputs for each line, YAML or JSON; -p wins.")
-@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
-@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps of one run at a time.")
-@click.option("--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m.")
-@click.option(
-    "--max-cost",
-    "batch_cost_usd",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="USD",
-    help="Most that all lines together may cost, earlier ones included: 0.50.",
-)
-@click.option("--retry-failed", is_flag=True, help="Retry the lines that failed.")
-@click.option(
-    "--name", metavar="NAME", help="Another name is another batch, in which every line runs."
-)
-@click.option(
-    "--approve",
-    type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
-    help="Who approves calls that need approval; default: the line waits.",
-)
-@queue_options
-@user_option
-@cassette_options
-@cache_option
-@common_options
-def command(
-    recipe: str,
-    items: str,
-    *,
-    jobs: int,
-    output: str | None,
-    pairs: tuple[str, ...],
-    batch_cost_usd: float | None,
-    retry_failed: bool,
-    name: str | None,
-    user: str | None,
-    **flags: object,
-) -> int:
-    """Run RECIPE (- is standard input) once for each line of a file, several at a time.
+@frozen(kw_only=True, slots=False)
+class _ExecutedOptions(CassetteOptions):
+    """How lines are executed here; workers decide for themselves."""
 
-    A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of ITEMS.csv are inputs.
-    There is one result line for each of them, in the same order. Started again with the same
-    arguments, it continues where it was stopped or killed: recorded lines are not run again.
-    """
-    context = command_context(settings_of(flags))
-    place = queue_place(context, flags)
-    if place is not None:
-        _refuse_to_follow(context, batch_cost_usd)
-    if context.settings.json and output is None:
-        raise UsageError("--json prints a summary to standard output: give -o OUT.jsonl, too.")
-    options = _BatchOptions(
-        recipe=recipe,
-        items=items,
-        jobs=jobs,
-        output=output,
-        pairs=pairs,
-        max_cost_usd=batch_cost_usd,
-        retry_failed=retry_failed,
-        name=name,
-        model=cast("str | None", flags["model"]),
-        user=user,
-        place=place,
+    cost_usd: float | None = option(
+        _LIMIT,
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="USD",
+        help="Most that all lines together may cost, earlier ones included: 0.50.",
     )
-    out = sys.stdout
-    # What tools and extensions print is no result: only we write to standard output.
-    with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_run(context, options, out))
+    approve: str | None = option(
+        "--approve",
+        type=click.Choice([policy for policy in POLICIES if policy != "ask"]),
+        help="Who approves calls that need approval; default: the line waits.",
+    )
 
 
-@frozen(kw_only=True)
-class _BatchOptions:
-    """The arguments of the command."""
+@frozen(kw_only=True, slots=False)
+class _BatchOptions(CacheOption, _ExecutedOptions, QueueOptions, UserOption, CommonOptions):
+    """What is run for each line, and where results go."""
 
-    recipe: str
-    items: str
-    jobs: int
-    output: str | None
-    pairs: tuple[str, ...]
-    max_cost_usd: float | None
-    retry_failed: bool
-    name: str | None
-    model: str | None
-    user: str | None
-    place: QueuePlace | None
+    jobs: int = option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=8,
+        show_default=True,
+        help="Runs at a time.",
+    )
+    output: str | None = option(
+        "-o", "--output", metavar="OUT.jsonl", help="Where results go; default: standard output."
+    )
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
+    )
+    pairs: tuple[str, ...] = option(
+        "-p", "--param", multiple=True, metavar="NAME=VALUE", help="For each line."
+    )
+    params: str | None = option(
+        "--params", metavar="FILE", help="Inputs for each line, YAML or JSON; -p wins."
+    )
+    timeout: str | None = option(
+        "--timeout", metavar="TIME", help="Most time for one run: 90, 90s, 10m."
+    )
+    max_parallel: int | None = option(
+        "--max-parallel", type=click.IntRange(min=1), help="Steps of one run at a time."
+    )
+    retry_failed: bool = option("--retry-failed", is_flag=True, help="Retry the lines that failed.")
+    name: str | None = option(
+        "--name",
+        metavar="NAME",
+        help="Another name is another batch, in which every line runs.",
+    )
+    recipe: str = ""
+    items: str = ""
+    queued_at: QueuePlace | None = None
     """Where the lines are queued for workers; None: they run here."""
 
     def identity(self, recipe: AgentRecipe, items: ItemsFile) -> str:
@@ -172,27 +128,45 @@ class _BatchOptions:
         return dumps([recipe.id, self.model, self.name or items.identity])
 
     def again(self, context: CommandContext, *more: str) -> str:
-        """The command that continues the batch, with the limits that it has.
+        """The command that continues the batch, with the options that it has.
 
         Args:
-            more: Further words; a limit on cost among them replaces that of the batch.
+            more: Further words; an option among them replaces that of the batch.
         """
+        given = given_words(self, _BatchOptions, but=CommonOptions)
         words = ["minions", "batch", self.recipe, self.items, "-j", str(self.jobs)]
-        words += ["-o", self.output] if self.output else []
-        words += ["-m", self.model] if self.model else []
-        words += [word for pair in self.pairs for word in ("-p", pair)]
-        for flag, key in _REPEATED.items():
-            words += [flag, str(context.flags[key])] if key in context.flags else []
-        words += ["--no-cache"] if "no_cache" in context.flags else []
-        words += ["--name", self.name] if self.name else []
-        words += ["--user", self.user] if self.user else []
-        if self.place is not None:
-            words += ["--detach", "--queue", self.place.name]
-            words += ["--priority", str(self.place.priority)] if self.place.priority else []
-        if self.max_cost_usd is not None and _LIMIT not in more:
-            words += [_LIMIT, str(self.max_cost_usd)]
+        said = ("-j", *more)
+        words += [word for flag, *value in given if flag not in said for word in (flag, *value)]
         database, code = context.flags_again
         return shlex.join([*words, *more]) + database + code
+
+
+@click.command("batch")
+@click.argument("recipe")
+@click.argument("items", metavar="ITEMS.jsonl|ITEMS.csv|-")
+@takes_options(_BatchOptions)
+def command(options: _BatchOptions, recipe: str, items: str) -> int:
+    """Run RECIPE (- is standard input) once for each line of a file, several at a time.
+
+    A line of ITEMS.jsonl is an object of the recipe's inputs; the columns of ITEMS.csv are inputs.
+    There is one result line for each of them, in the same order. Started again with the same
+    arguments, it continues where it was stopped or killed: recorded lines are not run again.
+    """
+    context = command_context(options)
+    place = options.place(context)
+    if place is not None:
+        for flag, *_ in given_words(options, _ExecutedOptions):
+            raise UsageError(
+                f"{flag} does not go with --detach: workers execute the lines, each by its own "
+                "configuration."
+            )
+    if context.settings.json and options.output is None:
+        raise UsageError("--json prints a summary to standard output: give -o OUT.jsonl, too.")
+    options = evolve(options, recipe=recipe, items=items, queued_at=place)
+    out = sys.stdout
+    # What tools and extensions print is no result: only we write to standard output.
+    with contextlib.redirect_stdout(sys.stderr):
+        return asyncio.run(_run(context, options, out))
 
 
 async def _run(context: CommandContext, options: _BatchOptions, out: TextIO) -> int:
@@ -222,7 +196,7 @@ async def _run_until(
     out: TextIO,
 ) -> int:
     recipe = named_recipe(options.recipe, context, runtime)
-    recipe = bounded(recipe, _with_limit(context.settings, options.max_cost_usd))
+    recipe = bounded(recipe, _with_limit(context.settings, options.cost_usd))
     common = common_inputs(recipe, options.pairs, context)
     total = count_lines(recipe, items, common, Path.cwd())
     decider = decider_for(context.settings.approve or "wait", tell)
@@ -230,7 +204,7 @@ async def _run_until(
         recipe, ModelChoice(override=options.model, asked_as=options.recipe, command="batch")
     )
     plan = _plan(context, runtime, recipe, options, options.identity(recipe, items))
-    async with _enqueue(context, options.place) as enqueue:
+    async with _enqueue(context, options.queued_at) as enqueue:
         lines = lines_of(recipe, items, common, Path.cwd())
         batch = Batch(executor, recipe, lines, plan, enqueue=enqueue)
         return await _followed(signals, context, runtime, options, batch, plan, total, out)
@@ -283,27 +257,6 @@ async def _followed(
     return with_misses(report.exit_code, runtime.cassettes)
 
 
-def _refuse_to_follow(context: CommandContext, max_cost_usd: float | None) -> None:
-    """Refuse options about how lines are executed, which a worker decides.
-
-    Raises:
-        UsageError: One was given.
-    """
-    settings = context.settings
-    given = {
-        _LIMIT: max_cost_usd,
-        "--record": settings.record,
-        "--replay": settings.replay,
-        "--approve": context.flags.get("approve"),
-    }
-    for flag, value in given.items():
-        if value is not None:
-            raise UsageError(
-                f"{flag} does not go with --detach: workers execute the lines, each by its own "
-                "configuration."
-            )
-
-
 def _with_limit(settings: Settings, max_cost_usd: float | None) -> Settings:
     """The settings of each run; the limit of the batch is one of each of its runs."""
     limits = [most for most in (settings.max_cost_usd, max_cost_usd) if most is not None]
@@ -320,12 +273,12 @@ def _plan(
     digest = hashlib.sha256(dumps(recipe.document or {}).encode()).hexdigest()
     batch: Mapping[str, JsonValue] = {"name": name, "recipe": digest}
     worst = None
-    if options.max_cost_usd is not None:
+    if options.cost_usd is not None:
         worst = _worst_case(context, runtime, recipe, options.model)
     return BatchPlan(
         name=name,
         concurrency=options.jobs,
-        max_cost_usd=options.max_cost_usd,
+        max_cost_usd=options.cost_usd,
         worst_case_usd=worst,
         retry_failed=options.retry_failed,
         note={**note_of(context, options.model), "batch": batch},

@@ -16,10 +16,10 @@ from minions.engine.sessions.cancellation import cancel_run
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    StoreOptions,
     command_context,
     naming_the_journal,
-    output_options,
-    store_options,
+    takes_options,
 )
 
 __all__ = ["command"]
@@ -27,15 +27,14 @@ __all__ = ["command"]
 
 @click.command("cancel")
 @click.argument("name", metavar="ID")
-@store_options
-@output_options
-def command(name: str, **flags: object) -> int:
+@takes_options(StoreOptions)
+def command(options: StoreOptions, name: str) -> int:
     """End the run ID, wherever it is executed. What it did is recorded, and it can be resumed.
 
     Its worker stops at the next fact that it records: a model call or tool call in progress is not
     waited for.
     """
-    context = command_context(flags)
+    context = command_context(options)
     run = asyncio.run(_cancel(context, name))
     if context.settings.json:
         say(json_text({"run_id": run.run_id, "session_id": run.session_id, "status": run.status}))

@@ -8,9 +8,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final, TextIO, cast
+from typing import Final, TextIO
 
 import click
+from attrs import frozen
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.contracts.errors import MinionsError, NotFoundError, UsageError, did_you_mean
@@ -23,12 +24,14 @@ from minions.interfaces.cli.console.console import for_stream, json_text, say, t
 from minions.interfaces.cli.console.render import error_lines, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text, result_to_json
 from minions.interfaces.cli.options import (
+    AllProjectsOption,
+    CassetteOptions,
     CommandContext,
-    all_projects_option,
-    cassette_options,
+    CommonOptions,
+    UserOption,
     command_context,
-    common_options,
-    user_option,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.run_follower import with_misses
 from minions.interfaces.cli.session_choice import (
@@ -47,55 +50,54 @@ _LONGEST_LINE: Final = 500_000
 """The recipe that is used if none is named."""
 
 
+@frozen(kw_only=True, slots=False)
+class _ChatOptions(AllProjectsOption, CassetteOptions, UserOption, CommonOptions):
+    """Which session is continued, and what answers."""
+
+    pairs: tuple[str, ...] = option(
+        "-p", "--param", multiple=True, metavar="NAME=VALUE", help="An input."
+    )
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
+    )
+    session: str | None = option(
+        "--session",
+        metavar="NAME",
+        help="Continue this session: an id, a unique start of ses_…, or a name.",
+    )
+    continues: bool = option(
+        "-c", "--continue", is_flag=True, help="Continue the project's last session."
+    )
+    approve: str | None = option(
+        "--approve", type=click.Choice(POLICIES), help="Who approves calls."
+    )
+
+
 @click.command("chat")
 @click.argument("recipe", required=False)
-@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="An input.")
-@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
-@click.option(
-    "--session",
-    "session_name",
-    metavar="NAME",
-    help="Continue this session: an id, a unique start of ses_…, or a name.",
-)
-@click.option(
-    "-c", "--continue", "continues", is_flag=True, help="Continue the project's last session."
-)
-@all_projects_option
-@click.option("--approve", type=click.Choice(POLICIES), help="Who approves calls.")
-@cassette_options
-@user_option
-@common_options
-def command(
-    recipe: str | None,
-    *,
-    pairs: tuple[str, ...],
-    session_name: str | None,
-    continues: bool,
-    of_all: bool,
-    user: str | None,
-    **flags: object,
-) -> int:
+@takes_options(_ChatOptions)
+def command(options: _ChatOptions, recipe: str | None) -> int:
     """Chat with RECIPE, or with a model alone. Each line is a turn; /help lists commands.
 
     The recipe has an input `message` and a goal step with `memory: conversation`. Answers go to
     standard output, everything else to standard error.
     """
-    context = command_context(flags)
-    if continues and session_name is not None:
+    context = command_context(options)
+    if options.continues and options.session is not None:
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
     out = sys.stdout
     opened = OpenSession(
         context,
-        session_name,
-        model=cast("str | None", flags["model"]),
+        options.session,
+        model=options.model,
         recipe=recipe,
-        is_new_ok=not continues,
+        is_new_ok=not options.continues,
         usual=PLAIN,
-        user=user,
-        of_all=of_all,
+        user=options.user,
+        of_all=options.of_all,
     )
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_chat(context, opened, pairs, out))
+        return asyncio.run(_chat(context, opened, options.pairs, out))
 
 
 async def _chat(

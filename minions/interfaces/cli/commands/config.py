@@ -11,7 +11,11 @@ import click
 from minions.adapters.stores.postgres_url import without_password
 from minions.contracts.codec import encode
 from minions.interfaces.cli.console.console import json_text, say
-from minions.interfaces.cli.options import command_context, common_options
+from minions.interfaces.cli.options import (
+    CommonOptions,
+    command_context,
+    takes_options,
+)
 from minions.interfaces.settings import Settings
 
 __all__ = ["command"]
@@ -19,10 +23,10 @@ __all__ = ["command"]
 
 @click.command("config")
 @click.option("--show-origin", is_flag=True, help="Say where each value comes from.")
-@common_options
-def command(*, show_origin: bool, **flags: object) -> int:
+@takes_options(CommonOptions)
+def command(options: CommonOptions, *, show_origin: bool) -> int:
     """Show every setting: flags, MINIONS_* environment, minions.toml, user file, defaults."""
-    context = command_context(flags)
+    context = command_context(options)
     values = encode(_without_secrets(context.settings))
     assert isinstance(values, Mapping)  # noqa: S101  # an attrs class encodes to a mapping
     if context.settings.json:

@@ -21,7 +21,12 @@ from minions.contracts.sandbox import Sandbox, probe_words
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import painter, wants_color
-from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    CommonOptions,
+    command_context,
+    takes_options,
+)
 from minions.interfaces.folder_trust import UnreadKeys
 from minions.interfaces.setting_rights import rights_of
 from minions.interfaces.setting_sources import ProjectFile
@@ -53,10 +58,10 @@ class Finding:
 
 
 @click.command("doctor")
-@common_options
-def command(**flags: object) -> int:
+@takes_options(CommonOptions)
+def command(options: CommonOptions) -> int:
     """Check Python, the database, sandboxes, keys (never their values), disk and clock."""
-    context = command_context(flags)
+    context = command_context(options)
     findings = list(_findings(context))
     if context.settings.json:
         say(json_text([encode(finding) for finding in findings]))
@@ -148,7 +153,7 @@ def _lessons(context: CommandContext) -> Iterator[Finding]:
 def _mcp_servers(context: CommandContext) -> Iterator[Finding]:
     """The configured servers; none is started or asked."""
     from minions.adapters.tools.mcp.toolsets import check_extra
-    from minions.interfaces.cli.commands.mcp_list import listed_servers
+    from minions.interfaces.cli.commands.mcp import listed_servers
 
     try:
         found = list(listed_servers(context))

@@ -8,27 +8,29 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import click
-from attrs import frozen
+from attrs import evolve, frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.flow import Priority
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.suite_file import read_suite
-from minions.evaluation.suites import AnyScorer, Suite
-from minions.interfaces.cli.case_options import case_options
-from minions.interfaces.cli.case_source import CaseSource, read_cases, scorer_of_word
+from minions.evaluation.suites import Suite
+from minions.interfaces.cli.case_source import CaseOptions, CaseSource, read_cases
 from minions.interfaces.cli.console.batch_progress import batch_progress
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.evaluation_table import case_lines, report_lines
 from minions.interfaces.cli.options import (
+    FILE,
+    CacheOption,
+    CassetteOptions,
     CommandContext,
-    cache_option,
-    cassette_options,
+    CommonOptions,
     command_context,
-    common_options,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import named_recipe
@@ -53,46 +55,62 @@ _MOST_MISSED: Final = 10
 """Cases that did not pass, named for each variant on a terminal."""
 
 
+@frozen(kw_only=True, slots=False)
+class _EvalOptions(CaseOptions, CacheOption, CassetteOptions, CommonOptions):
+    """What is compared, and where the report goes."""
+
+    models: tuple[str, ...] = option(
+        "-m", "--model", multiple=True, metavar="MODEL", help="Compared; repeatable."
+    )
+    against: tuple[str, ...] = option(
+        "--against", multiple=True, metavar="RECIPE", help="Another recipe, asked the same."
+    )
+    at_least: float | None = option(
+        "--at-least",
+        type=click.FloatRange(0, 1),
+        metavar="RATE",
+        help="Exit code 1 where a variant passes less: 0.9.",
+    )
+    cost_usd: float | None = option(
+        "--max-cost",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="USD",
+        help="Most that all of it may cost.",
+    )
+    name: str | None = option(
+        "--name",
+        metavar="NAME",
+        help="Another name is another evaluation, in which all is asked again.",
+    )
+    junit: Path | None = option(
+        "--junit", type=FILE, metavar="FILE", help="Write the cases as JUnit XML, for CI."
+    )
+    page: Path | None = option(
+        "--page",
+        type=FILE,
+        metavar="FILE.html",
+        help="Write a page with variants side by side.",
+    )
+    recipe: str | None = None
+    """The recipe as it was typed; None: a suite was."""
+    data: str | None = None
+    suite: Suite | None = None
+
+
 @click.command("eval")
 @click.argument("recipe", metavar="RECIPE|NAME.eval.yaml")
 @click.argument("data", required=False, metavar="[CASES.jsonl|CASES.csv|-]")
-@click.option(
-    "-m", "--model", "models", multiple=True, metavar="MODEL", help="Compared; repeatable."
-)
-@click.option("--against", multiple=True, metavar="RECIPE", help="Another recipe, asked the same.")
-@case_options
-@click.option(
-    "--at-least",
-    type=click.FloatRange(0, 1),
-    metavar="RATE",
-    help="Exit code 1 where a variant passes less: 0.9.",
-)
-@click.option(
-    "--max-cost",
-    "cost_usd",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="USD",
-    help="Most that all of it may cost.",
-)
-@click.option(
-    "--name",
-    metavar="NAME",
-    help="Another name is another evaluation, in which all is asked again.",
-)
-@click.option("--junit", metavar="FILE", help="Write the cases as JUnit XML, for CI.")
-@click.option("--page", metavar="FILE.html", help="Write a page with variants side by side.")
-@cache_option
-@cassette_options
-@common_options
-def command(recipe: str, data: str | None, **flags: object) -> int:
+@takes_options(_EvalOptions)
+def command(options: _EvalOptions, recipe: str, data: str | None) -> int:
     """Ask RECIPE the cases of a file with known answers, and say how many it passes.
 
     A case is an object of inputs with `expected`; columns of CSV are inputs and `expected.FIELD`.
     With several -m or --against, variants stand side by side. Started again with the same
     arguments, recorded answers are not asked again. NAME.eval.yaml has all of it in a file.
     """
-    options = _options(recipe, data, flags)
-    context = command_context(flags)
+    suite = read_suite(Path(recipe)) if recipe.endswith(_SUITE) else None
+    options = evolve(options, recipe=None if suite else recipe, data=data, suite=suite)
+    context = command_context(options)
     _check_files(options)
     with contextlib.redirect_stdout(sys.stderr):
         report, code = asyncio.run(_run(context, options))
@@ -104,59 +122,6 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
     if options.page is not None:
         tell(f"page: {options.page}")
     return code
-
-
-@frozen(kw_only=True)
-class _EvalOptions:
-    """The arguments of the command."""
-
-    recipe: str | None
-    data: str | None
-    suite: Suite | None
-    models: tuple[str, ...]
-    against: tuple[str, ...]
-    recorded: int | None
-    scorers: tuple[AnyScorer, ...]
-    samples: int | None
-    at_least: float | None
-    jobs: int
-    pairs: tuple[str, ...]
-    max_cost_usd: float | None
-    retry_failed: bool
-    name: str | None
-    junit: Path | None
-    page: Path | None
-
-
-def _options(recipe: str, data: str | None, flags: dict[str, object]) -> _EvalOptions:
-    """The arguments; those that are no settings are taken out of the flags."""
-    suite = read_suite(Path(recipe)) if recipe.endswith(_SUITE) else None
-    taken = {
-        key: flags.pop(key)
-        for key in (
-            *("models", "against", "recorded", "words", "samples", "at_least", "jobs", "pairs"),
-            *("cost_usd", "retry_failed", "name", "junit", "page"),
-        )
-    }
-    junit, page = taken["junit"], taken["page"]
-    return _EvalOptions(
-        recipe=recipe if suite is None else None,
-        data=data,
-        suite=suite,
-        models=cast("tuple[str, ...]", taken["models"]),
-        against=cast("tuple[str, ...]", taken["against"]),
-        recorded=cast("int | None", taken["recorded"]),
-        scorers=tuple(map(scorer_of_word, cast("tuple[str, ...]", taken["words"]))),
-        samples=cast("int | None", taken["samples"]),
-        at_least=cast("float | None", taken["at_least"]),
-        jobs=cast("int", taken["jobs"]),
-        pairs=cast("tuple[str, ...]", taken["pairs"]),
-        max_cost_usd=cast("float | None", taken["cost_usd"]),
-        retry_failed=bool(taken["retry_failed"]),
-        name=cast("str | None", taken["name"]),
-        junit=None if junit is None else Path(str(junit)),
-        page=None if page is None else Path(str(page)),
-    )
 
 
 def _check_files(options: _EvalOptions) -> None:
@@ -248,7 +213,7 @@ async def _plan(
         samples=options.samples or (suite.samples if suite is not None else 1),
         concurrency=options.jobs,
         inputs=inputs,
-        max_cost_usd=options.max_cost_usd,
+        max_cost_usd=options.cost_usd,
         at_least=options.at_least
         if options.at_least is not None
         else (suite.at_least if suite is not None else None),

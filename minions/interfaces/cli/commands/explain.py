@@ -29,7 +29,11 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import REASONS, PromptSection, section_words
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.console.money import dollars
-from minions.interfaces.cli.options import command_context, extension_options, output_options
+from minions.interfaces.cli.options import (
+    ExtensionOptions,
+    command_context,
+    takes_options,
+)
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.recipe.checks.flows import Flow
@@ -41,14 +45,13 @@ __all__ = ["command"]
 
 @click.command("explain")
 @click.argument("recipe")
-@extension_options
-@output_options
-def command(recipe: str, **flags: object) -> int:
+@takes_options(ExtensionOptions)
+def command(options: ExtensionOptions, recipe: str) -> int:
     """Show what RECIPE needs, what it may do, and what it uses at most: calls, tokens, dollars.
 
     It uses no model, no tool and no network.
     """
-    context = command_context(flags)
+    context = command_context(options)
     extensions = context.extensions() if context.settings.extensions else None
     catalog = context.catalog() if extensions is None else extensions.catalog()
     loaded = checked_recipe(recipe, context, catalog).unwrap()

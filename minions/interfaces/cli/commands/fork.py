@@ -17,9 +17,10 @@ from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    CommonOptions,
     command_context,
-    common_options,
     naming_the_journal,
+    takes_options,
 )
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.session_choice import OpenSession, find_session
@@ -44,12 +45,12 @@ __all__ = ["command"]
     metavar="NAME=VALUE",
     help="An input of the fork's turns; else as before.",
 )
-@common_options
+@takes_options(CommonOptions)
 def command(
-    name: str, at: int | None, title: str | None, pairs: tuple[str, ...], **flags: object
+    options: CommonOptions, name: str, at: int | None, title: str | None, pairs: tuple[str, ...]
 ) -> int:
     """Branch the session ID (or a run's session) at a message. Nothing is copied, nothing runs."""
-    context = command_context(flags)
+    context = command_context(options)
     fork = asyncio.run(_fork(context, name, at, title, pairs))
     if context.settings.json:
         say(json_text(fork.to_json()))

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from attrs import frozen
 
 from minions.analysis.pictures.picture import Picture, picture_of, with_statuses
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    ExtensionOptions,
     command_context,
-    extension_options,
     naming_the_journal,
-    output_options,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.recipe.model import AgentRecipe
@@ -24,6 +26,13 @@ __all__ = ["command"]
 
 _FORMS = ("mermaid", "svg", "ascii", "json")
 _FORM_OF_SUFFIX = {".svg": "svg", ".json": "json", ".mmd": "mermaid", ".mermaid": "mermaid"}
+
+
+@frozen(kw_only=True, slots=False)
+class _GraphOptions(ExtensionOptions):
+    """The journal of the run that is shown."""
+
+    db: str | None = option("--db", metavar="PATH", help="SQLite file of the journal.")
 
 
 @click.command("graph")
@@ -37,14 +46,12 @@ _FORM_OF_SUFFIX = {".svg": "svg", ".json": "json", ".mmd": "mermaid", ".mermaid"
 )
 @click.option("-o", "--output", "file", metavar="FILE", help="Write there.")
 @click.option("--run", metavar="ID", help="Show how each step of that run of RECIPE ended.")
-@click.option("--db", metavar="PATH", help="SQLite file of the journal.")
-@extension_options
-@output_options
+@takes_options(_GraphOptions)
 def command(
-    recipe: str, form: str | None, file: str | None, run: str | None, **flags: object
+    options: _GraphOptions, recipe: str, form: str | None, file: str | None, run: str | None
 ) -> int:
     """Draw the steps of RECIPE and what waits for what: no model, no tool, no network."""
-    context = command_context(flags)
+    context = command_context(options)
     catalog = context.catalog()
     loaded = checked_recipe(recipe, context, catalog).unwrap()
     picture = picture_of(loaded, tool_specs(loaded, catalog))

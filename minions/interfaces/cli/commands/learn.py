@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from attrs import frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
@@ -17,7 +18,13 @@ from minions.contracts.words import shell_word
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.test_comparison import comparison_lines
 from minions.interfaces.cli.console.whole_file import check_writable, write_whole
-from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    CommonOptions,
+    command_context,
+    option,
+    takes_options,
+)
 from minions.interfaces.cli.recipe_argument import editable_path, recipe_text
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 from minions.interfaces.learning import (
@@ -31,6 +38,22 @@ from minions.interfaces.wiring.models import ModelChoice
 from minions.recipe.examples import MOST_EXAMPLE_TOKENS, MOST_EXAMPLES
 
 __all__ = ["command"]
+
+
+@frozen(kw_only=True, slots=False)
+class _TestOptions(CommonOptions):
+    """How the recipe's tests are run."""
+
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name that the tests ask."
+    )
+    max_cost_usd: float | None = option(
+        "--max-cost",
+        type=float,
+        metavar="USD",
+        help="Most that the tests may cost together: 0.50.",
+    )
+    dry_run: bool = option("--dry-run", is_flag=True, help="Ask no model: the tests are not run.")
 
 
 @click.command("learn")
@@ -53,17 +76,9 @@ __all__ = ["command"]
 )
 @click.option("-o", "--output", "target", metavar="FILE", help="Write the changed recipe there.")
 @click.option("--write", "is_written", is_flag=True, help="Change the recipe's own file.")
-@click.option("-m", "--model", metavar="MODEL", help="provider/name that the tests ask.")
-@click.option(
-    "--max-cost",
-    "max_cost_usd",
-    type=float,
-    metavar="USD",
-    help="Most that the tests may cost together: 0.50.",
-)
-@click.option("--dry-run", is_flag=True, help="Ask no model: the tests are not run.")
-@common_options
+@takes_options(_TestOptions)
 def command(
+    options: _TestOptions,
     recipe: str,
     *,
     step_id: str | None,
@@ -71,7 +86,6 @@ def command(
     max_tokens: int,
     target: str | None,
     is_written: bool,
-    **flags: object,
 ) -> int:
     """Add examples to the steps of RECIPE: outputs of recorded runs that were marked good,
     approved, or tested by an `assert` step.
@@ -79,7 +93,7 @@ def command(
     The change is shown as a diff, and nothing is written without --write or -o. Each of the
     recipe's tests is run twice with the model in use, without the new examples and with them.
     """
-    context = command_context(flags)
+    context = command_context(options)
     path = editable_path(recipe)
     goal = Path(target) if target is not None else None
     if is_written and goal is not None:

@@ -23,7 +23,12 @@ from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import PinnedServer, ToolServer
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import plain
-from minions.interfaces.cli.options import CommandContext, command_context, output_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    OutputOptions,
+    command_context,
+    takes_options,
+)
 from minions.interfaces.folder_trust import FolderTrust
 from minions.interfaces.mcp_locks import changes_between, looked_at, stored_lock
 from minions.interfaces.setting_rights import server_rights
@@ -83,15 +88,15 @@ class _Candidate:
 @click.option(
     "--yes", is_flag=True, help="Start servers of recipes, and replaced programs, without asking."
 )
-@output_options
-def lock(names: tuple[str, ...], *, check: bool, yes: bool, **flags: object) -> int:
+@takes_options(OutputOptions)
+def lock(options: OutputOptions, names: tuple[str, ...], *, check: bool, yes: bool) -> int:
     """Start servers, look at their tools, and let runs call them as they are now.
 
     NAME is a server of the configuration, RECIPE.yaml a recipe with a server of its own; without
     any, all of the configuration. Names, descriptions, schemas and hints are written to
     mcp.lock.json beside the configuration. A tool that differs later is not called.
     """
-    context = command_context(flags)
+    context = command_context(options)
     _check_extra()
     path = lock_path(context.folder_of)
     known, content = read_lock(path)

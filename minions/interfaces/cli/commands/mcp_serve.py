@@ -17,9 +17,11 @@ from minions.interfaces.cli.console.console import log_line, tell
 from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import (
     CommandContext,
+    CommonOptions,
+    RunLimitOptions,
     command_context,
-    common_options,
-    run_limit_options,
+    option,
+    takes_options,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +29,21 @@ if TYPE_CHECKING:
     from minions.interfaces.server.recipe_tools import RecipeTools
 
 __all__ = ["serve"]
+
+
+@frozen(kw_only=True, slots=False)
+class _ExecutionOptions(RunLimitOptions, CommonOptions):
+    """How each run is executed."""
+
+    caller_secrets: tuple[str, ...] = option(
+        "--allow-secret",
+        multiple=True,
+        metavar="REF",
+        help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
+    )
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name for recipes that name none."
+    )
 
 
 @click.command("serve")
@@ -44,23 +61,15 @@ __all__ = ["serve"]
     "--allow-host", multiple=True, metavar="NAME", help="A further name of this host. Repeatable."
 )
 @click.option(
-    "--allow-secret",
-    "caller_secrets",
-    multiple=True,
-    metavar="REF",
-    help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
-)
-@click.option(
     "--allow-folder",
     multiple=True,
     metavar="DIR",
     help="Callers may choose folders beneath it where a recipe takes a path. Repeatable.",
 )
 @click.option("--max-runs", type=click.IntRange(min=1), default=20, show_default=True)
-@run_limit_options
-@click.option("-m", "--model", metavar="MODEL", help="provider/name for recipes that name none.")
-@common_options
+@takes_options(_ExecutionOptions)
 def serve(
+    execution: _ExecutionOptions,
     *,
     recipes: tuple[str, ...],
     http: bool,
@@ -70,7 +79,6 @@ def serve(
     allow_host: tuple[str, ...],
     allow_folder: tuple[str, ...],
     max_runs: int,
-    **flags: object,
 ) -> int:
     """Serve the recipes of a folder as MCP tools, to whoever starts this program or over HTTP.
 
@@ -79,7 +87,7 @@ def serve(
     """
     from minions.adapters.tools.mcp.toolsets import check_extra
 
-    context = command_context(flags)
+    context = command_context(execution)
     check_extra()
     folders = [Path(name) for name in recipes or ("recipes",)]
     for folder in folders:

@@ -1,31 +1,41 @@
-"""`minions migrate`: turns an instruction in prose into a recipe, by running a recipe."""
+"""`minions migrate`: turns an instruction in prose into a recipe, and mends the words of one."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Final, TextIO, cast
 
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import RecipeError
+from minions.contracts.bounded_files import read_regular
+from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.json_values import JsonValue
 from minions.contracts.words import shell_word
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.cli.commands.migrate_recipe import is_recipe_text, mend_file
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import PlainProgress
-from minions.interfaces.cli.console.render import stderr_painter
+from minions.interfaces.cli.console.render import fault_to_json, faults_lines, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES, summary_lines
-from minions.interfaces.cli.options import CommandContext, command_context, common_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    CommonOptions,
+    command_context,
+    option,
+    takes_options,
+)
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 from minions.interfaces.wiring.models import ModelChoice
+from minions.planning.mending import MendedRecipe, mend_recipe
 from minions.planning.migration import (
     CheckRecipe,
     Instruction,
@@ -33,8 +43,18 @@ from minions.planning.migration import (
     migration_recipe,
     read_instruction,
 )
+from minions.recipe.library import SUFFIXES
 
 __all__ = ["command"]
+
+
+@frozen(kw_only=True, slots=False)
+class _MigrateOptions(CommonOptions):
+    """Whether anything is written."""
+
+    dry_run: bool = option(
+        "--dry-run", is_flag=True, help="Show the change of a recipe; nothing is written."
+    )
 
 
 @click.command("migrate")
@@ -47,16 +67,15 @@ __all__ = ["command"]
     is_flag=True,
     help="The recipe may write, although the instruction does not say so.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the change of a recipe; nothing is written.")
-@common_options
+@takes_options(_MigrateOptions)
 def command(
+    options: _MigrateOptions,
     file: str,
     output: str | None,
     *,
     force: bool,
     model: str | None,
     allow_write: bool,
-    **flags: object,
 ) -> int:
     """Turn FILE, an instruction in prose or in the older YAML form, into a recipe.
 
@@ -69,7 +88,7 @@ def command(
     instruction's `permissions` allow (`allow_write`, `allow_TOOL`), or anything with --allow-write.
     Read the recipe before you run it.
     """
-    context = command_context(flags)
+    context = command_context(options)
     target = Path(output) if output is not None else None
     instruction = _instruction(Path(file))
     if instruction is None or instruction.is_recipe:
@@ -185,3 +204,111 @@ class _MigratedRecipe:
         if target is not None:
             explain = f"minions explain {shell_word(str(target))}"
             tell(f"Wrote {target}. What it needs and may do: {explain}")
+
+
+_STEPS: Final = re.compile(r"^steps:", re.MULTILINE)
+_MOST_BYTES: Final = 1_048_576
+"""Bytes of a recipe."""
+
+
+def is_recipe_text(file: Path) -> bool:
+    """Whether the text has steps, be it YAML or not."""
+    return _STEPS.search(_read(file)) is not None
+
+
+def mend_file(file: Path, target: Path | None, context: CommandContext, *, force: bool) -> int:
+    """Mend the recipe, print the change and what is left; the exit code.
+
+    Args:
+        target: Where to write; None: in its place.
+        force: Whether a target that exists is written over.
+    """
+    text = _read(file)
+    mended = mend_recipe(text, str(file), context.catalog())
+    # A text file is no place for a recipe, which is found by its name's ending.
+    is_copied = target is not None and file.suffix not in SUFFIXES and not mended.errors
+    is_written = bool(mended.mendings or is_copied) and not context.settings.dry_run
+    if is_written and target is not None:
+        _write_new(target, mended.text, force=force)
+    elif is_written:
+        _replace(file, mended.text)
+    if context.settings.json:
+        say(json_text(_to_json(mended, file, target or file if is_written else None)))
+    elif diff := mended.diff(str(file)):
+        say(diff)
+    for line in _lines(mended, file, str(target or file) if is_written else None):
+        tell(line)
+    return 2 if mended.errors else 0
+
+
+def _lines(mended: MendedRecipe, file: Path, written: str | None) -> Iterator[str]:
+    count = len(mended.mendings)
+    if not count and not mended.errors and written is not None:
+        yield f"Wrote {written}, the recipe as it is. Nothing had to be mended."
+        return
+    if not count and not mended.errors:
+        yield f"{file} is a recipe already, and it is valid. Nothing to do."
+        return
+    words = f"{count} word{'s' * (count != 1)}"
+    if written is not None:
+        yield f"Mended {words}: {written}"
+    elif count:
+        yield f"{words} can be mended; nothing was written."
+    if mended.errors:
+        left = len(mended.errors)
+        if count:
+            yield f"left for you: {left} fault{'s' * (left != 1)}"
+        yield from faults_lines(mended.errors, stderr_painter())
+
+
+def _to_json(mended: MendedRecipe, file: Path, written: Path | None) -> dict[str, JsonValue]:
+    return {
+        "file": str(file),
+        "written": str(written) if written is not None else None,
+        "mended": [
+            {"line": each.line, "before": each.before, "after": each.after}
+            for each in mended.mendings
+        ],
+        "left": [fault_to_json(fault) for fault in mended.errors],
+        "diff": mended.diff(str(file)),
+    }
+
+
+def _read(file: Path) -> str:
+    """The text with its line ends, which the reader of instructions has checked."""
+    try:
+        content = read_regular(file, _MOST_BYTES)
+        if len(content) > _MOST_BYTES:
+            raise UsageError(f"{file} has more than 1 MiB: no recipe has.", code="unreadable")
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}.", code="unreadable") from error
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write the file whole or not at all, with its rights."""
+    path = file.resolve()
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        part = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(text.encode())
+            part.chmod(path.stat().st_mode)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _write_new(target: Path, text: str, *, force: bool) -> None:
+    try:
+        with target.open("wb" if force else "xb") as stream:
+            stream.write(text.encode())
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be written: {error.strerror}.", code="not-writable")

@@ -1,24 +1,32 @@
-"""`minions queues`: lists the queues of a database with their limits, sets and removes them."""
+"""`minions queues` and `workers`: lists queues with their limits, sets and removes them, and lists
+the workers of a database.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import click
-from attrs import evolve
+from attrs import evolve, frozen
 
-from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView, RateLimit
+from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView, RateLimit, WorkerView
 from minions.contracts.durations import seconds_of
 from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.contracts.json_values import JsonValue
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
-from minions.interfaces.cli.options import CommandContext, command_context, output_options
+from minions.interfaces.cli.options import (
+    CommandContext,
+    OutputOptions,
+    command_context,
+    option,
+    takes_options,
+)
 from minions.interfaces.wiring.dispatch import shared_dispatch
 from minions.interfaces.wiring.logs import make_log
 
-__all__ = ["command"]
+__all__ = ["queues", "workers"]
 
 T = TypeVar("T")
 
@@ -27,32 +35,38 @@ _MOST: Final = 1_000_000
 """Runs at a time; the engine stores no larger number."""
 
 
+@frozen(kw_only=True, slots=False)
+class _SharedDatabaseOption(OutputOptions):
+    """The database that workers share."""
+
+    db: str | None = option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
+
+
 @click.group("queues")
-def command() -> None:
+def queues() -> None:
     """List queues with their limits, and limit them."""
 
 
-@command.command("list")
-@click.option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
-@output_options
-def list_(**flags: object) -> int:
+@queues.command("list")
+@takes_options(_SharedDatabaseOption)
+def list_(options: _SharedDatabaseOption) -> int:
     """List the queues: their limits, and how many runs wait and are executed."""
-    context = command_context(flags)
-    queues = asyncio.run(_with_engine(context, lambda engine: engine.queues()))
+    context = command_context(options)
+    found = asyncio.run(_with_engine(context, lambda engine: engine.queues()))
     if context.settings.json:
-        say(json_text({"queues": [_document(each) for each in queues]}))
+        say(json_text({"queues": [_document(each) for each in found]}))
         return 0
-    for each in queues:
+    for each in found:
         say(
             f"{each.limits.name}  {each.waiting} wait, {each.delayed} delayed, {each.taken} "
             f"executed  {_words(each.limits)}"
         )
-    if not queues:
+    if not found:
         tell("There is no queue. The first run makes one: minions run RECIPE --detach --queue NAME")
     return 0
 
 
-@command.command("set")
+@queues.command("set")
 @click.argument("name")
 @click.option(
     "--concurrency",
@@ -69,16 +83,20 @@ def list_(**flags: object) -> int:
 @click.option(
     "--rate", metavar="NUMBER/TIME", help="Runs that begin in a time: 10/60s; 0: unlimited."
 )
-@click.option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
-@output_options
+@takes_options(_SharedDatabaseOption)
 def set_(
-    name: str, *, concurrency: int | None, per_worker: int | None, rate: str | None, **flags: object
+    options: _SharedDatabaseOption,
+    name: str,
+    *,
+    concurrency: int | None,
+    per_worker: int | None,
+    rate: str | None,
 ) -> int:
     """Change limits of the queue NAME; those that are not named stay as they are.
 
     A worker takes no more than --concurrency: where that is less, --per-worker becomes the same.
     """
-    context = command_context(flags)
+    context = command_context(options)
     given: dict[str, object] = {}
     if concurrency is not None:
         given["concurrency"] = concurrency or None
@@ -104,13 +122,12 @@ def set_(
     return 0
 
 
-@command.command("remove")
+@queues.command("remove")
 @click.argument("name", metavar="NAME")
-@click.option("--db", metavar="URL", help="postgresql://USER@HOST/DATABASE.")
-@output_options
-def remove(name: str, **flags: object) -> int:
+@takes_options(_SharedDatabaseOption)
+def remove(options: _SharedDatabaseOption, name: str) -> int:
     """Forget the queue NAME and its limits. One that has runs stays."""
-    context = command_context(flags)
+    context = command_context(options)
 
     async def forget(engine: DispatchEngine) -> tuple[bool, Mapping[str, QueueView]]:
         known = {each.limits.name: each for each in await engine.queues()}
@@ -190,5 +207,57 @@ async def _with_engine(context: CommandContext, use: Callable[[DispatchEngine], 
         )
     try:
         return await use(engine)
+    finally:
+        await engine.aclose()
+
+
+@click.group("workers")
+def workers() -> None:
+    """List the workers of a database."""
+
+
+@workers.command("list")
+@takes_options(_SharedDatabaseOption)
+def list_workers(options: _SharedDatabaseOption) -> int:
+    """List the workers that were heard of within a day, and what they execute."""
+    context = command_context(options)
+    found = asyncio.run(_workers(context))
+    if context.settings.json:
+        say(json_text({"workers": [_worker_document(each) for each in found]}))
+        return 0
+    for each in found:
+        state = "alive" if each.is_alive else "dead"
+        say(
+            f"{each.name}  {state}  {each.taken} of {each.slots} runs  "
+            f"queues {', '.join(each.queues)}  seen {each.seen_at:%Y-%m-%d %H:%M:%S}Z"
+        )
+    if not found:
+        tell("There is no worker. Start one: minions worker --db URL --queues NAME")
+    return 0
+
+
+def _worker_document(worker: WorkerView) -> JsonValue:
+    return {
+        "name": worker.name,
+        "is_alive": worker.is_alive,
+        "queues": list(worker.queues),
+        "slots": worker.slots,
+        "taken": worker.taken,
+        "started_at": worker.started_at.isoformat(),
+        "seen_at": worker.seen_at.isoformat(),
+        "stream_url": worker.stream_url,
+    }
+
+
+async def _workers(context: CommandContext) -> Sequence[WorkerView]:
+    engine = shared_dispatch(context.settings, make_log(context.settings, log_line))
+    if engine is None:
+        raise UsageError(
+            "Workers are known where the journal is in PostgreSQL: give --db postgresql://…. A "
+            "worker of an SQLite file answers at its --health.",
+            code="no-shared-queues",
+        )
+    try:
+        return await engine.workers()
     finally:
         await engine.aclose()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterable
-from typing import TextIO, cast
+from typing import TextIO
 
 import click
 
@@ -15,13 +15,10 @@ from minions.contracts.queue_places import QueuePlace
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
-    cache_option,
-    cassette_options,
     command_context,
-    common_options,
+    takes_options,
 )
-from minions.interfaces.cli.queue_options import queue_options, queue_place, settings_of
-from minions.interfaces.cli.resume_plan import RecordedRunOpener
+from minions.interfaces.cli.resume_plan import RecordedRunOpener, RerunOptions
 from minions.interfaces.cli.run_follower import refuse_two_outputs
 from minions.interfaces.cli.session_choice import OpenSession, is_conversation
 
@@ -37,35 +34,19 @@ __all__ = ["command"]
     metavar="CALL=WORD",
     help="Of a call in doubt: redo, done, done:JSON or fail. Repeatable.",
 )
-@click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own.")
-@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
-@click.option("--timeout", metavar="TIME", help="Most time from now on: 90, 90s, 10m.")
-@click.option(
-    "--max-cost",
-    "max_cost_usd",
-    type=float,
-    metavar="USD",
-    help="Most that the run may cost in total; default: as it was started.",
-)
-@click.option("--approve", help="Who approves further calls: ask, deny, all or wait.")
-@click.option("--events", is_flag=True, help="Print one JSON event per line.")
-@queue_options
-@cassette_options
-@cache_option
-@common_options
-def command(name: str, decisions: tuple[str, ...], **flags: object) -> int:
+@takes_options(RerunOptions)
+def command(options: RerunOptions, name: str, decisions: tuple[str, ...]) -> int:
     """Resume a run that was killed, stopped, or waits for a decision.
 
     ID is a run's or a session's, or a unique start of one. Recorded work is not done again.
     """
-    context = command_context(settings_of(flags))
-    place = queue_place(context, flags)
+    context = command_context(options)
+    place = options.place(context)
     refuse_two_outputs(context.settings)
     words = _decisions(decisions)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        model = cast("str | None", flags["model"])
-        return asyncio.run(_resume(context, name, words, place, model=model, out=out))
+        return asyncio.run(_resume(context, name, words, place, model=options.model, out=out))
 
 
 def _decisions(texts: Iterable[str]) -> dict[str, str]:

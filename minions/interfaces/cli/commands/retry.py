@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TextIO
 
 import click
 
@@ -18,15 +18,12 @@ from minions.engine.run.recipe_changes import is_same_json
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (
     CommandContext,
-    cache_option,
-    cassette_options,
     command_context,
-    common_options,
+    takes_options,
 )
 from minions.interfaces.cli.params import some_inputs
-from minions.interfaces.cli.queue_options import queue_options, queue_place, settings_of
 from minions.interfaces.cli.recipe_argument import named_recipe
-from minions.interfaces.cli.resume_plan import RecordedRunOpener
+from minions.interfaces.cli.resume_plan import RecordedRunOpener, RerunOptions
 from minions.interfaces.cli.run_follower import bounded, refuse_two_outputs
 from minions.interfaces.cli.session_choice import (
     OpenSession,
@@ -61,41 +58,25 @@ __all__ = ["command"]
     metavar="NAME=VALUE",
     help="Another input: steps that read it run again.",
 )
-@click.option("-m", "--model", metavar="MODEL", help="provider/name; else the run's own.")
-@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
-@click.option("--timeout", metavar="TIME", help="Most time from now on: 90, 90s, 10m.")
-@click.option(
-    "--max-cost",
-    "max_cost_usd",
-    type=float,
-    metavar="USD",
-    help="Most that the run may cost in total; default: as it was started.",
-)
-@click.option("--approve", help="Who approves further calls: ask, deny, all or wait.")
-@click.option("--events", is_flag=True, help="Print one JSON event per line.")
-@queue_options
-@cassette_options
-@cache_option
-@common_options
+@takes_options(RerunOptions)
 def command(
+    options: RerunOptions,
     name: str,
     from_step: str | None,
     edited: str | None,
     pairs: tuple[str, ...],
-    **flags: object,
 ) -> int:
     """Run again the steps of a run that failed, changed, or read an output that changed.
 
     ID is a run's or a session's, or a unique start of one.
     """
-    context = command_context(settings_of(flags))
-    place = queue_place(context, flags)
+    context = command_context(options)
+    place = options.place(context)
     refuse_two_outputs(context.settings)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        model = cast("str | None", flags["model"])
         return asyncio.run(
-            _retry(context, name, from_step, edited, pairs, place, model=model, out=out)
+            _retry(context, name, from_step, edited, pairs, place, model=options.model, out=out)
         )
 
 

@@ -18,10 +18,10 @@ from minions.engine.sessions.rollback import roll_back_run
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    StoreOptions,
     command_context,
     naming_the_journal,
-    output_options,
-    store_options,
+    takes_options,
 )
 
 __all__ = ["command"]
@@ -30,15 +30,14 @@ __all__ = ["command"]
 @click.command("rollback")
 @click.argument("name", metavar="ID")
 @click.option("--dry-run", is_flag=True, help="Only show what would be restored.")
-@store_options
-@output_options
-def command(name: str, *, dry_run: bool, **flags: object) -> int:
+@takes_options(StoreOptions)
+def command(options: StoreOptions, name: str, *, dry_run: bool) -> int:
     """Restore the files that the run ID changed, where its toolset `files` has `undo: true`.
 
     A file that somebody else changed since is left as it is; the exit code is then 1. What was
     killed can be repeated.
     """
-    context = command_context(flags)
+    context = command_context(options)
     report = asyncio.run(_roll_back(context, name, dry_run=dry_run))
     if context.settings.json:
         say(json_text(report.to_json()))

@@ -7,40 +7,45 @@ import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
-from attrs import field, frozen
+from attrs import frozen
 
-from minions.contracts.errors import RecipeError, UsageError
+from minions.contracts.errors import MinionsError, RecipeError, UsageError
 from minions.contracts.journal import Journal
 from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.patterns import match_beside_loop
 from minions.contracts.queue_places import QueuePlace
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.run.rejection import record_rejected_run
+from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.console.run_reports import RunReports, annotations_wanted
 from minions.interfaces.cli.options import (
+    AllProjectsOption,
+    CacheOption,
+    CassetteOptions,
     CommandContext,
-    all_projects_option,
-    cache_option,
-    cassette_options,
+    CommonOptions,
+    EventsOption,
+    ReportOptions,
+    StrictOption,
+    UserOption,
     command_context,
-    common_options,
+    given_words,
     naming_the_journal,
-    strict_option,
-    user_option,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.queue_options import (
+    QueueOptions,
     open_queue,
-    queue_options,
-    queue_place,
     report_queued,
 )
 from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path, registered_recipe
-from minions.interfaces.cli.rejection import keep_rejection
 from minions.interfaces.cli.run_follower import (
     Signals,
     bounded,
@@ -52,67 +57,98 @@ from minions.interfaces.deciders import POLICIES, decider_for
 from minions.interfaces.wiring.databases import has_database
 from minions.interfaces.wiring.models import ModelChoice
 from minions.interfaces.wiring.runtime import Runtime
+from minions.recipe.library import recipe_id_of
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text_input import no_text_input, text_input
 
 if TYPE_CHECKING:
     from minions.engine.run.pins import Pins
 
-__all__ = ["command", "reports_of", "run_with"]
+__all__ = ["RunOptions", "command", "reports_of", "run_with"]
+
+
+@frozen(kw_only=True, slots=False)
+class _FollowedOptions(CassetteOptions, EventsOption, ReportOptions):
+    """How the run is executed and followed here; a worker decides for itself."""
+
+    approve: str | None = option(
+        "--approve",
+        type=click.Choice(POLICIES),
+        help="Who approves calls that need approval. At a terminal ask, elsewhere deny.",
+    )
+    dry_run: bool = option(
+        "--dry-run", is_flag=True, help="Show what would be done; nothing is called."
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class RunOptions(
+    AllProjectsOption,
+    _FollowedOptions,
+    QueueOptions,
+    UserOption,
+    StrictOption,
+    CacheOption,
+    CommonOptions,
+):
+    """What is run, with which limits, and in which session."""
+
+    pairs: tuple[str, ...] = option(
+        "-p", "--param", multiple=True, metavar="NAME=VALUE", help="An input."
+    )
+    params: str | None = option(
+        "--params", metavar="FILE", help="Inputs from a YAML or JSON file; -p wins."
+    )
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
+    )
+    max_parallel: int | None = option(
+        "--max-parallel", type=click.IntRange(min=1), help="Steps at a time."
+    )
+    timeout: str | None = option(
+        "--timeout", metavar="TIME", help="Most time for the run: 90, 90s, 10m."
+    )
+    max_cost_usd: float | None = option(
+        "--max-cost", type=float, metavar="USD", help="Most the run may cost: 0.50."
+    )
+    first: str | None = option(
+        "--from", metavar="STEP", help="Only this step and what depends on it."
+    )
+    until: str | None = option("--until", metavar="STEP", help="Only this step and what it needs.")
+    only: str | None = option("--only", metavar="STEP", help="Only this step.")
+    pin: str | None = option(
+        "--pin",
+        metavar="RUN",
+        help="The run that the outputs come from which these steps need; else the newest that has "
+        "all.",
+    )
+    session: str | None = option(
+        "--session",
+        metavar="NAME",
+        help="Run in this session: an id, a unique start of ses_…, or a name. New names make new "
+        "ones.",
+    )
+    continues: bool = option(
+        "-c", "--continue", is_flag=True, help="Run in the project's last session."
+    )
+
+    def part(self) -> RunPart | None:
+        """The steps to run; None: all.
+
+        Raises:
+            UsageError: A run to pin is given for a whole run.
+        """
+        if (self.first, self.until, self.only) != (None, None, None):
+            return RunPart(first=self.first, until=self.until, only=self.only)
+        if self.pin is not None:
+            raise UsageError("--pin goes with --from, --until or --only: a whole run pins nothing.")
+        return None
 
 
 @click.command("run")
 @click.argument("recipe")
-@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="An input.")
-@click.option("--params", metavar="FILE", help="Inputs from a YAML or JSON file; -p wins.")
-@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
-@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time.")
-@click.option("--timeout", metavar="TIME", help="Most time for the run: 90, 90s, 10m.")
-@click.option(
-    "--max-cost",
-    "max_cost_usd",
-    type=float,
-    metavar="USD",
-    help="Most the run may cost: 0.50.",
-)
-@click.option(
-    "--approve",
-    type=click.Choice(POLICIES),
-    help="Who approves calls that need approval. At a terminal ask, elsewhere deny.",
-)
-@click.option("--events", is_flag=True, help="Print one JSON event per line.")
-@click.option("--from", "first", metavar="STEP", help="Only this step and what depends on it.")
-@click.option("--until", metavar="STEP", help="Only this step and what it needs.")
-@click.option("--only", metavar="STEP", help="Only this step.")
-@click.option(
-    "--pin",
-    metavar="RUN",
-    help="The run that the outputs come from which these steps need; else the newest that has all.",
-)
-@click.option(
-    "--session",
-    "session_name",
-    metavar="NAME",
-    help="Run in this session: an id, a unique start of ses_…, or a name. New names make new ones.",
-)
-@click.option(
-    "-c", "--continue", "continues", is_flag=True, help="Run in the project's last session."
-)
-@all_projects_option
-@click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is called.")
-@click.option("--junit", metavar="FILE", help="Write the steps as JUnit XML, however it ends.")
-@click.option(
-    "--annotations/--no-annotations",
-    default=None,
-    help="Print failures as annotations of a GitHub workflow. In one of them it is done anyway.",
-)
-@queue_options
-@user_option
-@strict_option
-@cassette_options
-@cache_option
-@common_options
-def command(recipe: str, **options: object) -> int:
+@takes_options(RunOptions)
+def command(options: RunOptions, recipe: str) -> int:
     """Run RECIPE: a path, a registered name, an id found under ./recipes, or - for standard input.
 
     A value @FILE is the text of that file, @- of standard input, and @@... is @... itself.
@@ -122,45 +158,31 @@ def command(recipe: str, **options: object) -> int:
     return run_with(recipe, None, options)
 
 
-_NO_SETTINGS: Final = (
-    "pairs", "first", "until", "only", "pin", "session_name", "continues", "of_all",
-    "user", "junit",
-    "annotations", "detach", "queue", "priority", "delay",
-)  # fmt: skip
-"""Options of the command that are no settings."""
-
-
-def run_with(
-    recipe: str,
-    text: str | None,
-    options: Mapping[str, Any],  # Any: click passes options as it finds them
-) -> int:
+def run_with(recipe: str, text: str | None, options: RunOptions) -> int:
     """Run a recipe with the options of `minions run`; its exit code.
 
     Args:
         text: Given to the input that takes a text, and then `recipe` is the name of an agent;
             None: the recipe is run with its inputs alone.
     """
-    context = command_context({key: options[key] for key in options if key not in _NO_SETTINGS})
+    context = command_context(options)
     refuse_two_outputs(context.settings)
-    if options["continues"] and options["session_name"] is not None:
+    if options.continues and options.session is not None:
         raise UsageError("-c and --session exclude each other: the last session, or that one.")
-    if options.get("detach"):
-        _refuse_to_follow(options)
+    if options.detach:
+        for flag, *_ in given_words(options, _FollowedOptions):
+            raise UsageError(
+                f"{flag} does not go with --detach: a worker executes the run, later and by its "
+                "own configuration."
+            )
     out = sys.stdout
-    wanted = _RunOptions(
+    wanted = _Run(
         recipe=recipe,
         text=text,
-        pairs=options["pairs"],
-        override=options["model"],
-        part=_part(options["first"], options["until"], options["only"], options["pin"]),
-        pin=options["pin"],
-        session=options["session_name"],
-        continues=options["continues"],
-        of_all=options["of_all"],
-        user=options["user"],
-        reports=reports_of(context, options["junit"], options["annotations"], out),
-        place=queue_place(context, options),
+        options=options,
+        part=options.part(),
+        reports=reports_of(context, options, out),
+        place=options.place(context),
     )
     # What tools and extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
@@ -168,61 +190,23 @@ def run_with(
 
 
 @frozen(kw_only=True)
-class _RunOptions:
-    """The arguments of the command."""
+class _Run:
+    """What is run, and what becomes of it."""
 
     recipe: str
     """The name as it was typed."""
-    pairs: tuple[str, ...]
-    text: str | None = None
+    text: str | None
     """The text that an agent is given; None: a recipe is run with its inputs."""
-    override: str | None
-    """The argument of `-m`; None: not given."""
+    options: RunOptions
     part: RunPart | None
     """The steps to run; None: all steps."""
-    pin: str | None
-    session: str | None = None
-    """The session's name as it was typed; None: a new session."""
-    continues: bool = False
-    of_all: bool = False
-    """Whether a session of another project may be meant."""
-    """Whether to run in the last session."""
-    user: str | None = None
-    """The label of the user for whom it runs; None: none was given."""
-    reports: RunReports = field(factory=RunReports)
+    reports: RunReports
     """Where the end of the run is reported beside the console."""
-    place: QueuePlace | None = None
+    place: QueuePlace | None
     """Where the run is queued for a worker; None: it is executed here."""
 
 
-def _refuse_to_follow(options: Mapping[str, Any]) -> None:
-    """Refuse options about the end of a run that nobody waits for.
-
-    Raises:
-        UsageError: One was given.
-    """
-    given = [
-        flag
-        for flag, key in (
-            ("--events", "events"),
-            ("--junit", "junit"),
-            ("--dry-run", "dry_run"),
-            ("--record", "record"),
-            ("--replay", "replay"),
-            ("--approve", "approve"),
-        )
-        if options.get(key)
-    ]
-    if given:
-        raise UsageError(
-            f"{given[0]} does not go with --detach: a worker executes the run, later and by its "
-            "own configuration."
-        )
-
-
-def reports_of(
-    context: CommandContext, junit: str | None, annotations: bool | None, out: TextIO
-) -> RunReports:
+def reports_of(context: CommandContext, options: ReportOptions, out: TextIO) -> RunReports:
     """Where the run's end is reported; annotations go to standard error if `out` is for programs.
 
     Raises:
@@ -230,44 +214,30 @@ def reports_of(
         EnvironmentRefusedError: The file cannot be written.
     """
     settings = context.settings
-    if junit is not None and settings.dry_run:
+    if options.junit is not None and settings.dry_run:
         raise UsageError("--junit does not go with --dry-run: nothing is run.")
     stream = sys.stderr if settings.json or settings.events else out
-    wants = annotations_wanted(context.environ, asked=annotations)
+    wants = annotations_wanted(context.environ, asked=options.annotations)
     reports = RunReports(
-        junit=Path(junit) if junit is not None else None, annotations=stream if wants else None
+        junit=Path(options.junit) if options.junit is not None else None,
+        annotations=stream if wants else None,
     )
     reports.check()
     return reports
 
 
-def _part(
-    first: str | None, until: str | None, only: str | None, pin: str | None
-) -> RunPart | None:
-    """The steps to run; None: all.
-
-    Raises:
-        UsageError: A run to pin is given for a whole run.
-    """
-    if (first, until, only) != (None, None, None):
-        return RunPart(first=first, until=until, only=only)
-    if pin is not None:
-        raise UsageError("--pin goes with --from, --until or --only: a whole run pins nothing.")
-    return None
-
-
-async def _run(context: CommandContext, wanted: _RunOptions, out: TextIO) -> int:
+async def _run(context: CommandContext, wanted: _Run, out: TextIO) -> int:
     with Signals() as signals:
         async with context.runtime() as runtime:
             return await _run_until(signals, context, _without_file(context, runtime), wanted, out)
 
 
 async def _run_until(
-    signals: Signals, context: CommandContext, runtime: Runtime, wanted: _RunOptions, out: TextIO
+    signals: Signals, context: CommandContext, runtime: Runtime, wanted: _Run, out: TextIO
 ) -> int:
     recipe = await _recipe(context, runtime, wanted)
     decider = decider_for(context.settings.approve, tell)
-    choice = ModelChoice(override=wanted.override, asked_as=wanted.recipe)
+    choice = ModelChoice(override=wanted.options.model, asked_as=wanted.recipe)
     executor = runtime.evolve(decider=decider).executor(recipe, choice)
     pins = await _pins(executor, recipe, wanted, context)
     before = pins.inputs if pins else None
@@ -281,16 +251,16 @@ async def _run_until(
         plan = executor.plan(recipe, inputs, part=part)
         show_plan(plan, recipe.id, out, json=context.settings.json)
         return 0
-    project = None if wanted.of_all else context.project
+    project = None if wanted.options.of_all else context.project
     session = await _session(wanted, runtime.services.journal, project)
     run = await match_beside_loop(
         lambda: executor.prepare(
             recipe,
             inputs,
             session_id=session,
-            note=note_of(context, wanted.override),
+            note=note_of(context, wanted.options.model),
             part=part,
-            user=wanted.user,
+            user=wanted.options.user,
         )
     )
     for line in (*run.preview(), *(_origin(pins, inputs) if pins else ())):
@@ -303,21 +273,21 @@ async def _run_until(
     )
 
 
-def _pairs(recipe: AgentRecipe, wanted: _RunOptions) -> tuple[str, ...]:
+def _pairs(recipe: AgentRecipe, wanted: _Run) -> tuple[str, ...]:
     """The inputs as they were typed, and the text of an agent as its input.
 
     Raises:
         UsageError: The agent takes no text.
     """
     if wanted.text is None:
-        return wanted.pairs
+        return wanted.options.pairs
     taken_by = text_input(recipe)
     if taken_by is None:
         raise UsageError(no_text_input(recipe), code="no-request-input")
-    return (*wanted.pairs, f"{taken_by}={wanted.text}")
+    return (*wanted.options.pairs, f"{taken_by}={wanted.text}")
 
 
-async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions) -> AgentRecipe:
+async def _recipe(context: CommandContext, runtime: Runtime, wanted: _Run) -> AgentRecipe:
     """The named recipe, with the operator's limits; a refused one is recorded."""
     if wanted.text is not None:
         return bounded(runtime.agents.find(wanted.recipe), context.settings)
@@ -328,7 +298,7 @@ async def _recipe(context: CommandContext, runtime: Runtime, wanted: _RunOptions
     except RecipeError as error:
         wanted.reports.tell_faults(error.faults)
         if path is not None:
-            await keep_rejection(context, path, error)
+            await _keep_rejection(context, path, error)
         raise
 
 
@@ -344,25 +314,27 @@ def _without_file(context: CommandContext, runtime: Runtime) -> Runtime:
     return runtime.evolve(journal=MemoryJournal(runtime.services.clock))
 
 
-async def _session(wanted: _RunOptions, journal: Journal, project: str | None) -> str | None:
+async def _session(wanted: _Run, journal: Journal, project: str | None) -> str | None:
     """The id of the session to run in; None: a new one."""
-    if not wanted.continues and wanted.session is None:
+    if not wanted.options.continues and wanted.options.session is None:
         return None
     from minions.interfaces.cli.session_choice import last_session, named_session
 
-    if wanted.session is None:
+    if wanted.options.session is None:
         return await last_session(journal, project)
-    return await named_session(journal, wanted.session, project)
+    return await named_session(journal, wanted.options.session, project)
 
 
 async def _pins(
-    executor: AgentExecutor, recipe: AgentRecipe, wanted: _RunOptions, context: CommandContext
+    executor: AgentExecutor, recipe: AgentRecipe, wanted: _Run, context: CommandContext
 ) -> Pins | None:
     """The pins from an earlier run; None: all steps run."""
     if wanted.part is None:
         return None
     with naming_the_journal(context):
-        return await executor.pin(recipe, wanted.part, run=wanted.pin, asked_as=wanted.recipe)
+        return await executor.pin(
+            recipe, wanted.part, run=wanted.options.pin, asked_as=wanted.recipe
+        )
 
 
 def _origin(pins: Pins, inputs: Mapping[str, JsonValue]) -> Iterator[str]:
@@ -372,3 +344,19 @@ def _origin(pins: Pins, inputs: Mapping[str, JsonValue]) -> Iterator[str]:
         yield f"  inputs (as in {pins.run_id}): {', '.join(same)}"
     for step_id in pins.edited:
         yield f"  warning: step '{step_id}' was edited since {pins.run_id}; its output is from then"
+
+
+async def _keep_rejection(context: CommandContext, recipe: Path, error: RecipeError) -> None:
+    """Record the run as rejected, unless nothing may be written.
+
+    If the journal fails, one line says so; the error of the recipe is printed afterwards.
+    """
+    if context.settings.no_store or context.settings.dry_run:
+        return
+    note = {"cwd": str(Path.cwd()), "file": str(recipe)}
+    try:
+        async with contextlib.aclosing(context.journal()) as journal:
+            services = Services(journal=journal, project=context.project)
+            await record_rejected_run(services, recipe_id_of(recipe), error, note=note)
+    except (MinionsError, OSError) as problem:
+        tell(f"This run was not recorded: {problem}")

@@ -7,10 +7,10 @@ import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import click
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from minions.contracts.errors import UsageError
 from minions.contracts.json_values import JsonValue
@@ -18,15 +18,20 @@ from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, Queue
 from minions.contracts.words import shell_word
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.options import (
+    CacheOption,
     CommandContext,
-    cache_option,
+    CommonOptions,
+    OutputOptions,
     command_context,
-    common_options,
     naming_the_journal,
-    output_options,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.params import stored_inputs
-from minions.interfaces.cli.queue_options import queue_place
+from minions.interfaces.cli.queue_options import (
+    PRIORITY,
+    queue_place,
+)
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.run_follower import note_of
 from minions.interfaces.wiring.models import ModelChoice
@@ -41,8 +46,48 @@ __all__ = ["command"]
 
 T = TypeVar("T")
 
-_DB_HELP: Final = "PATH of an SQLite file, or postgresql://USER@HOST/DATABASE."
 _NAME: Final = "1 to 100 letters, digits, `-`, `_` or `.`"
+
+
+@frozen(kw_only=True, slots=False)
+class _DatabaseOption(OutputOptions):
+    """Where the schedules are."""
+
+    db: str | None = option(
+        "--db", metavar="PLACE", help="PATH of an SQLite file, or postgresql://USER@HOST/DATABASE."
+    )
+
+
+@frozen(kw_only=True, slots=False)
+class _AddOptions(CacheOption, CommonOptions):
+    """What runs when it is due."""
+
+    pairs: tuple[str, ...] = option(
+        "-p", "--param", multiple=True, metavar="NAME=VALUE", help="An input."
+    )
+    params: str | None = option(
+        "--params", metavar="FILE", help="Inputs from a YAML or JSON file; -p wins."
+    )
+    model: str | None = option(
+        "-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's."
+    )
+    max_cost_usd: float | None = option(
+        "--max-cost", type=float, metavar="USD", help="Most each run may cost: 0.50."
+    )
+    name: str | None = option(
+        "--name", metavar="NAME", help="The name of the schedule; else the recipe's id."
+    )
+    queue: str | None = option(
+        "--queue", metavar="NAME", help="The queue of its runs; else `default`."
+    )
+    priority: int | None = option(
+        "--priority",
+        type=PRIORITY,
+        metavar="NUMBER",
+        help=f"0, which goes first, to {LOWEST_PRIORITY}.",
+    )
+    recipe: str = ""
+    place: QueuePlace = field(factory=QueuePlace)
 
 
 @click.group("schedules")
@@ -52,60 +97,26 @@ def command() -> None:
 
 @command.command("add")
 @click.argument("recipe")
-@click.option("-p", "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="An input.")
-@click.option("--params", metavar="FILE", help="Inputs from a YAML or JSON file; -p wins.")
-@click.option("-m", "--model", metavar="MODEL", help="provider/name; wins over the recipe's.")
-@click.option(
-    "--max-cost", "max_cost_usd", type=float, metavar="USD", help="Most each run may cost: 0.50."
-)
-@click.option("--name", metavar="NAME", help="The name of the schedule; else the recipe's id.")
-@click.option("--queue", metavar="NAME", help="The queue of its runs; else `default`.")
-@click.option(
-    "--priority",
-    type=click.IntRange(0, LOWEST_PRIORITY),
-    metavar="NUMBER",
-    help=f"0, which goes first, to {LOWEST_PRIORITY}.",
-)
-@cache_option
-@common_options
-def add(recipe: str, **options: Any) -> int:  # Any: click passes options as it finds them
+@takes_options(_AddOptions)
+def add(options: _AddOptions, recipe: str) -> int:
     """Store the recipe with its schedule and inputs; workers of the database run it when it is due.
 
     The recipe counts as it is now. The same command after an edit replaces it.
     """
-    own = ("pairs", "name", "queue", "priority")
-    context = command_context({key: options[key] for key in options if key not in own})
-    place = queue_place(context, {**options, "detach": True}, flag="schedules add")
-    wanted = _Addition(
-        recipe=recipe,
-        pairs=options["pairs"],
-        model=options["model"],
-        name=options["name"],
-        place=place or QueuePlace(name=DEFAULT_QUEUE),
-    )
+    context = command_context(options)
+    place = queue_place(context, options.queue, options.priority)
+    options = evolve(options, recipe=recipe, place=place)
     out = sys.stdout
     # What extensions print is no result: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        return asyncio.run(_add(context, wanted, out))
-
-
-@frozen(kw_only=True)
-class _Addition:
-    """The arguments of `schedules add`."""
-
-    recipe: str
-    pairs: tuple[str, ...]
-    model: str | None
-    name: str | None
-    place: QueuePlace
+        return asyncio.run(_add(context, options, out))
 
 
 @command.command("list")
-@click.option("--db", metavar="PLACE", help=_DB_HELP)
-@output_options
-def list_(**flags: object) -> int:
+@takes_options(_DatabaseOption)
+def list_(options: _DatabaseOption) -> int:
     """List the schedules: when each is due next, and what became of its last run."""
-    context = command_context(flags)
+    context = command_context(options)
 
     async def look(store: ScheduleStore) -> list[_Line]:
         journal = context.known_journal()
@@ -127,29 +138,26 @@ def list_(**flags: object) -> int:
 
 @command.command("pause")
 @click.argument("name")
-@click.option("--db", metavar="PLACE", help=_DB_HELP)
-@output_options
-def pause(name: str, **flags: object) -> int:
+@takes_options(_DatabaseOption)
+def pause(options: _DatabaseOption, name: str) -> int:
     """Start no more runs of NAME until it is resumed; times meanwhile are left out."""
-    return _set_paused(name, command_context(flags), is_paused=True)
+    return _set_paused(name, command_context(options), is_paused=True)
 
 
 @command.command("resume")
 @click.argument("name")
-@click.option("--db", metavar="PLACE", help=_DB_HELP)
-@output_options
-def resume(name: str, **flags: object) -> int:
+@takes_options(_DatabaseOption)
+def resume(options: _DatabaseOption, name: str) -> int:
     """Start runs of NAME again, from its next due time on."""
-    return _set_paused(name, command_context(flags), is_paused=False)
+    return _set_paused(name, command_context(options), is_paused=False)
 
 
 @command.command("remove")
 @click.argument("name")
-@click.option("--db", metavar="PLACE", help=_DB_HELP)
-@output_options
-def remove(name: str, **flags: object) -> int:
+@takes_options(_DatabaseOption)
+def remove(options: _DatabaseOption, name: str) -> int:
     """Remove the schedule NAME; its runs stay, also those that are queued."""
-    context = command_context(flags)
+    context = command_context(options)
     asyncio.run(_with_store(context, lambda store: store.remove(name)))
     return _report(context, {"name": name, "removed": True}, f"{name}  removed")
 
@@ -157,7 +165,7 @@ def remove(name: str, **flags: object) -> int:
 # --- add ------------------------------------------------------------------------------------------
 
 
-async def _add(context: CommandContext, wanted: _Addition, out: TextIO) -> int:
+async def _add(context: CommandContext, wanted: _AddOptions, out: TextIO) -> int:
     async with context.runtime() as runtime:
         schedules = _schedules(context, runtime, wanted)
         clock = runtime.services.clock
@@ -183,7 +191,9 @@ def _queue(place: QueuePlace) -> str:
     return "" if place.name == DEFAULT_QUEUE else f" --queues {shell_word(place.name)}"
 
 
-def _schedules(context: CommandContext, runtime: Runtime, wanted: _Addition) -> Sequence[Schedule]:
+def _schedules(
+    context: CommandContext, runtime: Runtime, options: _AddOptions
+) -> Sequence[Schedule]:
     """The schedules of the recipe, checked as a run is.
 
     Raises:
@@ -193,25 +203,25 @@ def _schedules(context: CommandContext, runtime: Runtime, wanted: _Addition) -> 
     """
     from minions.interfaces.schedule_store import Schedule
 
-    recipe = named_recipe(wanted.recipe, context, runtime)
+    recipe = named_recipe(options.recipe, context, runtime)
     if not recipe.schedules or recipe.document is None:
         raise UsageError(
             f"The recipe '{recipe.id}' has no `schedule`. Write when it is due: "
             '`schedule: "0 8 * * 1-5"`.',
             code="no-schedule",
         )
-    name = wanted.name or recipe.id
+    name = options.name or recipe.id
     _check_name(name)
-    choice = ModelChoice(override=wanted.model, asked_as=wanted.recipe)
+    choice = ModelChoice(override=options.model, asked_as=options.recipe)
     executor, now = runtime.executor(recipe, choice), runtime.services.clock.now()
     found: list[Schedule] = []
     for number, spec in enumerate(recipe.schedules, start=1):
-        inputs = stored_inputs(recipe, wanted.pairs, context, before=spec.inputs)
+        inputs = stored_inputs(recipe, options.pairs, context, before=spec.inputs)
         executor.prepare(recipe, inputs)  # what it refuses now would be refused at each time
         own_name = name if number == 1 else f"{name}-{number}"
         schedule = Schedule.of(own_name, recipe, spec, now)
-        note = note_of(context, wanted.model)
-        found.append(evolve(schedule, inputs=inputs, note=note, place=wanted.place))
+        note = note_of(context, options.model)
+        found.append(evolve(schedule, inputs=inputs, note=note, place=options.place))
     return found
 
 

@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import click
-from attrs import evolve
+from attrs import evolve, frozen
 
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
+    CacheOption,
     CommandContext,
-    cache_option,
+    CommonOptions,
+    RunLimitOptions,
     command_context,
-    common_options,
-    run_limit_options,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.process_log import process_log
-from minions.interfaces.cli.queue_options import queue_place
+from minions.interfaces.cli.queue_options import (
+    queue_place,
+)
 
 if TYPE_CHECKING:
     from minions.contracts.json_values import JsonValue
@@ -32,6 +36,31 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
+
+
+@frozen(kw_only=True, slots=False)
+class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
+    """How each run is executed, and what is told of it."""
+
+    caller_secrets: tuple[str, ...] = option(
+        "--allow-secret",
+        multiple=True,
+        metavar="REF",
+        help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
+    )
+    on_waiting_url: str | None = option(
+        "--on-waiting-url",
+        metavar="URL",
+        help="Posts to it each run that begins to wait for a person.",
+    )
+    on_waiting_secret: str | None = option(
+        "--on-waiting-secret",
+        metavar="REF",
+        help="Signs these posts: env:NAME, file:/absolute/path.",
+    )
+    max_parallel: int | None = option(
+        "--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run."
+    )
 
 
 @click.command("serve")
@@ -57,13 +86,6 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     help="Requests may contain recipes, which can call every tool there is.",
 )
 @click.option(
-    "--allow-secret",
-    "caller_secrets",
-    multiple=True,
-    metavar="REF",
-    help="A secret that callers may refer to: env:NAME, file:/absolute/path. Repeatable.",
-)
-@click.option(
     "--plan-workspace",
     multiple=True,
     metavar="DIR",
@@ -76,12 +98,6 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     help="Requests may choose folders beneath it where a recipe takes a path. Repeatable.",
 )
 @click.option(
-    "--on-waiting-url", metavar="URL", help="Posts to it each run that begins to wait for a person."
-)
-@click.option(
-    "--on-waiting-secret", metavar="REF", help="Signs these posts: env:NAME, file:/absolute/path."
-)
-@click.option(
     "--public-url", metavar="URL", help="The address of the page for people; else that of --host."
 )
 @click.option(
@@ -90,11 +106,9 @@ _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 @click.option("--queue", metavar="NAME", help="Their queue; else `default`. With --submit-only.")
 @click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
-@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
-@run_limit_options
-@cache_option
-@common_options
+@takes_options(_ExecutionOptions)
 def command(
+    execution: _ExecutionOptions,
     *,
     host: str,
     port: int,
@@ -109,13 +123,14 @@ def command(
     max_runs: int,
     submit_only: bool,
     queue: str | None,
-    **flags: object,
 ) -> int:
     """Serve the stored recipes at http://127.0.0.1:8642/api/v1, until Ctrl-C.
 
     Every request needs the token that is printed at the start.
     """
-    context = command_context(flags)
+    context = command_context(execution)
+    if queue is not None and not submit_only:
+        raise UsageError("--queue goes with --submit-only: else nothing is queued.")
     _check_extra()
     from minions.interfaces.server.options import LOOPBACK_NAMES, ServerOptions
 
@@ -129,7 +144,7 @@ def command(
         plan_workspaces=plan_workspace,
         input_folders=allow_folder,
         max_runs=max_runs,
-        queue=queue_place(context, {"detach": submit_only, "queue": queue}, flag="--submit-only"),
+        queue=queue_place(context, queue) if submit_only else None,
     )
     folders = [Path(name) for name in recipes or ("recipes",)]
     _check_folders(folders if recipes else ())

@@ -1,4 +1,4 @@
-"""`minions sessions show`; the other commands of the group are in modules beside it."""
+"""`minions sessions`: shows and marks runs and sessions; further commands are beside it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from datetime import datetime
 from typing import Final, cast
 
 import click
+from attrs import frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.durations import spoken
+from minions.contracts.errors import UsageError
+from minions.contracts.journal import Journal, JournalEntry
 from minions.contracts.json_values import JsonValue
+from minions.contracts.sessions import Session, SessionStep
 from minions.contracts.words import shell_word
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.history.lookup import find_run
@@ -21,15 +25,16 @@ from minions.engine.history.output_rungs import RungCount
 from minions.engine.history.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.history.run_notes import RunNote
 from minions.engine.history.run_steps import StepDetail, require_step
+from minions.engine.services.services import Services
+from minions.engine.sessions.marking import Verdict, mark_run
+from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
 from minions.interfaces.cli.commands.sessions_diff import diff
 from minions.interfaces.cli.commands.sessions_follow import follow
 from minions.interfaces.cli.commands.sessions_list import list_
-from minions.interfaces.cli.commands.sessions_mark import mark
-from minions.interfaces.cli.commands.sessions_show import SessionDetail, find_session_detail
 from minions.interfaces.cli.console.child_run_lines import child_run_lines
-from minions.interfaces.cli.console.console import hanging, json_text, say
+from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.item_totals import item_lines
 from minions.interfaces.cli.console.render import faults_lines, painter
 from minions.interfaces.cli.console.results import (
@@ -39,9 +44,16 @@ from minions.interfaces.cli.console.results import (
 )
 from minions.interfaces.cli.options import (
     CommandContext,
+    DatabaseOption,
     command_context,
     naming_the_journal,
-    output_options,
+    takes_options,
+)
+from minions.interfaces.cli.session_choice import (
+    find_session,
+    is_session_named,
+    message_text,
+    what_it_cost,
 )
 
 __all__ = ["command"]
@@ -55,7 +67,7 @@ def command() -> None:
     """List, show, mark and compare runs and sessions; export, import and remove them."""
 
 
-for each in (list_, follow, diff, mark, export, import_, rm, gc):
+for each in (list_, follow, diff, export, import_, rm, gc):
     command.add_command(each)
 
 
@@ -64,15 +76,16 @@ for each in (list_, follow, diff, mark, export, import_, rm, gc):
 @click.argument("address", required=False, metavar="[ADDRESS]")
 @click.option("--messages", is_flag=True, help="Show every message, too.")
 @click.option("--items", is_flag=True, help="Show every item of long loops, too.")
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@output_options
-def show(name: str, address: str | None, *, messages: bool, items: bool, **flags: object) -> int:
+@takes_options(DatabaseOption)
+def show(
+    options: DatabaseOption, name: str, address: str | None, *, messages: bool, items: bool
+) -> int:
     """Show one run, or a session with its messages: ID is a run's or a session's.
 
     A unique start of an id is enough. A session without messages means its last run. ADDRESS
     shows one step or item of a run with all its messages: `each[2]`, `sub[1]/each[2]`.
     """
-    context = command_context(flags)
+    context = command_context(options)
     if address is not None:
         step = asyncio.run(_show_step(context, name, address))
         if context.settings.json:
@@ -327,3 +340,128 @@ def _message_lines(step_id: str, message: Mapping[str, JsonValue]) -> Iterator[s
         yield f"  {message['content']}"
     for call in cast("list[Mapping[str, JsonValue]]", message.get("tool_calls") or []):
         yield f"  calls {json.dumps(call.get('function', call), ensure_ascii=False)}"
+
+
+@command.command("mark")
+@click.argument("name", metavar="RUN")
+@click.argument("verdict", type=click.Choice(["good", "bad"]))
+@click.option(
+    "--step",
+    "address",
+    metavar="ADDRESS",
+    help="Only the output of this step or item: `sort`, `each[2]`, `sub[1]/each[2]`.",
+)
+@click.option("--note", metavar="TEXT", help="Why; shown with the run.")
+@takes_options(DatabaseOption)
+def mark(
+    options: DatabaseOption, name: str, verdict: str, *, address: str | None, note: str | None
+) -> int:
+    """Mark the outputs of RUN, or of one of its steps, as good or bad.
+
+    Good outputs can be examples for later runs: `examples: {from: journal}`. The last mark counts,
+    and earlier ones stay on record. Where a step is run again, its new output is not marked.
+    """
+    context = command_context(options)
+    entry = asyncio.run(_mark(context, name, cast("Verdict", verdict), address=address, note=note))
+    if context.settings.json:
+        place = {"run_id": entry.run_id, "session_id": entry.session_id}
+        say(json_text({**place, "position": entry.position, "mark": dict(entry.body)}))
+    again = "".join(context.flags_again)
+    what = f"{address} of {entry.run_id}" if address is not None else entry.run_id
+    tell(
+        f"{what} is marked {verdict} · show: "
+        f"minions sessions show {shell_word(entry.run_id)}{again}"
+    )
+    return 0
+
+
+async def _mark(
+    context: CommandContext, name: str, verdict: Verdict, *, address: str | None, note: str | None
+) -> JournalEntry:
+    if context.settings.no_store:
+        raise UsageError("Without a journal there is no run to mark: leave out --no-store.")
+    journal = context.known_journal()
+    try:
+        with naming_the_journal(context):
+            services = Services(journal=journal)
+            return await mark_run(services, name, verdict, address=address, note=note)
+    finally:
+        await journal.aclose()
+
+
+@frozen(kw_only=True)
+class SessionDetail:
+    """A session with its messages, and the other sessions of its fork tree."""
+
+    session: Session
+    steps: Sequence[SessionStep]
+    tree: Sequence[Session]
+    """All sessions of the fork tree, parents first."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The session as `--json` prints it."""
+        return {
+            "session": self.session.to_json(),
+            "steps": [step.to_json() for step in self.steps],
+            "tree": [each.to_json() for each in self.tree],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The session as lines of text."""
+        session = self.session
+        name = f" ({session.name})" if session.name and session.name != session.id else ""
+        yield f"session {session.id}{name} · recipe {session.recipe or 'none'}"
+        if session.last_run_id is not None:
+            yield f"last run {session.last_run_id} · {session.status}"
+        yield f"{len(self.steps)} messages · {what_it_cost(self.steps)}"
+        for step in self.steps:
+            yield hanging(f"{step.sequence:>4}  {_line(step)}")
+        if len(self.tree) > 1:
+            yield "branches:"
+            yield from self._branches()
+
+    def _branches(self) -> Iterator[str]:
+        depth = {self.tree[0].id: 0}
+        for each in self.tree:
+            parent = each.parent_session_id or ""
+            depth[each.id] = depth.get(parent, -1) + 1
+        for each in _by_branch(self.tree):
+            at = f" at {each.forked_at_sequence}" if each.parent_session_id in depth else ""
+            mark = "  ← this one" if each.id == self.session.id else ""
+            yield f"  {'  ' * depth[each.id]}{each.id}{at}{mark}"
+
+
+def _by_branch(tree: Sequence[Session]) -> Iterator[Session]:
+    """The sessions of a tree, each directly below its parent."""
+    forks: dict[str | None, list[Session]] = {}
+    for each in tree[1:]:
+        forks.setdefault(each.parent_session_id, []).append(each)
+    pending = [tree[0]]
+    while pending:
+        each = pending.pop()
+        yield each
+        pending += reversed(forks.get(each.id, []))
+
+
+def _line(step: SessionStep) -> str:
+    who = f"{step.role} {step.name}" if step.is_tool_step() and step.name else str(step.role)
+    return f"{who}: {message_text(step)}"
+
+
+async def find_session_detail(journal: Journal, name: str) -> SessionDetail | None:
+    """The session with that name or id, if it has messages; None: it has none, or the id is a
+    run's.
+
+    Raises:
+        UsageError: Several sessions have it.
+    """
+    if not await is_session_named(journal, name):
+        return None
+    session = await find_session(journal, name)
+    repository = StepRepository(Services(journal=journal))
+    steps = await repository.get_steps(session.id)
+    if not steps:
+        return None
+    return SessionDetail(
+        session=session, steps=steps, tree=await repository.list_fork_tree(session.id)
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import click
+from attrs import frozen
 
 from minions.contracts.bounded_files import open_regular
 from minions.contracts.errors import UsageError
@@ -27,13 +28,19 @@ from minions.engine.sessions.deletion import find_session
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
+    DatabaseOption,
+    ExtensionOptions,
     command_context,
-    extension_options,
     naming_the_journal,
-    output_options,
+    takes_options,
 )
 
 __all__ = ["export", "import_"]
+
+
+@frozen(kw_only=True, slots=False)
+class _ExportOptions(DatabaseOption, ExtensionOptions):
+    """Where the journal is, and the code that draws a recipe."""
 
 
 @click.command("export")
@@ -43,16 +50,16 @@ __all__ = ["export", "import_"]
     "--html", "page", metavar="FILE", help="Write one run as a page without scripts, to send it."
 )
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@extension_options
-@output_options
-def export(name: str, output: str | None, page: str | None, *, force: bool, **flags: object) -> int:
+@takes_options(_ExportOptions)
+def export(
+    options: _ExportOptions, name: str, output: str | None, page: str | None, *, force: bool
+) -> int:
     """Write a session to one file of JSON lines: all rows, and the blobs that they name.
 
     ID is a session's or a run's, or a unique start of one. The file of a fork also has the rows of
     its parents that it reads. With --html it is the run as a page for people; secrets are masked.
     """
-    context = command_context(flags)
+    context = command_context(options)
     if page is not None and output is not None:
         raise UsageError("-o and --html exclude each other: rows to import, or a page to read.")
     if page is not None:
@@ -134,14 +141,13 @@ def _named(archive: Archive) -> str:
 
 @click.command("import")
 @click.argument("file", metavar="FILE")
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@output_options
-def import_(file: str, **flags: object) -> int:
+@takes_options(DatabaseOption)
+def import_(options: DatabaseOption, file: str) -> int:
     """Import a session that `export` wrote, with its ids. FILE `-` is standard input.
 
     Nothing is stored if the file is damaged or the session exists already.
     """
-    context = command_context(flags)
+    context = command_context(options)
     archive = _read(file, context)
     stored = asyncio.run(_import(context, archive))
     if context.settings.json:

@@ -24,9 +24,10 @@ from minions.engine.sessions.deletion import (
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.options import (
     CommandContext,
+    DatabaseOption,
     command_context,
     naming_the_journal,
-    output_options,
+    takes_options,
 )
 
 __all__ = ["gc", "rm"]
@@ -35,15 +36,14 @@ __all__ = ["gc", "rm"]
 @click.command("rm")
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@output_options
-def rm(names: Sequence[str], *, yes: bool, **flags: object) -> int:
+@takes_options(DatabaseOption)
+def rm(options: DatabaseOption, names: Sequence[str], *, yes: bool) -> int:
     """Remove sessions, with all their runs.
 
     ID is a session's or a run's, or a unique start of one. `sessions gc` then frees the data that
     only they needed.
     """
-    context = command_context(flags)
+    context = command_context(options)
     removed = asyncio.run(_remove(context, names, is_agreed=yes))
     if context.settings.json:
         say(json_text({"removed": list(removed)}))
@@ -111,17 +111,21 @@ class _CleanUpResult:
 @click.option(
     "--dry-run", "only_tell", is_flag=True, help="Show what would be removed; remove nothing."
 )
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@output_options
+@takes_options(DatabaseOption)
 def gc(
-    older_than: str | None, keep: int | None, *, cache: bool, only_tell: bool, **flags: object
+    options: DatabaseOption,
+    older_than: str | None,
+    keep: int | None,
+    *,
+    cache: bool,
+    only_tell: bool,
 ) -> int:
     """Free data that nothing needs: blobs that no session names and, if asked for, old sessions.
 
     Without --older-than and --keep no session is removed. Sessions stay if a run in them may be
     resumed, or if a fork that stays reads from them.
     """
-    context = command_context(flags)
+    context = command_context(options)
     age_s = None if older_than is None else seconds_of(older_than)
     freed = asyncio.run(_gc(context, age_s, keep, cache=cache, dry_run=only_tell))
     if context.settings.json:

@@ -19,9 +19,10 @@ from minions.engine.history.run_summary import RunSummary
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.options import (
     CommandContext,
+    DatabaseOption,
     command_context,
     naming_the_journal,
-    output_options,
+    takes_options,
 )
 
 __all__ = ["diff"]
@@ -35,14 +36,13 @@ _BEFORE: Final = 40
 @click.command("diff")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@output_options
-def diff(a: str, b: str, **flags: object) -> int:
+@takes_options(DatabaseOption)
+def diff(options: DatabaseOption, a: str, b: str) -> int:
     """Compare two runs: inputs, every step, the result.
 
     A and B are ids of runs, or of sessions, which means their last run; unique starts are enough.
     """
-    context = command_context(flags)
+    context = command_context(options)
     found = asyncio.run(_diff(context, a, b))
     if context.settings.json:
         say(json_text(encode(found)))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final, TextIO
 
 import click
+from attrs import frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
@@ -23,9 +24,11 @@ from minions.interfaces.cli.console.console import json_text, log_line, say, tel
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text
 from minions.interfaces.cli.options import (
     CommandContext,
+    DatabaseOption,
     command_context,
     naming_the_journal,
-    output_options,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.run_follower import EventPrinter, progress_of, refuse_two_outputs
 from minions.interfaces.remote_deltas import remote_deltas_of
@@ -37,18 +40,23 @@ __all__ = ["follow"]
 _ENDS: Final = (RunCompleted, RunWaiting, RunFailed)
 
 
+@frozen(kw_only=True, slots=False)
+class _FollowOptions(DatabaseOption):
+    """How events are printed, and where the journal is."""
+
+    events: bool = option("--events", is_flag=True, help="Print one JSON event per line.")
+
+
 @click.command("follow")
 @click.argument("name", metavar="RUN")
-@click.option("--events", is_flag=True, help="Print one JSON event per line.")
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@output_options
-def follow(name: str, **flags: object) -> int:
+@takes_options(_FollowOptions)
+def follow(options: _FollowOptions, name: str) -> int:
     """Show what was stored of RUN and what other processes store, until it ends or waits.
 
     The result goes to standard output, and the exit code is that of the run, as for `minions run`.
     Ctrl-C ends the following alone.
     """
-    context = command_context(flags)
+    context = command_context(options)
     refuse_two_outputs(context.settings)
     return asyncio.run(_follow(context, name, sys.stdout))
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import click
-from attrs import evolve
+from attrs import evolve, frozen
 
 from minions.contracts.codec import encode
 from minions.contracts.durations import seconds_of, spoken
@@ -25,10 +25,11 @@ from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import (
+    AllProjectsOption,
     CommandContext,
-    all_projects_option,
+    DatabaseOption,
     command_context,
-    output_options,
+    takes_options,
 )
 from minions.interfaces.wiring.databases import database_of, has_database
 
@@ -40,6 +41,11 @@ _WIDE: Final = 150
 """Columns from which on the session's id has room."""
 _LEAST_INPUTS: Final = 12
 _NOTHING: Final = "–"
+
+
+@frozen(kw_only=True, slots=False)
+class _ListOptions(AllProjectsOption, DatabaseOption):
+    """Whose runs are listed, and where the journal is."""
 
 
 @click.command("list")
@@ -63,10 +69,9 @@ _NOTHING: Final = "–"
     metavar="WORDS",
     help="Only runs with these words in recipe, model, inputs, errors or ids.",
 )
-@all_projects_option
-@click.option("--db", metavar="PATH|URL", help="Where the journal is.")
-@output_options
+@takes_options(_ListOptions)
 def list_(
+    options: _ListOptions,
     *,
     limit: int,
     statuses: tuple[str, ...],
@@ -74,19 +79,17 @@ def list_(
     user: str | None,
     since: str | None,
     search: str | None,
-    of_all: bool,
-    **flags: object,
 ) -> int:
     """List runs of this project, the newest first.
 
     A project is the nearest folder with a minions.toml or .git, else the current one.
     """
-    context = command_context(flags)
+    context = command_context(options)
     wanted = RunFilter(
         statuses=statuses or None,
         recipe=recipe,
         user=user,
-        project=None if of_all else context.project,
+        project=None if options.of_all else context.project,
         text=search,
         since=_since(since, SystemClock().now()) if since is not None else None,
     )

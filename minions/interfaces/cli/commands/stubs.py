@@ -12,7 +12,11 @@ from minions.analysis.stubs.client import MARK, client_text
 from minions.contracts.bounded_files import read_regular
 from minions.contracts.errors import UsageError
 from minions.interfaces.cli.console.console import say, tell
-from minions.interfaces.cli.options import command_context, extension_options, output_options
+from minions.interfaces.cli.options import (
+    ExtensionOptions,
+    command_context,
+    takes_options,
+)
 from minions.interfaces.cli.recipe_argument import checked_recipe, recipe_path
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 
@@ -26,15 +30,16 @@ _MOST_BYTES: Final = 16_777_216
 @click.option("-o", "--output", "file", metavar="FILE.py", help="Write there.")
 @click.option("--check", is_flag=True, help="Only say whether FILE.py is what would be written.")
 @click.option("--force", is_flag=True, help="Overwrite a file that `minions stubs` did not make.")
-@extension_options
-@output_options
-def command(recipe: str, file: str | None, *, check: bool, force: bool, **flags: object) -> int:
+@takes_options(ExtensionOptions)
+def command(
+    options: ExtensionOptions, recipe: str, file: str | None, *, check: bool, force: bool
+) -> int:
     """Write a typed client of RECIPE: a class whose `run` takes its inputs and gives its output.
 
     Type checkers then know the names and types of inputs, outputs and steps. With --check the exit
     code is 1 if FILE.py has to be written again.
     """
-    context = command_context(flags)
+    context = command_context(options)
     target = Path(file) if file is not None else None
     if check and target is None:
         raise UsageError("--check needs the file to check: -o FILE.py.")

@@ -16,9 +16,9 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import (
     CommandContext,
+    ExtensionOptions,
     command_context,
-    extension_options,
-    output_options,
+    takes_options,
 )
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.recipe_tests import TestOutcome, run_test
@@ -30,16 +30,15 @@ __all__ = ["command"]
 @click.argument("recipes", nargs=-1, required=True)
 @click.option("-k", "wanted", metavar="TEXT", help="Only tests whose name holds TEXT.")
 @click.option("--junit", metavar="FILE", help="Write the outcomes as JUnit XML, for CI.")
-@extension_options
-@output_options
+@takes_options(ExtensionOptions)
 def command(
-    recipes: tuple[str, ...], wanted: str | None, junit: str | None, **flags: object
+    options: ExtensionOptions, recipes: tuple[str, ...], wanted: str | None, junit: str | None
 ) -> int:
     """Run the `tests:` of RECIPES, with scripted answers and faked tools; nothing is stored.
 
     Exit code 1 if one fails, 2 if there is none.
     """
-    context = command_context(flags)
+    context = command_context(options)
     file = Path(junit) if junit is not None else None
     if file is not None:
         from minions.interfaces.cli.console.junit import check_junit

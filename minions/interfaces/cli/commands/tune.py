@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self
 
 import click
 from attrs import evolve, frozen
@@ -17,19 +17,20 @@ from minions.contracts.hidden_characters import shown_text
 from minions.contracts.messages import TokenUsage
 from minions.evaluation.case_parts import Part
 from minions.evaluation.suite_file import read_suite
-from minions.evaluation.suites import AnyScorer, Suite
+from minions.evaluation.suites import Suite
 from minions.evaluation.tuning import Configuration, Dimension
-from minions.interfaces.cli.case_options import case_options
-from minions.interfaces.cli.case_source import CaseSource, read_cases, scorer_of_word
+from minions.interfaces.cli.case_source import CaseOptions, CaseSource, read_cases
 from minions.interfaces.cli.commands.tune_outcome import TuneOutcome, refusal_of
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.tuning_table import closed_lines
 from minions.interfaces.cli.console.whole_file import check_writable, write_whole
 from minions.interfaces.cli.options import (
+    CassetteOptions,
     CommandContext,
-    cassette_options,
+    CommonOptions,
     command_context,
-    common_options,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import editable_path, named_recipe, recipe_text
@@ -48,7 +49,6 @@ from minions.recipe.reading.load import load_recipe_text
 
 __all__ = ["command"]
 
-T = TypeVar("T")
 _SUITE: Final = (".eval.yaml", ".eval.yml")
 _TYPICAL: Final = TokenUsage(input_tokens=1_000, output_tokens=200)
 """Models are tried in the order of what this costs."""
@@ -69,63 +69,102 @@ def _dimensions(
     return frozenset(map(Dimension, names or known))
 
 
+@frozen(kw_only=True, slots=False)
+class _TuneOptions(CaseOptions, CassetteOptions, CommonOptions):
+    """What is tried, and what becomes of what was found."""
+
+    models: tuple[str, ...] = option(
+        "-m", "--model", multiple=True, metavar="MODEL", help="Tried for each step; repeatable."
+    )
+    against: tuple[str, ...] = option(
+        "--against",
+        multiple=True,
+        metavar="RECIPE",
+        help="Another version of RECIPE, whose prompts of steps are tried.",
+    )
+    dimensions: frozenset[Dimension] = option(
+        "--over",
+        multiple=True,
+        metavar="WHAT,…",
+        callback=_dimensions,
+        help=f"What is chosen: {', '.join(Dimension)}; repeatable; default: all.",
+    )
+    steps: tuple[str, ...] = option(
+        "--step", multiple=True, metavar="STEP", help="Only this step; repeatable."
+    )
+    at_least: float | None = option(
+        "--at-least",
+        type=click.FloatRange(0, 1),
+        metavar="RATE",
+        help="The pass rate that is wanted: 0.9; default: that of RECIPE as it is.",
+    )
+    cost_usd: float | None = option(
+        "--max-cost",
+        "--budget",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="USD",
+        help="Most that all of it may cost.",
+    )
+    seed: int = option(
+        "--seed", type=int, default=0, show_default=True, help="Divides the cases into parts."
+    )
+    name: str | None = option(
+        "--name",
+        metavar="NAME",
+        help="Another name is another tuning, in which all is asked again.",
+    )
+    is_written: bool = option(
+        "--write",
+        is_flag=True,
+        help="Change the recipe's own file, after its tests were run before and after.",
+    )
+    dry_run: bool = option(
+        "--dry-run", is_flag=True, help="Show what is tried, and what it costs at most."
+    )
+    recipe: str | None = None
+    """The recipe as it was typed; None: a suite was."""
+    data: str | None = None
+    suite: Suite | None = None
+
+    def about(self, recipe: str, data: str | None) -> Self:
+        """These options, with what the suite says where they say nothing."""
+        suite = read_suite(Path(recipe)) if recipe.endswith(_SUITE) else None
+        if suite is None:
+            return evolve(self, recipe=recipe, data=data)
+        return evolve(
+            self,
+            data=data,
+            suite=suite,
+            models=self.models or suite.models,
+            against=self.against or suite.against,
+            scorers=self.scorers or suite.scorers,
+            samples=self.samples or suite.samples,
+            at_least=self.at_least if self.at_least is not None else suite.at_least,
+        )
+
+    def check_use(self) -> None:
+        """Refuse candidates of what `--over` leaves out.
+
+        Raises:
+            UsageError: An option is of no use.
+        """
+        needed = (
+            (self.models, "-m", Dimension.MODEL),
+            (self.against, "--against", Dimension.FORM),
+        )
+        for given, flag, dimension in needed:
+            if given and dimension not in self.dimensions:
+                raise UsageError(
+                    f"{flag} is of no use: --over leaves out '{dimension}'. Leave {flag} out, or "
+                    f"add --over {dimension}."
+                )
+
+
 @click.command("tune")
 @click.argument("recipe", metavar="RECIPE|NAME.eval.yaml")
 @click.argument("data", required=False, metavar="[CASES.jsonl|CASES.csv|-]")
-@click.option(
-    "-m",
-    "--model",
-    "models",
-    multiple=True,
-    metavar="MODEL",
-    help="Tried for each step; repeatable.",
-)
-@click.option(
-    "--against",
-    multiple=True,
-    metavar="RECIPE",
-    help="Another version of RECIPE, whose prompts of steps are tried.",
-)
-@click.option(
-    "--over",
-    "dimensions",
-    multiple=True,
-    metavar="WHAT,…",
-    callback=_dimensions,
-    help=f"What is chosen: {', '.join(Dimension)}; repeatable; default: all.",
-)
-@click.option("--step", "steps", multiple=True, metavar="STEP", help="Only this step; repeatable.")
-@click.option(
-    "--at-least",
-    type=click.FloatRange(0, 1),
-    metavar="RATE",
-    help="The pass rate that is wanted: 0.9; default: that of RECIPE as it is.",
-)
-@click.option(
-    "--max-cost",
-    "--budget",
-    "max_cost_usd",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="USD",
-    help="Most that all of it may cost.",
-)
-@case_options
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Divides the cases into parts."
-)
-@click.option(
-    "--name", metavar="NAME", help="Another name is another tuning, in which all is asked again."
-)
-@click.option(
-    "--write",
-    "is_written",
-    is_flag=True,
-    help="Change the recipe's own file, after its tests were run before and after.",
-)
-@click.option("--dry-run", is_flag=True, help="Show what is tried, and what it costs at most.")
-@cassette_options
-@common_options
-def command(recipe: str, data: str | None, **flags: object) -> int:
+@takes_options(_TuneOptions)
+def command(options: _TuneOptions, recipe: str, data: str | None) -> int:
     """Find the cheapest model, prompt, output mode and examples of each step of RECIPE that pass
     the cases of a file with known answers, and show them as a diff.
 
@@ -133,9 +172,9 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
     cases are held out: what was found is confirmed by them. Started again with the same arguments,
     recorded answers are not asked again.
     """
-    _check_use(flags)
-    options = _options(recipe, data, flags)
-    context = command_context(flags)
+    options.check_use()
+    options = options.about(recipe, data)
+    context = command_context(options)
     path = _path(options)
     if options.is_written:
         check_writable(path, "--write", code="unwritable-file")
@@ -146,81 +185,6 @@ def command(recipe: str, data: str | None, **flags: object) -> int:
     else:
         outcome.print(named=recipe)
     return code
-
-
-@frozen(kw_only=True)
-class _TuneOptions:
-    """The arguments of the command."""
-
-    recipe: str | None
-    data: str | None
-    suite: Suite | None
-    models: tuple[str, ...]
-    against: tuple[str, ...]
-    dimensions: frozenset[Dimension]
-    steps: tuple[str, ...]
-    recorded: int | None
-    scorers: tuple[AnyScorer, ...]
-    samples: int
-    at_least: float | None
-    seed: int
-    jobs: int
-    pairs: tuple[str, ...]
-    max_cost_usd: float | None
-    retry_failed: bool
-    name: str | None
-    is_written: bool
-
-
-def _options(recipe: str, data: str | None, flags: dict[str, object]) -> _TuneOptions:
-    """The arguments; those that are no settings are taken out of the flags."""
-    suite = read_suite(Path(recipe)) if recipe.endswith(_SUITE) else None
-
-    def taken(name: str, kind: type[T]) -> T | None:
-        value = flags.pop(name)
-        return value if isinstance(value, kind) else None
-
-    def texts(name: str) -> tuple[str, ...]:
-        return tuple(map(str, taken(name, tuple) or ()))
-
-    samples, at_least = taken("samples", int), taken("at_least", float)
-    return _TuneOptions(
-        recipe=recipe if suite is None else None,
-        data=data,
-        suite=suite,
-        models=texts("models") or (suite.models if suite is not None else ()),
-        against=texts("against") or (suite.against if suite is not None else ()),
-        dimensions=frozenset(taken("dimensions", frozenset) or Dimension),
-        steps=texts("steps"),
-        recorded=taken("recorded", int),
-        scorers=tuple(map(scorer_of_word, texts("words")))
-        or (suite.scorers if suite is not None else ()),
-        samples=samples or (suite.samples if suite is not None else 1),
-        at_least=at_least if at_least is not None or suite is None else suite.at_least,
-        seed=taken("seed", int) or 0,
-        jobs=taken("jobs", int) or 1,
-        pairs=texts("pairs"),
-        max_cost_usd=taken("max_cost_usd", float),
-        retry_failed=bool(taken("retry_failed", bool)),
-        name=taken("name", str),
-        is_written=bool(taken("is_written", bool)),
-    )
-
-
-def _check_use(flags: dict[str, object]) -> None:
-    """Refuse candidates of what `--over` leaves out.
-
-    Raises:
-        UsageError: An option is of no use.
-    """
-    chosen = flags["dimensions"]
-    needed = (("models", "-m", Dimension.MODEL), ("against", "--against", Dimension.FORM))
-    for name, option, dimension in needed:
-        if flags[name] and isinstance(chosen, frozenset) and dimension not in chosen:
-            raise UsageError(
-                f"{option} is of no use: --over leaves out '{dimension}'. Leave {option} out, or "
-                f"add --over {dimension}."
-            )
 
 
 def _path(options: _TuneOptions) -> Path:
@@ -269,8 +233,8 @@ def _dry_run(
         tuning,
         runtime,
         knowledge_of_models(context.settings, context.environ),
-        samples=options.samples,
-        max_cost_usd=options.max_cost_usd,
+        samples=options.samples or 1,
+        max_cost_usd=options.cost_usd,
     )
     return TuneOutcome(tuning=tuning, bound=bound)
 
@@ -306,10 +270,10 @@ async def _plan(
         options=_space_options(context, runtime, options),
         limits=context.settings,
         seed=options.seed,
-        samples=options.samples,
+        samples=options.samples or 1,
         concurrency=options.jobs,
         inputs=inputs,
-        max_cost_usd=options.max_cost_usd,
+        max_cost_usd=options.cost_usd,
         at_least=options.at_least,
         retry_failed=options.retry_failed,
         note=note_of(context, None),
@@ -366,7 +330,7 @@ async def _written(
     if before.tests:
         count = len(before.tests)
         tell(f"runs {count} test{'s' * (count != 1)} twice …")
-        most = options.max_cost_usd
+        most = options.cost_usd
         tests = await compare_tests(
             bounded(before, context.settings),
             bounded(outcome.tuning.recipe_of(report.result.chosen), context.settings),

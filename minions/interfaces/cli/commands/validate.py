@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import click
-from attrs import evolve
+from attrs import evolve, frozen
 
 from minions.contracts.errors import Fault, MinionsError, RecipeError
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -11,16 +11,21 @@ from minions.interfaces.cli.console.fault_reports import annotation, json_report
 from minions.interfaces.cli.console.render import faults_lines, stderr_painter
 from minions.interfaces.cli.options import (
     CommandContext,
+    ExtensionOptions,
+    StrictOption,
     command_context,
-    extension_options,
-    output_options,
-    strict_option,
+    takes_options,
 )
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.interfaces.wiring.models import model_check
 from minions.recipe.catalog import Catalog
 
 __all__ = ["command"]
+
+
+@frozen(kw_only=True, slots=False)
+class _ValidateOptions(StrictOption, ExtensionOptions):
+    """How strictly recipes are checked, and what they may name."""
 
 
 @click.command("validate")
@@ -31,15 +36,13 @@ __all__ = ["command"]
     type=click.Choice(["text", "json", "github", "sarif"]),
     help="text; one JSON object; annotations for a workflow; or SARIF.",
 )
-@strict_option
-@extension_options
-@output_options
-def command(recipes: tuple[str, ...], form: str | None, **flags: object) -> int:
+@takes_options(_ValidateOptions)
+def command(options: _ValidateOptions, recipes: tuple[str, ...], form: str | None) -> int:
     """Check RECIPES; - is standard input. Uses no model, no tool, no network; writes nothing.
 
     Exit code 2 if any has an error; warnings alone are fine.
     """
-    context = command_context(flags)
+    context = command_context(options)
     catalog = evolve(
         context.catalog(),
         takes_unlocked=True,

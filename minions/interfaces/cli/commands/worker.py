@@ -28,11 +28,13 @@ from minions.contracts.schema import load_validator
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
+    CacheOption,
     CommandContext,
-    cache_option,
+    CommonOptions,
+    RunLimitOptions,
     command_context,
-    common_options,
-    run_limit_options,
+    option,
+    takes_options,
 )
 from minions.interfaces.cli.process_log import process_log
 from minions.interfaces.worker.worker import Worker
@@ -46,6 +48,15 @@ _LOOPBACK: Final = "127.0.0.1"
 _ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 _BEYOND_DRAIN_S: Final = 15.0
 """Seconds that the end may take beyond the time of runs; then the process exits."""
+
+
+@frozen(kw_only=True, slots=False)
+class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
+    """How each run is executed."""
+
+    max_parallel: int | None = option(
+        "--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run."
+    )
 
 
 @click.command("worker")
@@ -87,11 +98,9 @@ _BEYOND_DRAIN_S: Final = 15.0
     is_flag=True,
     help="Take runs that were started in other folders, too; their relative paths start here.",
 )
-@click.option("--max-parallel", type=click.IntRange(min=1), help="Steps at a time of one run.")
-@run_limit_options
-@cache_option
-@common_options
+@takes_options(_ExecutionOptions)
 def command(
+    execution: _ExecutionOptions,
     *,
     queues: str,
     slots: int,
@@ -101,14 +110,13 @@ def command(
     token_file: str | None,
     stream_url: str | None,
     any_folder: bool,
-    **flags: object,
 ) -> int:
     """Execute the runs that were queued in the database of --db, until Ctrl-C or SIGTERM.
 
     What a run may do is decided here, not where it was queued: tools, approvals, keys and limits
     are this worker's. Any number of workers may use one PostgreSQL database.
     """
-    context = command_context(flags)
+    context = command_context(execution)
     if context.settings.no_store:
         raise UsageError("A worker needs a journal: leave out --no-store.", code="no-store")
     address = None if health is None else _address(health)

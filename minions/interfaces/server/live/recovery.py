@@ -17,10 +17,10 @@ from minions.contracts.runtime import Log
 from minions.contracts.words import shell_word
 from minions.engine.history.lookup import list_runs
 from minions.engine.run.recorded_run import RecordedRun
-from minions.interfaces.recovery_rules import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 from minions.interfaces.run_policy import RunPolicy
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.runtime import ServerRuntime
+from minions.interfaces.unexecuted_runs import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 
 __all__ = ["BEGUN_BY_SERVER", "Recovery"]
 
