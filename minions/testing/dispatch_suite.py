@@ -213,10 +213,13 @@ async def test_a_queue_limits_jobs_of_each_worker(engine: DispatchEngine) -> Non
     await engine.set_queue(QueueLimits(name="work", per_worker=1))
     for number in range(3):
         await engine.submit(job(f"run_{number}"))
-    worked = opened()
-    await serve(engine, worked, slots=3)
+    worked = Worked()
+    async with serving(engine, worked, slots=3):
+        await until(lambda: worked.at_once == 1)
+        await asyncio.sleep(0.1)
+        worked.opened.set()
+        await until(lambda: len(worked.runs) == 3)
     assert worked.most_at_once == 1
-    assert len(worked.runs) == 3
 
 
 async def test_what_one_worker_has_leaves_the_others_their_share(
