@@ -13,11 +13,13 @@ from builders import fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.state_store import MemoryState
 from minions.contracts.dispatch import Job, WorkerPlan
+from minions.contracts.facts import RunFinished
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.lookup import find_run
+from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
 from minions.interfaces.run_queue import RunQueue
@@ -147,3 +149,82 @@ async def test_a_worker_that_stops_is_not_ready(world: World) -> None:
     assert await worker.problem() == "stopping"
     await worker.run()
     await worker.aclose()
+
+
+async def tried(world: World, run_id: str, tries: int, submission: str = "1") -> None:
+    """A worker takes a job of the run that so many workers had before."""
+    run = await find_run(world.services.journal, run_id)
+    worker = world.worker(ends_when_idle=True)
+    job = Job(run_id=run_id, session_id=run.session_id, submission=submission, tries=tries)
+    await worker._engine.submit(job)  # as a dispatch that gives the jobs of dead workers to others
+    await worker._engine.serve(worker._execution.execute, worker.plan, asyncio.Event())
+
+
+async def died(world: World, place: QueuePlace | None = None) -> str:
+    """The id of a run that was queued, whose worker died after its first step."""
+    run_id = await world.begun(place or QueuePlace())
+    first = world.worker(drain_s=0.0)
+    working = asyncio.ensure_future(first.run())
+    await until_looked(world, 2)
+    first.stop()
+    await working
+    world.may_end.set()
+    return run_id
+
+
+async def reason(world: World, run_id: str) -> str:
+    """Why the run was given up; empty: it was not."""
+    recorded = await load_recorded_run(world.services.journal, run_id)
+    fact = recorded.entries[-1].fact
+    assert isinstance(fact, RunFinished)
+    return str((fact.error or {}).get("message", ""))
+
+
+@pytest.mark.parametrize(("tries", "status"), [(49, "completed"), (50, "failed")])
+async def test_a_run_that_gets_on_is_given_up_when_it_has_ended_fifty_workers(
+    world: World, tries: int, status: str
+) -> None:
+    run_id = await died(world)
+    await tried(world, run_id, tries)
+    assert await world.status(run_id) == status
+    gave_up = "50 workers that executed it have died" in await reason(world, run_id)
+    assert gave_up is (status == "failed")
+
+
+@pytest.mark.parametrize(("tries", "status"), [(4, "completed"), (5, "failed")])
+async def test_a_run_of_which_nothing_was_finished_is_given_up_after_five_workers(
+    world: World, tries: int, status: str
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    await tried(world, run_id, tries)
+    assert await world.status(run_id) == status
+    assert world.looks == (0 if status == "failed" else 2)
+    gave_up = "5 workers that took it have died or refused it" in await reason(world, run_id)
+    assert gave_up is (status == "failed")
+
+
+@pytest.mark.parametrize(("after", "status"), [("1", "completed"), ("1000", "failed")])
+async def test_what_was_finished_before_a_run_was_queued_again_does_not_count(
+    world: World, after: str, status: str
+) -> None:
+    """The submission is named by the position of the fact that queued it."""
+    run_id = await died(world)
+    await tried(world, run_id, 5, submission=after)
+    assert await world.status(run_id) == status
+
+
+async def test_a_run_whose_session_is_busy_is_put_back_and_executed_then(world: World) -> None:
+    """One run of a session at a time, also where the dispatch gives out both; it is no failed try."""
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    run = await find_run(world.services.journal, run_id)
+    lease = await world.services.journal.acquire(run.session_id, "run_other", "host:2:2+w.1", 60)
+    worker = world.worker(ends_when_idle=True)
+    job = Job(run_id=run_id, session_id=run.session_id, submission="1", tries=3)
+    end = await worker._execution.execute(job)  # what it makes of the job is not seen from outside
+    assert end.again == job.put_back(2.0, is_failed_try=False)
+    assert (world.looks, await world.status(run_id)) == (0, "queued")
+    await world.services.journal.release(lease)
+    await worker.run()
+    assert (world.looks, await world.status(run_id)) == (2, "completed")
