@@ -18,7 +18,7 @@ from builders import answer_of, deterministic_services, executor_of
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.budgets import Budgets, checked_user
+from minions.contracts.budgets import Budgets, _is_amount, checked_user
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.context import Limits
 from minions.contracts.errors import BudgetSpentError, UsageError
@@ -368,8 +368,10 @@ def test_a_label_is_taken_as_it_is(label: str) -> None:
 
 @pytest.mark.parametrize("usd", [0, -1.0, math.inf, math.nan])
 def test_a_budget_is_an_amount(usd: float) -> None:
+    assert not _is_amount(usd)  # in a file of settings
     with pytest.raises(ValueError, match="usd_per_day"):
         Budgets(usd_per_day=usd)
+    assert _is_amount(0.5)
 
 
 @pytest.mark.parametrize("label", ["", " ann", "a\nb", "x" * 101, "\x7f"])
