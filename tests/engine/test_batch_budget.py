@@ -79,8 +79,7 @@ async def test_what_is_left_but_for_rounding_is_left() -> None:
     budget, begun = BatchBudget(0.3, 0.1), list[Share]()
     started = [await spend(budget, 0.1, begun) for _ in range(4)]
     assert started == [True, True, True, False]  # 0.3 - 0.1 - 0.1 is less than 0.1
-    rest = BatchBudget(1.0, None)
-    rest.count(1.0 - 1e-9 + 1e-12)
+    rest = BatchBudget(1e-9, 0.0)
     assert not await spend(rest, None, begun)  # it is nothing
 
 

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from minions.adapters.tools.text_files import FileOptions
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType, steps_before
-from minions.planning.plan_checks import check_plan, configuring_files, without_completed
+from minions.planning.plan_checks import (
+    check_plan,
+    configuring_files,
+    refusal_of,
+    without_completed,
+)
 from minions.planning.plan_form import PlanForm, Sharing
 
 
@@ -355,3 +360,68 @@ def test_files_that_configure_tools_are_told_of_steps_that_change_them() -> None
         ),
     )
     assert configuring_files(plan, PlanForm()) == ["conftest.py", "pyproject.toml"]
+
+
+def test_what_opens_by_the_yes_of_a_person_is_told_to_them() -> None:
+    plan = Plan(id="p", steps=(step("a", makes="conftest.py"),))
+    asked = check_plan(plan, form=PlanForm(is_asked=True))
+    assert (asked.faults, len(asked.notes)) == ((), 1)
+    assert asked.notes[0].endswith("a yes lets it change them: conftest.py.")
+    open_anyway = PlanForm(is_asked=True, allow_config=("conftest.py",))
+    assert check_plan(plan, form=open_anyway).notes == ()
+    assert check_plan(plan, form=PlanForm(allow_config=("conftest.py",))).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "is_open"),
+    [
+        ("conftest.py", PlanForm(), False),
+        ("conftest.py", PlanForm(allow_config=("conftest.py",)), True),
+        ("conftest.py", PlanForm(is_asked=True), True),
+        (".github/x.yml", PlanForm(is_asked=True), True),
+        ("git~1/config", PlanForm(is_asked=True), False),
+        ("git~1/config", PlanForm(), False),
+        ("x.py", PlanForm(), True),
+    ],
+)
+def test_what_configures_tools_is_made_if_it_is_open_but_for_gits(
+    path: str, form: PlanForm, *, is_open: bool
+) -> None:
+    found = check_plan(Plan(id="p", steps=(step("a", makes=path),)), form=form).faults
+    assert ([f"'{path}' configures tools" in fault for fault in found] == []) is is_open
+    reading = step("b", "analyze", makes=path)  # it changes no file
+    assert check_plan(Plan(id="p", steps=(reading,)), form=form).faults == ()
+
+
+@pytest.mark.parametrize("allowed", [(), ("key.pem",)])
+def test_a_secret_is_neither_read_nor_made_unless_it_is_open(allowed: tuple[str, ...]) -> None:
+    form = PlanForm(allow_secrets=allowed)
+    for used in (step("a", "modify", reads="key.pem"), step("a", makes="key.pem")):
+        found = check_plan(Plan(id="p", steps=(used,)), form=form).faults
+        assert ["is taken for a secret" in fault for fault in found] == [True] * (not allowed)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        (f"{'n' * 252}.py", ""),
+        (f"{'n' * 253}.py", "is too long for the path of a file"),
+        (f"{'ä' * 126}.py", ""),
+        (f"{'ä' * 127}.py", "is too long for the path of a file"),
+        (f"d/{'n' * 253}.py", "is too long for the path of a file"),
+        ("", "is no path of a file"),
+        ("a\x07.py", "is no path of a file"),
+        ("a.py", ""),
+    ],
+)
+def test_a_path_is_one_of_a_file(path: str, says: str) -> None:
+    assert (refusal_of(path) or "") == says
+
+
+def test_a_tool_that_is_not_offered_is_named_with_those_that_are() -> None:
+    plan = Plan(id="p", steps=(evolve(step("a"), tools=("look", "loook")),))
+    [fault] = check_plan(plan, tools=("look",)).faults
+    assert fault == (
+        "Step 'a' wants the tool 'loook', which is unknown. Did you mean 'look'? Tools are: look."
+    )
+    assert check_plan(plan).faults[0].endswith("There are no tools.")
