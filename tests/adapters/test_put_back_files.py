@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,64 @@ def test_files_that_cannot_be_read_by_name_are_seen_and_replaced(folder: Path) -
         large.truncate(5 * 1024 * 1024)
     assert protected.restore() == ["a/b"]
     assert (folder / "a/b").read_text() == "own"
+
+
+def test_many_files_that_are_too_large_are_not_read_either(folder: Path) -> None:
+    """Holes cost a command nothing: what it left is compared as far as it can be what was there."""
+    paths = [f"{name}.txt" for name in "abcd"]
+    for path in paths:
+        (folder / path).write_text("own")
+    protected = ProtectedFiles(str(folder), paths)
+    for path in paths:
+        os.truncate(folder / path, 64 * 1024 * 1024)
+    tracemalloc.start()
+    try:
+        assert protected.restore() == paths
+        assert tracemalloc.get_traced_memory()[1] < 32 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("deep", [101, 600])
+def test_a_folder_that_is_too_deep_to_be_looked_through_is_replaced(
+    folder: Path, deep: int
+) -> None:
+    protected = ProtectedFiles(str(folder), ["a/b", "tree"])
+    for name in ("a/b", "tree"):
+        put(folder / name, "nothing")
+        (folder / name).mkdir()
+        current = os.open(folder / name, os.O_RDONLY)
+        for _ in range(deep):
+            os.mkdir("d", dir_fd=current)
+            below = os.open("d", os.O_RDONLY, dir_fd=current)
+            os.close(current)
+            current = below
+        os.close(current)
+    try:
+        assert protected.restore() == ["a/b", "tree"]
+    finally:  # for pytest, which removes what is left
+        for name in ("a/b", "tree"):
+            if (folder / name / "d").exists():
+                clear(folder / name)
+    assert (folder / "a/b").read_text() == "own"
+    assert (folder / "tree/link").read_text() == "own"
+
+
+def test_a_folder_may_be_deep_and_have_many_entries_up_to_a_limit(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath("top", *["d"] * 100)
+    deep.mkdir(parents=True)
+    assert ProtectedFiles(str(tmp_path), ["top"]).restore() == []
+    (deep / "file").write_text("x")
+    with pytest.raises(OSError, match="too large to be protected"):
+        ProtectedFiles(str(tmp_path), ["top"])
+
+
+def test_what_is_neither_file_nor_folder_is_compared_unread(folder: Path) -> None:
+    os.mknod(folder / "socket", stat.S_IFSOCK | 0o600)
+    protected = ProtectedFiles(str(folder), ["socket"])
+    assert protected.restore() == []
+    (folder / "socket").chmod(0o666)
+    assert protected.restore() == ["socket"]
 
 
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])

@@ -215,7 +215,7 @@ async def test_what_was_finished_before_a_run_was_queued_again_does_not_count(
 
 
 async def test_a_run_whose_session_is_busy_is_put_back_and_executed_then(world: World) -> None:
-    """One run of a session at a time, also where the dispatch gives out both; it is no failed try."""
+    """One run of a session at a time, also where the dispatch gives out both: no failed try."""
     world.may_end.set()
     run_id = await world.begun(QueuePlace())
     run = await find_run(world.services.journal, run_id)
