@@ -203,6 +203,19 @@ async def test_a_worker_that_ends_when_it_is_idle_waits_for_a_limit_on_starts(
     assert worked.runs == ["run_0", "run_1"]
 
 
+async def test_a_worker_that_waits_does_nothing_and_leaves_nothing(
+    engine: LocalDispatch, time: Time
+) -> None:
+    await engine.submit(job("run_0", delay_s=5))
+    async with serving(engine, opened()):
+        await settled()
+        looks = len(time.slept)
+        await settled()
+        assert len(time.slept) == looks
+    await settled()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 # --- what is stored -------------------------------------------------------------------------------
 
 
@@ -220,6 +233,7 @@ async def test_jobs_are_told_by_run_with_their_state_and_worker(
             "run_1": (JobState.DELAYED, None),
             "run_2": (JobState.WAITING, None),
         }
+        assert [each.state for each in await engine.jobs(["run_2"])] == [JobState.WAITING]
         (queue,) = await engine.queues()
         assert (queue.waiting, queue.delayed, queue.taken) == (2, 1, 1)
         (worker,) = await engine.workers()
@@ -253,6 +267,28 @@ async def test_a_delay_ends_for_the_jobs_of_the_run_that_is_woken(engine: LocalD
     worked = opened()
     await serve(engine, worked, slots=1)
     assert [each.key for each in worked.jobs] == ["run_2@1", "run_2@2"]
+
+
+async def test_an_idle_worker_notices_that_a_run_was_woken(
+    engine: LocalDispatch, time: Time
+) -> None:
+    await engine.submit(job("run_0", delay_s=5))
+    await engine.submit(job("run_1", delay_s=9))
+    worked = opened()
+    async with serving(engine, worked):
+        await settled()
+        assert await engine.wake("run_1") == 1
+        await settled()
+        assert worked.runs == ["run_1"]
+
+
+async def test_the_order_of_jobs_outlasts_a_cancelled_one(engine: LocalDispatch) -> None:
+    for priority in (0, 1, 5, 2, 3, 6, 7):
+        await engine.submit(job(f"run_{priority}", priority=priority))
+    await engine.cancel("run_1")
+    worked = opened()
+    await serve(engine, worked, slots=1)
+    assert worked.runs == [f"run_{priority}" for priority in (0, 2, 3, 5, 6, 7)]
 
 
 async def test_a_job_that_was_cancelled_is_known_by_its_name(engine: LocalDispatch) -> None:

@@ -239,6 +239,20 @@ def test_a_tree_is_removed_whatever_its_rights_are_and_nothing_beyond_its_links(
     assert state_of(kept) == (0o755, {"file": (0o644, b"own")})
 
 
+def test_no_folder_stays_open(folder: Path) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208  # not a folder
+
+    before = count()
+    with opened(str(folder), ["tree", "deep"]) as deep, opened_in(deep, "..") as above:
+        assert count() == before + 2
+        remove(above, "deep")
+    with pytest.raises(FileNotFoundError), opened(str(folder), ["tree", "gone"]):
+        pass
+    clear(folder / "tree")
+    assert count() == before
+
+
 def test_a_new_file_replaces_none_and_has_no_more_than_usual_rights(tmp_path: Path) -> None:
     with opened(str(tmp_path), []) as folder:
         write_file(folder, "file", b"x", 0o4755)
