@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from minions.adapters.sandboxes.supervisor import protected_files
 from minions.adapters.sandboxes.supervisor.opened_folders import (
     opened,
     opened_in,
@@ -182,6 +183,19 @@ def test_a_folder_may_be_deep_and_have_many_entries_up_to_a_limit(tmp_path: Path
     (deep / "file").write_text("x")
     with pytest.raises(OSError, match="too large to be protected"):
         ProtectedFiles(str(tmp_path), ["top"])
+
+
+def test_each_entry_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protected_files, "_MOST_BYTES", 3)
+    for name in ("tree/a", "tree/b", "tree/c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        fits = name != "tree/c"
+        (tmp_path / name).symlink_to("/nowhere")
+        if fits:
+            assert ProtectedFiles(str(tmp_path), ["tree"]).restore() == []
+            continue
+        with pytest.raises(OSError, match="too large to be protected"):
+            ProtectedFiles(str(tmp_path), ["tree"])
 
 
 def test_what_is_neither_file_nor_folder_is_compared_unread(folder: Path) -> None:

@@ -560,7 +560,7 @@ async def test_rows_are_read_again_after_a_second_or_fifty_times_what_that_takes
         memory.clock.advance(took_s)
         return Spent()
 
-    memory.journal.spent = slowly  # type: ignore[method-assign]  # it takes its time
+    memory.journal.spent = slowly  # type: ignore[method-assign,assignment]  # it takes its time
     for at, expected in looks.items():
         memory.clock.advance(max(0.0, begin + at - memory.clock.monotonic()))
         await shared.check(budgeted(), memory.journal, memory.clock)
