@@ -23,10 +23,8 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[DispatchEngine
     await made.aclose()
 
 
-@pytest.fixture
-def second_worker(  # type: ignore[no-redef]  # in place of the suite's
-    engine: DispatchEngine,
-) -> DispatchEngine:
+@pytest.fixture  # type: ignore[no-redef]  # in place of the suite's
+def second_worker(engine: DispatchEngine) -> DispatchEngine:
     """A process serves at DBOS once at a time: test_dbos_dispatch.py has a second worker's rows."""
     if isinstance(engine, DbosDispatch):
         pytest.skip("a process serves there once at a time")
