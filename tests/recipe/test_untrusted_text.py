@@ -106,12 +106,17 @@ def test_steps_and_tools_that_nothing_is_known_of_read_nothing() -> None:
     assert not UntrustedText(recipe({"id": "a", "tool": "page"}), Catalog())
 
 
-def test_examples_of_recorded_runs_are_named_if_any_part_of_the_goal_is_untrusted() -> None:
-    for words in ("inputs.own }} {{ inputs.mail", "inputs.own"):
-        text = (
-            "id: r\ninputs: {own: string, mail: {type: string, untrusted: true}}\nsteps:\n"
-            f"- {{id: a, goal: 'Sort {{{{ {words} }}}}', output: {{kind: {{enum: [x, y]}}}}, "
-            "examples: {from: journal}}\n"
-        )
-        found = [fault.code for fault in check_recipe_text(text, "r.yaml", CATALOG).faults]
-        assert found == ["untrusted-examples"] * ("mail" in words)
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("words", ["inputs.own", "inputs.own }} {{ inputs.mail"])
+def test_examples_of_recorded_runs_are_named_if_any_part_of_the_goal_is_untrusted(
+    words: str, *, strict: bool
+) -> None:
+    text = (
+        "id: r\ninputs: {own: string, mail: {type: string, untrusted: true}}\n"
+        f"strict: {str(strict).lower()}\nsteps:\n"
+        f"- {{id: a, goal: 'Sort {{{{ {words} }}}}', output: {{kind: {{enum: [x, y]}}}}, "
+        "examples: {from: journal}}\n"
+    )
+    found = check_recipe_text(text, "r.yaml", CATALOG).faults
+    expected = [("untrusted-examples", not strict)] * ("mail" in words)
+    assert [(fault.code, fault.is_warning) for fault in found] == expected
