@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
-from minions.contracts.dispatch import JobState, QueueLimits, RateLimit
+from minions.contracts.dispatch import Job, JobEnd, JobState, QueueLimits, RateLimit
 from minions.testing.clock import FakeClock
-from minions.testing.dispatch_suite import Worked, job, opened, serve, serving, until
+from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
 
 
 class Time:
@@ -107,6 +107,21 @@ async def test_a_job_that_may_not_begin_yet_keeps_no_other_back(
         await until(lambda: worked.runs[3:] == ["run_0"])
 
 
+async def test_the_order_of_jobs_outlasts_one_that_begins_out_of_turn(
+    engine: LocalDispatch, time: Time
+) -> None:
+    await engine.submit(job("run_0", delay_s=5))
+    for priority in (1, 5, 2, 3, 6, 7):
+        await engine.submit(job(f"run_{priority}", priority=priority))
+    worked = Worked()
+    async with serving(engine, worked, slots=1):
+        await until(lambda: worked.runs == ["run_1"])
+        time.advance(5)
+        worked.opened.set()
+        await until(lambda: len(worked.runs) == 7)
+    assert worked.runs == [f"run_{number}" for number in (1, 0, 2, 3, 5, 6, 7)]
+
+
 async def test_a_limit_on_starts_counts_those_of_its_last_period(
     engine: LocalDispatch, time: Time
 ) -> None:
@@ -125,6 +140,7 @@ async def test_a_limit_on_starts_counts_those_of_its_last_period(
             now = at
             await settled()
             assert len(worked.runs) == count, at
+        assert min(time.slept) > 0
 
 
 async def test_without_limits_a_worker_takes_as_many_as_it_has_slots(
@@ -216,6 +232,29 @@ async def test_a_worker_that_waits_does_nothing_and_leaves_nothing(
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_a_worker_ends_when_all_of_its_jobs_are_handed_over(engine: LocalDispatch) -> None:
+    ended: list[str] = []
+
+    async def execute(taken: Job) -> JobEnd:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await settled()  # it records that the run is handed over
+            ended.append(taken.run_id)
+        return JobEnd()
+
+    stop = asyncio.Event()
+    await engine.submit(job("run_0"))
+    await engine.submit(job("run_1"))
+    task = asyncio.ensure_future(engine.serve(execute, plan(drain_s=0.01), stop))
+    await settled()
+    stop.set()
+    await task
+    assert sorted(ended) == ["run_0", "run_1"]
+    left = await engine.jobs(["run_0", "run_1"])
+    assert [(each.state, each.job.number) for each in left] == [(JobState.WAITING, 1)] * 2
+
+
 # --- what is stored -------------------------------------------------------------------------------
 
 
@@ -277,6 +316,7 @@ async def test_an_idle_worker_notices_that_a_run_was_woken(
     worked = opened()
     async with serving(engine, worked):
         await settled()
+        assert set(time.slept) == {5}
         assert await engine.wake("run_1") == 1
         await settled()
         assert worked.runs == ["run_1"]

@@ -459,7 +459,15 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "recipe/checks/untrusted_text.py": Guard(tests=("recipe/test_untrusted_text.py",)),
     # --- servers of tools ---
-    "adapters/tools/mcp/bounds.py": Guard(tests=("adapters/test_mcp_bounds.py",)),
+    "adapters/tools/mcp/bounds.py": Guard(
+        tests=("adapters/test_mcp_bounds.py",),
+        places=frozenset(
+            {
+                *("_UNCOUNTED_BYTES", "_MOST_SIGNS", "_MOST_PARTS", "_BURST", "_PER_S"),
+                *("_MOST_GARBAGE", "Inflow", "too_many_values", "too_many_parts"),
+            }
+        ),
+    ),
     "adapters/tools/mcp/listing.py": Guard(
         tests=("adapters/test_mcp_listing.py",),
         places=frozenset(
@@ -490,6 +498,27 @@ GUARDS: Final[Mapping[str, Guard]] = {
 _HOLDING: Final = "A session in memory is only made with a holding; the type allows for none."
 
 EQUIVALENT: Final[Sequence[Equivalent]] = (
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "LocalDispatch._first",
+        "return entries[0]",
+        "pass",
+        "A short cut: the least of all is looked for then.",
+    ),
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "LocalDispatch._allowed_at",
+        "while starts and starts[0] <= now - rate.period_s:",
+        "while starts and (starts[0] < now - rate.period_s):",
+        "At that moment the next one may begin in any case.",
+    ),
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "LocalDispatch._news",
+        "await asyncio.gather(*waits, return_exceptions=True)",
+        "pass",
+        "They end by themselves a moment later.",
+    ),
     Equivalent(
         "adapters/models/endpoints.py",
         "_KeyHost",

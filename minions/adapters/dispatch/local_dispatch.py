@@ -283,8 +283,6 @@ class LocalDispatch(DispatchEngine):
 
     async def _news(self, stopping: asyncio.Task[bool], server: _Server) -> None:
         """Wait until a job may begin or the worker is stopped."""
-        if self._is_over(server):
-            return
         waits: list[asyncio.Future[Any]] = [  # Any: what they give is not looked at
             asyncio.ensure_future(self._changed.wait())
         ]
