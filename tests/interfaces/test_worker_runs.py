@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve, field, mutable
@@ -12,13 +13,15 @@ from attrs import evolve, field, mutable
 from builders import fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.state_store import MemoryState
-from minions.contracts.dispatch import Job, WorkerPlan
+from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
+from minions.contracts.errors import EnvironmentRefusedError, JournalError, NotFoundError
 from minions.contracts.facts import RunFinished
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.lookup import find_run
+from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
@@ -27,6 +30,7 @@ from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.runtime import Runtime, make_runtime
+from minions.interfaces.worker import run_execution
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from patience import HANG_S
 
@@ -228,3 +232,156 @@ async def test_a_run_whose_session_is_busy_is_put_back_and_executed_then(world: 
     await world.services.journal.release(lease)
     await worker.run()
     assert (world.looks, await world.status(run_id)) == (2, "completed")
+
+
+async def refused_with(world: World, run_id: str, error: Exception, tries: int = 0) -> JobEnd:
+    """What becomes of a job whose run raises that when a worker takes it."""
+    run = await find_run(world.services.journal, run_id)
+    execution = world.worker()._execution  # what it makes of the job is not seen from outside
+
+    async def raising(_: Job) -> JobEnd:
+        raise error
+
+    execution._executed = raising  # type: ignore[method-assign]  # see above
+    return await execution.execute(
+        Job(run_id=run_id, session_id=run.session_id, submission="1", tries=tries)
+    )
+
+
+@pytest.mark.parametrize(("tries", "pause_s"), [(0, 1.0), (1, 2.0), (3, 8.0)])
+@pytest.mark.parametrize("error", [EnvironmentRefusedError("no key"), ZeroDivisionError("odd")])
+async def test_a_run_that_cannot_be_executed_here_is_tried_later_perhaps_elsewhere(
+    world: World, tries: int, pause_s: float, error: Exception
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    end = await refused_with(world, run_id, error, tries)
+    assert end.again is not None
+    assert (end.again.tries, end.again.delay_s) == (tries + 1, pause_s)
+    assert await world.status(run_id) == "queued"
+
+
+async def test_the_fifth_worker_that_cannot_execute_a_run_gives_it_up(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    end = await refused_with(world, run_id, EnvironmentRefusedError("no key"), tries=4)
+    assert end.again is None
+    assert await world.status(run_id) == "failed"
+    assert "no worker could execute it: no key. What was" in await reason(world, run_id)
+
+
+async def test_what_may_pass_is_no_failed_try(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    for error in (JournalError("away"), EnvironmentRefusedError("later", code="stopping")):
+        end = await refused_with(world, run_id, error, tries=4)
+        assert end.again is not None
+        assert (end.again.tries, end.again.delay_s) == (4, 2.0)
+    assert await world.status(run_id) == "queued"
+    gone = await refused_with(world, run_id, NotFoundError("no such run", code="unknown-run"))
+    assert gone.again is None
+
+
+async def test_a_run_that_has_ended_is_not_given_up_after_all(world: World) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    await world.worker(ends_when_idle=True).run()
+    end = await refused_with(world, run_id, EnvironmentRefusedError("no key"), tries=4)
+    assert (end.again, await world.status(run_id)) == (None, "completed")
+
+
+async def test_a_run_whose_journal_is_away_is_given_up_later(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    execution = world.worker()._execution
+    run = await find_run(world.services.journal, run_id)
+    job = Job(run_id=run_id, session_id=run.session_id, submission="1", tries=50)
+
+    async def away(*_: object, **__: object) -> None:
+        raise JournalError("away")
+
+    append = world.services.journal.append
+    world.services.journal.append = away  # type: ignore[method-assign,assignment]  # for a while
+    end = await execution.execute(job)
+    assert end.again == job.put_back(2.0, is_failed_try=False)
+    world.services.journal.append = append  # type: ignore[method-assign]
+    assert (await execution.execute(job)).again is None
+    assert await world.status(run_id) == "failed"
+
+
+# --- what an execution heeds, and what it tells ---------------------------------------------------
+
+
+async def job_of(world: World, run_id: str) -> Job:
+    run = await find_run(world.services.journal, run_id)
+    return Job(run_id=run_id, session_id=run.session_id, submission="1")
+
+
+@pytest.mark.parametrize(("idle", "status"), [(4, "completed"), (5, "failed")])
+async def test_a_run_whose_last_five_executions_finished_nothing_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, idle: int, status: str
+) -> None:
+    monkeypatch.setattr(run_execution, "idle_executions", lambda _: idle)
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    await world.worker()._execution.execute(await job_of(world, run_id))
+    assert await world.status(run_id) == status
+    assert ("5 executions finished nothing" in await reason(world, run_id)) is (status == "failed")
+
+
+async def test_a_run_that_waits_for_child_runs_or_has_lost_its_parent_is_not_executed(
+    world: World,
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    execution, job = world.worker()._execution, await job_of(world, run_id)
+    later = JobEnd(again=job.put_back(7.0, is_failed_try=False))
+    execution._parents.pause_of = returning(later)  # type: ignore[method-assign]  # as they say
+    assert await execution.execute(job) == later
+    execution._parents.pause_of = returning(None)  # type: ignore[method-assign]
+    execution._parents.is_orphan = returning(True)  # type: ignore[method-assign]
+    assert await execution.execute(job) == JobEnd()
+    assert (world.looks, await world.status(run_id)) == (0, "queued")
+
+
+def returning(value: Any) -> Any:  # Any: of whichever method it stands for
+    async def method(*_: object) -> Any:  # Any: likewise
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return method
+
+
+@pytest.mark.parametrize("error", [JournalError("away"), EnvironmentRefusedError("no server")])
+async def test_a_run_has_ended_also_where_others_cannot_be_told(
+    world: World, error: Exception
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    execution = world.worker()._execution
+    execution._parents.ended = returning(error)  # type: ignore[method-assign]  # see above
+    assert await execution.execute(await job_of(world, run_id)) == JobEnd()
+    assert await world.status(run_id) == "completed"
+
+
+async def test_a_run_is_handed_over_before_its_job_is(world: World) -> None:
+    """Whoever takes the job next finds no lease of this worker."""
+    run_id = await world.begun(QueuePlace())
+    task = asyncio.ensure_future(world.worker()._execution.execute(await job_of(world, run_id)))
+    await until_looked(world, 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await world.services.journal.held_leases() == []
+    assert await world.status(run_id) == "interrupted"
+
+
+async def test_a_run_whose_end_was_not_recorded_is_put_back_and_its_worker_known_as_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    execution, job = world.worker()._execution, await job_of(world, run_id)
+    gone: list[str] = []
+    monkeypatch.setattr(execution._runtime, "has_ended", gone.append)
+    monkeypatch.setattr(AgentRun, "has_recorded_end", property(lambda _: False))
+    end = await execution.execute(job)
+    assert end.again == job.put_back(2.0, is_failed_try=False)
+    assert len(gone) == 1
+    assert gone[0].startswith("host:1:1+w")
