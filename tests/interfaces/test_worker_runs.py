@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from attrs import evolve, field, mutable
 
-from builders import fake_tool
+from builders import entry_of, fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.state_store import MemoryState
 from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
@@ -22,7 +23,7 @@ from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.lookup import find_run
 from minions.engine.run.agent_run import AgentRun
-from minions.engine.run.recorded_run import load_recorded_run
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
 from minions.interfaces.run_queue import RunQueue
@@ -34,6 +35,7 @@ from minions.interfaces.worker import run_execution
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from patience import HANG_S
 
+ASKS = "id: asks\nsteps:\n  - {id: ok, ask: 'Go on?'}\n"
 RECIPE = "id: steps\nsteps:\n  - {id: first, tool: look}\n  - {id: second, tool: look}\n"
 
 
@@ -47,12 +49,18 @@ class World:
     )
     looks: int = 0
     may_end: asyncio.Event = field(factory=asyncio.Event)
+    ticks_to_end: int = 0
+    """How often the loop goes on until a call has ended, also where it is cancelled."""
 
     def runtime(self, name: str) -> Runtime:
         async def look(_arguments: Mapping[str, JsonValue]) -> object:
             self.looks += 1
-            if self.looks > 1:
-                await self.may_end.wait()
+            try:
+                if self.looks > 1:
+                    await self.may_end.wait()
+            finally:
+                for _ in range(self.ticks_to_end):
+                    await asyncio.sleep(0)
             return self.looks
 
         tool = fake_tool("look", look, effect=Effect.PURE)
@@ -340,7 +348,7 @@ async def test_a_run_that_waits_for_child_runs_or_has_lost_its_parent_is_not_exe
 
 
 def returning(value: Any) -> Any:  # Any: of whichever method it stands for
-    async def method(*_: object) -> Any:  # Any: likewise
+    async def method(*_: object, **__: object) -> Any:  # Any: likewise
         if isinstance(value, Exception):
             raise value
         return value
@@ -362,6 +370,7 @@ async def test_a_run_has_ended_also_where_others_cannot_be_told(
 
 async def test_a_run_is_handed_over_before_its_job_is(world: World) -> None:
     """Whoever takes the job next finds no lease of this worker."""
+    world.ticks_to_end = 50
     run_id = await world.begun(QueuePlace())
     task = asyncio.ensure_future(world.worker()._execution.execute(await job_of(world, run_id)))
     await until_looked(world, 2)
@@ -385,3 +394,86 @@ async def test_a_run_whose_end_was_not_recorded_is_put_back_and_its_worker_known
     assert end.again == job.put_back(2.0, is_failed_try=False)
     assert len(gone) == 1
     assert gone[0].startswith("host:1:1+w")
+
+
+async def test_a_run_that_waits_for_child_runs_is_queued_for_them_and_its_worker_known_as_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    execution, job = world.worker()._execution, await job_of(world, run_id)
+    gone: list[str] = []
+    later = JobEnd(again=job.put_back(7.0, is_failed_try=False))
+    monkeypatch.setattr(execution._runtime, "has_ended", gone.append)
+    monkeypatch.setattr(AgentRun, "child_waits", property(lambda _: ("a child",)))
+    execution._parents.queued_again = returning(later)  # type: ignore[method-assign]  # as it says
+    assert await execution.execute(job) == later
+    assert len(gone) == 1
+
+
+@pytest.mark.parametrize(("recipe", "status"), [(RECIPE, "completed"), (ASKS, "needs_decision")])
+async def test_whoever_waits_for_questions_is_told_of_runs_that_begin_to_wait(
+    world: World, recipe: str, status: str
+) -> None:
+    (world.folder / "steps.yaml").write_text(recipe, "utf-8")
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    execution, told = world.worker()._execution, list[str]()
+    execution._on_waiting = told.append
+    assert await execution.execute(await job_of(world, run_id)) == JobEnd()
+    assert await world.status(run_id) == status
+    assert told == ([run_id] if recipe is ASKS else [])
+
+
+@pytest.mark.parametrize(
+    ("states", "gets_on"),
+    [
+        (["started"], False),
+        (["resumed"], False),
+        (["waiting"], False),
+        (["started", "resumed", "waiting"], False),
+        (["started", "finished"], True),
+        (["failed"], True),
+    ],
+)
+async def test_only_what_came_to_an_end_lets_a_run_be_tried_more_than_five_times(
+    world: World, states: Sequence[str], *, gets_on: bool
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    job = evolve(await job_of(world, run_id), tries=5)
+    rows = [entry_of("step", state, {}) for state in states]
+    world.services.journal.entries = returning(rows)  # type: ignore[method-assign]  # of the run
+    found = await world.worker()._execution._reason_to_give_up(job)
+    assert (found is None) is gets_on
+
+
+async def test_the_parent_of_a_run_that_is_given_up_is_told(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    execution, told = world.worker()._execution, list[str]()
+
+    async def child_ended(recorded: RecordedRun) -> None:
+        told.append(recorded.run_id)
+        raise JournalError("away")  # which ends no worker
+
+    execution._parents.child_ended = child_ended  # type: ignore[method-assign]  # notes it
+    job = evolve(await job_of(world, run_id), tries=50)
+    assert await execution.execute(job) == JobEnd()
+    assert told == [run_id]
+
+
+@pytest.mark.parametrize("tries", [0, 5, 50])
+async def test_the_job_of_a_run_that_was_deleted_ends(world: World, tries: int) -> None:
+    """However many workers had it: nothing is left that could fail."""
+    job = Job(run_id="run_gone", session_id="ses_gone", submission="1", tries=tries)
+    assert await world.worker()._execution.execute(job) == JobEnd()
+
+
+async def test_a_run_that_came_from_a_file_is_not_executed_whatever_its_note_says(
+    world: World,
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    recorded = await load_recorded_run(world.services.journal, run_id)
+    assert run_execution._reason_not_to_execute(recorded) is None
+    imported = SimpleNamespace(note={**recorded.note, "imported": True})
+    words = run_execution._reason_not_to_execute(cast("RecordedRun", imported))
+    assert words == "it came from a file, and nobody here queued it"

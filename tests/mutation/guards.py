@@ -435,7 +435,9 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "interfaces/recovery_rules.py": Guard(
         tests=("server/test_recovery_rules.py", "interfaces/test_worker_runs.py")
     ),
-    "interfaces/worker/reconciliation.py": Guard(tests=_WORKER),
+    "interfaces/worker/reconciliation.py": Guard(
+        tests=_WORKER, places=frozenset({"_OPEN", "Reconciliation"})
+    ),
     "interfaces/worker/run_execution.py": Guard(tests=_WORKER),
     # --- plans ---
     "planning/plan_checks.py": Guard(

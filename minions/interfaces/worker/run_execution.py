@@ -125,7 +125,7 @@ class RunExecution:
             if not run.waits_for_person:
                 await self._parents.ended(recorded, run.context.recipe)
                 await self._parents.child_ended(recorded)
-        except (JournalError, EnvironmentRefusedError) as error:  # each of them looks by itself
+        except EnvironmentRefusedError as error:  # each of them looks by itself
             self._log.warning("runs_not_told", run_id=run.run_id, reason=error.message)
 
     async def _ended(self, job: Job, run: AgentRun) -> JobEnd:
@@ -199,7 +199,9 @@ class RunExecution:
             if not run.has_ended:
                 failure = FailureInfo(code="given-up", message=message)
                 await fail_run(self._runtime.services, run, failure)
-        except (JournalError, NotFoundError) as error:
+        except NotFoundError as error:
+            return self._dropped(job, error.message)
+        except JournalError as error:
             self._log.warning("run_not_given_up", run_id=job.run_id, reason=error.message)
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
         self._log.warning("run_given_up", run_id=job.run_id, reason=reason)
