@@ -31,7 +31,8 @@ from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.runtime import Runtime, make_runtime
-from minions.interfaces.worker import run_execution
+from minions.interfaces.worker import reconciliation, run_execution
+from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from patience import HANG_S
 
@@ -477,3 +478,117 @@ async def test_a_run_that_came_from_a_file_is_not_executed_whatever_its_note_say
     imported = SimpleNamespace(note={**recorded.note, "imported": True})
     words = run_execution._reason_not_to_execute(cast("RecordedRun", imported))
     assert words == "it came from a file, and nobody here queued it"
+
+
+# --- runs without a job ---------------------------------------------------------------------------
+
+
+@mutable
+class Asked:
+    """How often journal and engine were asked."""
+
+    runs: int = 0
+    jobs: int = 0
+
+    def counting(self, worker: Worker, world: World) -> Reconciliation:
+        runs, jobs = world.services.journal.runs, worker._engine.jobs
+
+        async def counted_runs(*words: Any, **more: Any) -> Any:  # Any: handed on
+            self.runs += 1
+            return await runs(*words, **more)
+
+        async def counted_jobs(*words: Any) -> Any:  # Any: handed on
+            self.jobs += 1
+            return await jobs(*words)
+
+        world.services.journal.runs = counted_runs  # type: ignore[method-assign]
+        worker._engine.jobs = counted_jobs  # type: ignore[method-assign]
+        return worker._reconciliation
+
+
+async def test_what_is_queued_without_a_job_is_submitted_page_by_page_the_oldest_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciliation, "_PAGE", 2)
+    monkeypatch.setattr(reconciliation, "_PAGES", 2)
+    world.may_end.set()
+    runs = [await world.begun(QueuePlace()) for _ in range(7)]
+    worker, asked = world.worker(ends_when_idle=True, slots=1), Asked()
+    looks = asked.counting(worker, world)
+    assert [await looks.look() for _ in range(3)] == [4, 3, 0]
+    assert asked.runs == 3 + 3 + 3  # two pages of queued runs each time, one of interrupted ones
+    submitted: list[str] = []
+
+    async def execute(job: Job) -> JobEnd:
+        submitted.append(job.run_id)
+        return JobEnd()
+
+    await worker._engine.serve(execute, worker.plan, asyncio.Event())
+    assert submitted == [*runs[3:], *runs[:3]]
+
+
+async def test_where_nothing_is_queued_no_job_is_asked_for(world: World) -> None:
+    await world.begun(None)
+    asked = Asked()
+    assert await asked.counting(world.worker(), world).look() == 0
+    assert (asked.runs, asked.jobs) == (2, 0)
+
+
+async def test_a_run_is_submitted_again_under_the_next_name_that_no_ended_job_has(
+    world: World,
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    worker = world.worker(ends_when_idle=True)
+    tried: list[int] = []
+
+    async def execute(job: Job) -> JobEnd:
+        tried.append(job.number)
+        return JobEnd()
+
+    for _ in range(3):
+        assert await worker._reconciliation.look() == 1
+        assert await worker._reconciliation.look() == 0  # it has a job by now
+        await worker._engine.serve(execute, worker.plan, asyncio.Event())
+    assert tried == [0, 1, 2]
+    assert await world.status(run_id) == "queued"
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_run_that_a_living_worker_executes_is_submitted_by_no_other(
+    world: World, *, is_gone: bool
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    executing = asyncio.ensure_future(
+        world.worker()._execution.execute(await job_of(world, run_id))
+    )
+    await until_looked(world, 2)
+    other = world.worker()
+    other._runtime.is_worker_gone = lambda _: is_gone  # type: ignore[method-assign]  # as it knows
+    assert await other._reconciliation.look() == int(is_gone)
+    world.may_end.set()
+    await executing
+    assert await other._reconciliation.look() == 0
+
+
+async def test_the_job_is_that_of_the_newest_fact_that_queued_the_run(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    runtime = world.runtime("submitter")
+    recorded = await load_recorded_run(world.services.journal, run_id)
+    recipe = runtime.recipes.get(str(world.folder / "steps.yaml"))
+    again = runtime.executor(recipe).prepare_resume(recorded, recipe=recipe)
+    await RunQueue(None, SystemClock()).put(again, QueuePlace(priority=3))
+    newest = (await load_recorded_run(world.services.journal, run_id)).entries[-1]
+    worker = world.worker()
+    assert await worker._reconciliation.look() == 1
+    (view,) = await worker._engine.jobs([run_id])
+    assert (view.job.submission, view.job.priority) == (str(newest.position), 3)
+
+
+async def test_a_run_that_has_ended_since_it_was_listed_is_not_submitted(world: World) -> None:
+    world.may_end.set()
+    await world.begun(QueuePlace())
+    rows = await world.services.journal.runs()
+    await world.worker(ends_when_idle=True).run()
+    worker = world.worker()
+    assert await worker._reconciliation.submit_missing(rows) == 0
+    assert await worker._engine.jobs([row.run_id for row in rows]) == []

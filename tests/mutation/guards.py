@@ -436,7 +436,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=("server/test_recovery_rules.py", "interfaces/test_worker_runs.py")
     ),
     "interfaces/worker/reconciliation.py": Guard(
-        tests=_WORKER, places=frozenset({"_OPEN", "Reconciliation"})
+        tests=_WORKER, places=frozenset({"Reconciliation"})
     ),
     "interfaces/worker/run_execution.py": Guard(tests=_WORKER),
     # --- plans ---
@@ -500,6 +500,27 @@ GUARDS: Final[Mapping[str, Guard]] = {
 _HOLDING: Final = "A session in memory is only made with a holding; the type allows for none."
 
 EQUIVALENT: Final[Sequence[Equivalent]] = (
+    Equivalent(
+        "interfaces/worker/reconciliation.py",
+        "Reconciliation._look_at",
+        "found += (row for row in rows if row.mark == QUEUE)",
+        "found += (row for row in rows if (True))",
+        "A short cut: the record of the run is asked for its queue, too.",
+    ),
+    Equivalent(
+        "interfaces/worker/reconciliation.py",
+        "Reconciliation.submit_missing",
+        "missing = [row for row in rows if row.run_id not in known]",
+        "missing = [row for row in rows if (True)]",
+        "A short cut: the engine has the job, and takes no second one.",
+    ),
+    Equivalent(
+        "interfaces/worker/reconciliation.py",
+        "Reconciliation._submit",
+        "place = RunPolicy.recorded(fact.note or {}).queue",
+        "place = RunPolicy.recorded((fact.note)).queue",
+        "What is queued has a note; the type allows for none.",
+    ),
     Equivalent(
         "adapters/dispatch/local_dispatch.py",
         "LocalDispatch._first",
