@@ -228,6 +228,7 @@ async def test_a_worker_that_waits_does_nothing_and_leaves_nothing(
         looks = len(time.slept)
         await settled()
         assert len(time.slept) == looks
+    await serve(engine, opened())
     await settled()
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
