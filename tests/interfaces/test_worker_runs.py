@@ -248,7 +248,7 @@ async def refused_with(world: World, run_id: str, error: Exception, tries: int =
     run = await find_run(world.services.journal, run_id)
     execution = world.worker()._execution  # what it makes of the job is not seen from outside
 
-    async def raising(_: Job) -> JobEnd:
+    async def raising(job: Job) -> JobEnd:
         raise error
 
     execution._executed = raising  # type: ignore[method-assign]  # see above
@@ -502,7 +502,7 @@ class Asked:
             return await jobs(*words)
 
         world.services.journal.runs = counted_runs  # type: ignore[method-assign]
-        worker._engine.jobs = counted_jobs  # type: ignore[method-assign]
+        worker._engine.jobs = counted_jobs  # type: ignore[method-assign,assignment]
         return worker._reconciliation
 
 
@@ -563,7 +563,7 @@ async def test_a_run_that_a_living_worker_executes_is_submitted_by_no_other(
     )
     await until_looked(world, 2)
     other = world.worker()
-    other._runtime.is_worker_gone = lambda _: is_gone  # type: ignore[method-assign]  # as it knows
+    other._runtime.is_worker_gone = lambda worker_id: is_gone  # type: ignore[method-assign]  # says so
     assert await other._reconciliation.look() == int(is_gone)
     world.may_end.set()
     await executing
