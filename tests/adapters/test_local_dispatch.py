@@ -194,6 +194,19 @@ async def test_a_worker_that_waits_for_a_busy_session_ends_when_the_job_is_cance
     assert second.runs == []
 
 
+async def test_a_worker_that_ends_when_it_is_idle_lets_its_jobs_end_before(
+    engine: LocalDispatch,
+) -> None:
+    await engine.submit(job("run_0"))
+    worked = Worked()
+    working = asyncio.ensure_future(serve(engine, worked, drain_s=0.0))
+    await until(lambda: worked.at_once == 1)
+    await asyncio.sleep(0.01)
+    worked.opened.set()
+    await working
+    assert (worked.runs, worked.cancelled) == (["run_0"], [])
+
+
 async def test_a_worker_that_ends_when_it_is_idle_waits_for_no_delay(
     engine: LocalDispatch,
 ) -> None:
