@@ -201,6 +201,7 @@ async def test_a_worker_that_ends_when_it_is_idle_lets_its_jobs_end_before(
     worked = Worked()
     working = asyncio.ensure_future(serve(engine, worked, drain_s=0.0))
     await until(lambda: worked.at_once == 1)
+    await engine.set_queue(QueueLimits(name="other"))  # it looks again
     await asyncio.sleep(0.01)
     worked.opened.set()
     await working

@@ -539,17 +539,17 @@ async def test_a_run_is_submitted_again_under_the_next_name_that_no_ended_job_ha
 ) -> None:
     run_id = await world.begun(QueuePlace())
     worker = world.worker(ends_when_idle=True)
-    tried: list[int] = []
+    tried: list[tuple[int, int]] = []
 
     async def execute(job: Job) -> JobEnd:
-        tried.append(job.number)
+        tried.append((job.number, job.tries))
         return JobEnd()
 
     for _ in range(3):
         assert await worker._reconciliation.look() == 1
         assert await worker._reconciliation.look() == 0  # it has a job by now
         await worker._engine.serve(execute, worker.plan, asyncio.Event())
-    assert tried == [0, 1, 2]
+    assert tried == [(0, 0), (1, 0), (2, 0)]
     assert await world.status(run_id) == "queued"
 
 
@@ -582,6 +582,23 @@ async def test_the_job_is_that_of_the_newest_fact_that_queued_the_run(world: Wor
     assert await worker._reconciliation.look() == 1
     (view,) = await worker._engine.jobs([run_id])
     assert (view.job.submission, view.job.priority) == (str(newest.position), 3)
+
+
+async def test_what_nobody_queued_is_not_submitted_whatever_its_row_says(world: World) -> None:
+    run_id = await world.begun(None)
+    worker = world.worker()
+    assert await worker._reconciliation.submit_missing(await world.services.journal.runs()) == 0
+    assert await worker._engine.jobs([run_id]) == []
+
+
+async def test_a_job_that_somebody_else_submitted_meanwhile_is_not_submitted_twice(
+    world: World,
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    worker, job = world.worker(), await job_of(world, run_id)
+    assert await worker._reconciliation._put(job) == job
+    assert await worker._reconciliation._put(job) is None
+    assert [each.job for each in await worker._engine.jobs([run_id])] == [job]
 
 
 async def test_a_run_that_has_ended_since_it_was_listed_is_not_submitted(world: World) -> None:

@@ -502,6 +502,13 @@ _HOLDING: Final = "A session in memory is only made with a holding; the type all
 EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
         "interfaces/worker/reconciliation.py",
+        "Reconciliation._submit",
+        "if job is not None:",
+        "if (job is None):",
+        "It is only logged.",
+    ),
+    Equivalent(
+        "interfaces/worker/reconciliation.py",
         "Reconciliation._look_at",
         "found += (row for row in rows if row.mark == QUEUE)",
         "found += (row for row in rows if (True))",
