@@ -9,6 +9,9 @@ In a test module, with pytest-asyncio in its mode `auto`:
         made = MyDispatch()
         yield made
         await made.aclose()
+
+Where one process serves once at a time, override the fixture `second_worker` so that it skips, and
+test with workers of two processes what the tests that ask for it say.
 """
 
 from __future__ import annotations
@@ -111,6 +114,12 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.fixture
+def second_worker(engine: DispatchEngine) -> DispatchEngine:
+    """The engine at which a second worker serves while the first one does, over the same jobs."""
+    return engine
+
+
 async def test_a_job_is_executed_once(engine: DispatchEngine) -> None:
     assert await engine.submit(job())
     worked = opened()
@@ -177,6 +186,58 @@ async def test_a_queue_limits_jobs_at_once(engine: DispatchEngine) -> None:
     await serve(engine, worked, slots=3)
     assert worked.most_at_once == 1
     assert len(worked.runs) == 3
+
+
+async def test_a_queue_limits_jobs_at_once_over_all_workers(
+    engine: DispatchEngine, second_worker: DispatchEngine
+) -> None:
+    """Each worker alone takes as many as the queue allows."""
+    await engine.set_queue(QueueLimits(name="work", concurrency=2, per_worker=2))
+    for number in range(6):
+        await engine.submit(job(f"run_{number}"))
+    first, second = Worked(), Worked()
+    async with serving(engine, first, slots=6):
+        await until(lambda: first.at_once == 2)
+        async with serving(second_worker, second, slots=6, name="host:2:2+w2"):
+            await asyncio.sleep(0.1)
+            assert second.runs == []
+            second.opened.set()
+            first.opened.set()
+            await until(lambda: len(first.runs) + len(second.runs) == 6)
+    assert first.most_at_once == 2
+    assert second.most_at_once <= 2
+
+
+async def test_a_queue_limits_jobs_of_each_worker(engine: DispatchEngine) -> None:
+    """However many all of them may have."""
+    await engine.set_queue(QueueLimits(name="work", per_worker=1))
+    for number in range(3):
+        await engine.submit(job(f"run_{number}"))
+    worked = Worked()
+    async with serving(engine, worked, slots=3):
+        await until(lambda: worked.at_once == 1)
+        await asyncio.sleep(0.1)
+        worked.opened.set()
+        await until(lambda: len(worked.runs) == 3)
+    assert worked.most_at_once == 1
+
+
+async def test_what_one_worker_has_leaves_the_others_their_share(
+    engine: DispatchEngine, second_worker: DispatchEngine
+) -> None:
+    await engine.set_queue(QueueLimits(name="work", per_worker=1))
+    for number in range(4):
+        await engine.submit(job(f"run_{number}"))
+    first, second = Worked(), Worked()
+    async with (
+        serving(engine, first, slots=3),
+        serving(second_worker, second, slots=3, name="host:2:2+w2"),
+    ):
+        await until(lambda: first.at_once == second.at_once == 1)
+        first.opened.set()
+        second.opened.set()
+        await until(lambda: len(first.runs) + len(second.runs) == 4)
+    assert (first.most_at_once, second.most_at_once) == (1, 1)
 
 
 async def test_no_worker_may_take_more_than_all_of_them_may(engine: DispatchEngine) -> None:

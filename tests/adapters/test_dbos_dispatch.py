@@ -16,7 +16,7 @@ import pytest
 
 from minions.adapters.dispatch import dbos_dispatch
 from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
-from minions.contracts.dispatch import Job, JobState
+from minions.contracts.dispatch import Job, JobState, QueueLimits
 from minions.contracts.errors import EnvironmentRefusedError
 from minions.engine.services.services import NullLog
 from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
@@ -93,6 +93,37 @@ async def test_a_job_of_a_living_worker_is_left_to_it(
     await serve(engine, worked)
     assert worked.runs == []
     assert not engine.is_worker_gone("host:8:8+busy.1")
+
+
+@pytest.mark.parametrize(
+    ("limits", "may_begin"),
+    [
+        (QueueLimits(name="work", concurrency=1), False),
+        (QueueLimits(name="work", concurrency=2), True),
+        (QueueLimits(name="work", per_worker=1), True),
+    ],
+)
+async def test_a_job_of_another_worker_counts_where_all_of_them_are_limited(
+    engine: DbosDispatch, postgres_url: str, limits: QueueLimits, may_begin: bool
+) -> None:
+    await engine.set_queue(limits)
+    await engine.submit(job("run_1"))
+    taken_by(postgres_url, "host:8:8+busy", "run_1@1")
+    seen(postgres_url, "host:8:8+busy", 0)
+    await engine.submit(job("run_2"))
+    worked = opened()
+    async with serving(engine, worked, slots=3):
+        if may_begin:
+            await until(lambda: worked.runs == ["run_2"])
+            return
+        await asyncio.sleep(0.3)
+        assert worked.runs == []
+        executed(
+            postgres_url,
+            "UPDATE minions_dispatch.workflow_status SET status = 'SUCCESS' "
+            "WHERE workflow_uuid = 'run_1@1'",
+        )
+        await until(lambda: worked.runs == ["run_2"])
 
 
 async def test_rows_hold_ids_and_numbers_as_json(engine: DbosDispatch, postgres_url: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -14,12 +15,13 @@ from minions.adapters.models.endpoints import (
     OperatorModels,
     ProviderConfig,
     resolve_endpoint,
+    usual_server,
 )
-from minions.adapters.models.server_addresses import is_loopback_url
+from minions.adapters.models.server_addresses import is_loopback_url, origin_of, server_address
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
 from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.model_endpoints import EndpointLimits, ModelApi
 from minions.recipe.model_config import ModelConfig
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -130,6 +132,17 @@ def test_openai_is_asked_for_responses_where_the_operator_says_so() -> None:
     assert resolve("openai/gpt-5").api is ModelApi.CHAT
 
 
+def test_every_form_but_that_of_the_compatible_endpoint_takes_a_schema() -> None:
+    config = ProviderConfig(api=ModelApi.RESPONSES)
+    found = resolve("anthropic/m", providers={"anthropic": config}).capabilities
+    assert found.output_mode is OutputMode.JSON_SCHEMA
+
+
+def test_a_provider_of_its_own_is_told_with_its_address_and_variable() -> None:
+    assert usual_server("openai") == (OPENAI_URL, "OPENAI_API_KEY")
+    assert usual_server("groq") == (None, None)
+
+
 def test_ollama_needs_no_key_and_gets_none() -> None:
     assert resolve("ollama/llama3.2:3b") == Endpoint(
         provider="ollama",
@@ -152,6 +165,7 @@ def test_ollama_needs_no_key_and_gets_none() -> None:
         ("0.0.0.0:8080", "http://127.0.0.1:8080/v1"),
         ("http://0.0.0.0:8080", "http://127.0.0.1:8080/v1"),
         ("http://gpu-box", "http://gpu-box/v1"),
+        ("http://", "http://127.0.0.1/v1"),
         ("https://gpu-box:8443/", "https://gpu-box:8443/v1"),
         ("https://gpu-box/ollama", "https://gpu-box/ollama/v1"),
         ("http://gpu-box:1/v1", "http://gpu-box:1/v1"),
@@ -180,6 +194,7 @@ def test_a_name_without_provider_and_model_is_refused_with_examples(name: str) -
     with pytest.raises(UsageError, match=r"`provider/model`.*`ollama/llama3\.2`") as caught:
         resolve(name)
     assert caught.value.error_code == "bad-model-name"
+    assert (f"openai/{name}" in caught.value.suggestions) is ("/" not in name)
 
 
 def test_an_unknown_provider_is_refused_with_the_near_names_and_the_way_to_add_one() -> None:
@@ -220,6 +235,24 @@ def test_an_operators_provider_is_as_configured() -> None:
     )
 
 
+def test_what_the_operator_says_of_images_and_strict_holds_for_all_models() -> None:
+    for said in (True, False):
+        config = ProviderConfig(images=said, strict=said)
+        found = resolve(providers={"openai": config}).capabilities
+        assert (found.takes_images, found.takes_strict) == (said, said)
+
+
+def test_an_operators_limits_hold_at_each_of_the_providers_servers_and_at_no_other() -> None:
+    limits, url = EndpointLimits(max_concurrency=2), "https://gateway.example/v1"
+    providers = {"openai": ProviderConfig(base_url=url, limits=limits, headers={"X-Team": "lab"})}
+    for own in (None, url, OPENAI_URL):
+        found = resolve(base_url=own, providers=providers)
+        assert (found.limits, found.headers) == (limits, {"X-Team": "lab"})
+    for other in ("https://else.example/v1", "https://gateway.example:8443/v1"):
+        found = resolve(base_url=other, providers=providers)
+        assert (found.limits, found.headers) == (EndpointLimits(), {})
+
+
 def test_an_operators_headers_go_where_its_key_may_go() -> None:
     """A value may stand in the environment; no message and no repr shows it."""
     headers = {"X-Team": "lab", "X-Gate": "env:OTHER"}
@@ -244,6 +277,7 @@ def test_an_operators_headers_go_where_its_key_may_go() -> None:
         ({"X-Gate": "env:GONE"}, "no-header-value", "export GONE=..."),
         ({"X-Gate": "a\nb"}, "bad-header", "'X-Gate' of [providers.lab]"),
         ({"Content-Type": "text/plain"}, "bad-header", "Content-Type"),
+        ({"transfer-encoding": "chunked"}, "bad-header", "transfer-encoding"),
         ({"X Gate": "a"}, "bad-header", "X Gate"),
     ],
 )
@@ -259,7 +293,7 @@ def test_a_header_that_cannot_be_sent_is_refused(
 
 def test_an_operators_provider_may_need_no_key() -> None:
     providers = {"local": ProviderConfig(base_url="http://127.0.0.1:8000/v1")}
-    assert resolve("local/m", providers=providers).api_key is None
+    assert resolve("local/m", providers=providers, environ=os.environ).api_key is None
 
 
 def test_an_operators_provider_without_a_url_is_refused() -> None:
@@ -278,6 +312,8 @@ def test_openai_base_url_counts_as_the_operators() -> None:
     environ = {**KEYS, "OPENAI_BASE_URL": "https://gateway.example:8000/v1"}
     endpoint = resolve(environ=environ)
     assert (endpoint.base_url, endpoint.api_key) == ("https://gateway.example:8000/v1", "sk-openai")
+    del environ["OPENAI_API_KEY"]
+    assert resolve(environ=environ).api_key is None
 
 
 def test_the_configuration_comes_before_the_environments_url_and_both_may_have_the_key() -> None:
@@ -415,6 +451,46 @@ def test_a_missing_key_is_refused_with_its_variable_and_what_to_try(
         caught.value
     )
     assert caught.value.suggestions[0] == f"export {variable}=..."
+
+
+@pytest.mark.parametrize("base_url", [None, OPENAI_URL])
+def test_the_providers_own_server_is_not_asked_without_its_key(base_url: str | None) -> None:
+    with pytest.raises(EnvironmentRefusedError) as caught:
+        resolve(base_url=base_url, environ={})
+    assert caught.value.error_code == "no-key"
+
+
+def test_only_the_variable_that_the_operator_set_for_a_url_is_sent_unencrypted() -> None:
+    lab = ProviderConfig(base_url="http://lab.example/v1", api_key_env="OTHER")
+    assert resolve("lab/m", providers={"lab": lab}).api_key == "sk-other"
+    with pytest.raises(EnvironmentRefusedError) as caught:
+        resolve(
+            "lab/m",
+            api_key_env="OPENAI_API_KEY",
+            providers={"lab": lab},
+            listed=("OPENAI_API_KEY",),
+        )
+    assert caught.value.error_code == "insecure-base-url"
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://host.example/v1", "https://host.example"),
+        ("https://host.example:443/v1", "https://host.example"),
+        ("http://host.example:80", "http://host.example"),
+        ("http://host.example:443", "http://host.example:443"),
+        ("https://host.example:80", "https://host.example:80"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000"),
+    ],
+)
+def test_an_origin_is_shown_without_the_usual_port(url: str, origin: str) -> None:
+    assert origin_of(url) == origin
+
+
+def test_a_url_without_a_host_is_no_server_of_this_machine() -> None:
+    assert not is_loopback_url("file:///v1")
+    assert server_address("http:///v1") == ("http", "", 80)
 
 
 def test_a_key_variable_that_was_named_must_be_set_wherever_it_may_go() -> None:

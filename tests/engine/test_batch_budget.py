@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from minions.engine.batches.budget import BatchBudget, Share
 
 
@@ -60,3 +62,42 @@ async def test_a_worst_case_above_the_limit_does_not_stop_the_first_run() -> Non
 async def test_without_a_limit_every_run_starts() -> None:
     budget, begun = BatchBudget(None, None), list[Share]()
     assert all(await asyncio.gather(*(spend(budget, 9.0, begun) for _ in range(20))))
+    assert not budget.is_limited
+    assert BatchBudget(0.0, None).is_limited
+
+
+async def test_a_worst_case_of_just_the_limit_is_one() -> None:
+    budget, begun = BatchBudget(0.5, 0.5), list[Share]()
+    assert budget.expected == 0.5
+    assert await spend(budget, 0.5, begun)
+    assert not await spend(budget, 0.0, begun)
+    assert BatchBudget(None, 0.5).expected is None
+    assert BatchBudget(0.5, 0.6).expected is None
+
+
+async def test_what_is_left_but_for_rounding_is_left() -> None:
+    budget, begun = BatchBudget(0.3, 0.1), list[Share]()
+    started = [await spend(budget, 0.1, begun) for _ in range(4)]
+    assert started == [True, True, True, False]  # 0.3 - 0.1 - 0.1 is less than 0.1
+    rest = BatchBudget(1e-9, 0.0)
+    assert not await spend(rest, None, begun)  # it is nothing
+
+
+async def test_runs_of_earlier_processes_count_and_their_calls_too() -> None:
+    """A-116."""
+    budget = BatchBudget(1.0, None)
+    for cost in (0.2, None, 0.6, 0.0, 0.1):
+        budget.count_recorded(cost)
+    assert round(budget.spent, 9) == 0.9
+    assert budget.expected == 0.6
+    assert budget.spending.usage.cost_usd == pytest.approx(0.9)
+    assert not await spend(budget, 0.1, [])
+
+
+async def test_the_dearest_run_so_far_is_what_the_next_one_may_cost() -> None:
+    budget, begun = BatchBudget(1.0, None), list[Share]()
+    for cost in (0.4, 0.1):
+        assert await spend(budget, cost, begun)
+    assert budget.expected == 0.4
+    assert await spend(budget, 0.2, begun)
+    assert not await spend(budget, 0.1, begun)

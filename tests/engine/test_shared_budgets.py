@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -16,7 +18,7 @@ from builders import answer_of, deterministic_services, executor_of
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.budgets import Budgets, checked_user
+from minions.contracts.budgets import Budgets, _is_amount, checked_user
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.context import Limits
 from minions.contracts.errors import BudgetSpentError, UsageError
@@ -24,13 +26,14 @@ from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.failure_categories import FailureCategory
 from minions.contracts.journal import Journal
 from minions.contracts.messages import TokenUsage
-from minions.contracts.run_rows import RunFilter, Spender, Spent, day_of
+from minions.contracts.run_rows import RunFilter, RunRow, Spender, Spent, day_of
 from minions.engine.history.imported_entries import imported_entry
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.engine.services.shared_budgets import BudgetedRun, SharedBudgets
+from minions.engine.services.shared_budgets import BudgetedRun, SharedBudgets, _Account
+from minions.engine.services.spending import EarlierUsage
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
@@ -270,10 +273,16 @@ async def test_an_imported_run_spends_only_what_it_spends_here(place: Place) -> 
 
 
 async def test_deleting_a_session_gives_no_budget_back(place: Place) -> None:
-    process = place.process(usd_per_day=CALL_USD)
+    """Neither while some is left, nor of what another process spent."""
+    process, other = place.process(usd_per_day=3 * CALL_USD), place.process()
     await ran(process, session="ses_a")
-    await place.journal.remove_session("ses_a")
+    await ran(other if place.journal.is_shared else process, session="ses_b")
     place.clock.advance(2)
+    await process.prepare(recipe()).check_budgets()
+    for session in ("ses_a", "ses_b"):
+        await place.journal.remove_session(session)
+    place.clock.advance(2)
+    assert (await ran(process)).status is RunStatus.COMPLETED
     why(await ran(process))
 
 
@@ -283,10 +292,12 @@ async def test_deleting_a_session_gives_no_budget_back(place: Place) -> None:
 async def test_a_new_run_without_a_budget_is_refused_with_the_time_of_the_next(
     place: Place,
 ) -> None:
-    process = place.process(usd_per_day=CALL_USD, session_usd=CALL_USD)
+    limits = {"usd_per_day": CALL_USD, "session_usd": CALL_USD}
+    process = place.process(**limits)
     await ran(process, session="ses_a")
-    with pytest.raises(BudgetSpentError, match="There is a new budget from") as refused:
-        await process.prepare(recipe()).check_budgets()
+    for asked in (process, place.process(**limits)):  # also one that knows of rows alone
+        with pytest.raises(BudgetSpentError, match=r"\$15 was spent\. .*There is a new") as refused:
+            await asked.prepare(recipe()).check_budgets()
     now = place.clock.now()
     left = DAY_S - (now.hour * 3600 + now.minute * 60 + now.second)
     assert (refused.value.limit, refused.value.retry_after_s) == ("usd_per_day", left)
@@ -310,6 +321,57 @@ async def test_a_model_without_a_price_is_refused_under_a_budget(memory: Place) 
     assert failed.error is not None
     assert failed.error.code in ("unknown-price", "step-failed")
     assert memory.asked == 0
+
+
+async def test_a_budget_in_tokens_is_refused_with_the_tokens(memory: Place) -> None:
+    process = memory.process(tokens_per_day=15)
+    await ran(process)
+    with pytest.raises(BudgetSpentError, match=r"tokens_per_day=15 is reached: 15 tokens were us"):
+        await process.prepare(recipe()).check_budgets()
+
+
+@pytest.mark.parametrize(("left_s", "retry_s"), [(1.0, 1), (0.5, 1), (1.5, 2), (-1.0, 1)])
+async def test_the_time_until_the_next_budget_is_a_second_at_least(
+    memory: Place, left_s: float, retry_s: int
+) -> None:
+    """Also where the day ends while it is looked up."""
+    now = memory.clock.now()
+    left = DAY_S - (now.hour * 3600 + now.minute * 60 + now.second) - now.microsecond / 1e6
+    shared = SharedBudgets(Budgets(tokens_per_day=1))
+    memory.clock.advance(left - 2)
+    share = await shared.begin(budgeted(), memory.journal, memory.clock)
+    share.accounts[0].spending.add(TokenUsage(input_tokens=1))
+    share.accounts[0]._next_look = None  # it is looked up again
+    spent = memory.journal.spent
+
+    async def slowly(spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        memory.clock.advance(2 - left_s)
+        return await spent(spender, without=without)
+
+    memory.journal.spent = slowly  # type: ignore[method-assign]  # the clock goes on meanwhile
+    with pytest.raises(BudgetSpentError) as refused:
+        await shared.check(budgeted(2), memory.journal, memory.clock)
+    assert refused.value.retry_after_s == retry_s
+
+
+def test_the_lowest_limit_on_cost_is_the_one_that_counts_for_every_run() -> None:
+    assert SharedBudgets(Budgets(user_usd_per_day=1)).cost_limit is None
+    assert SharedBudgets(Budgets(usd_per_day=2)).cost_limit == (2, "usd_per_day")
+    both = Budgets(session_usd=3, usd_per_day=2)
+    assert SharedBudgets(both).cost_limit == (2, "usd_per_day")
+
+
+@pytest.mark.parametrize("label", ["a", "x" * 100, "Ann Ä"])
+def test_a_label_is_taken_as_it_is(label: str) -> None:
+    assert checked_user(label) == label
+
+
+@pytest.mark.parametrize("usd", [0, -1.0, math.inf, math.nan])
+def test_a_budget_is_an_amount(usd: float) -> None:
+    assert not _is_amount(usd)  # in a file of settings
+    with pytest.raises(ValueError, match="usd_per_day"):
+        Budgets(usd_per_day=usd)
+    assert _is_amount(0.5)
 
 
 @pytest.mark.parametrize("label", ["", " ann", "a\nb", "x" * 101, "\x7f"])
@@ -351,22 +413,158 @@ def test_a_process_counts_what_the_rows_come_to_whatever_ends_in_between(
     asyncio.run(all_of_it())
 
 
+def budgeted(number: int = 1, spent: int = 0, *, is_new: bool = True) -> BudgetedRun:
+    """A run of a session of its own, which spent so many tokens that are in no row."""
+    usage = TokenUsage(input_tokens=spent)
+    earlier = EarlierUsage([("call", usage)] if spent else [])
+    return BudgetedRun(
+        run_id=f"run_{number}",
+        session_id=f"ses_{number}",
+        user=None,
+        budget=RunBudget(Limits, earlier=earlier),
+        is_new=is_new,
+    )
+
+
 async def test_accounts_of_sessions_that_are_done_are_forgotten(memory: Place) -> None:
     shared = SharedBudgets(Budgets(session_usd=1.0, usd_per_day=1.0))
     for number in range(1_500):
-        run = BudgetedRun(
-            run_id=f"run_{number}",
-            session_id=f"ses_{number}",
-            user=None,
-            budget=RunBudget(Limits),
-            is_new=True,
-        )
+        run = budgeted(number)
         share = await shared.begin(run, memory.journal, memory.clock)
         for account in share.accounts:
             account.spending.add(TokenUsage(input_tokens=1, cost_usd=0.0001))
         shared.end(share, is_recorded=True)
-    assert len(shared._accounts) <= 1_000  # that it does not grow
+    assert len(shared._accounts) == 1_000  # that it does not grow
     assert shared.day(memory.clock.now()).tokens == 1_500
+
+
+async def test_accounts_of_runs_that_are_executed_are_kept_until_they_end(memory: Place) -> None:
+    shared = SharedBudgets(Budgets(session_usd=1.0))
+    shares = [await shared.begin(budgeted(n), memory.journal, memory.clock) for n in range(1_002)]
+    assert len(shared._accounts) == 1_002
+    shared.end(shares.pop(0), is_recorded=True)
+    assert len(shared._accounts) == 1_001
+    for number in range(2_000, 2_010):  # of runs that are only looked up
+        await shared.check(budgeted(number), memory.journal, memory.clock)
+    assert {each.accounts[0].spender for each in shares} <= set(shared._accounts)
+    for share in shares:
+        shared.end(share, is_recorded=True)
+    assert len(shared._accounts) == 1_000
+
+
+async def test_accounts_that_are_only_looked_up_are_forgotten_too(memory: Place) -> None:
+    shared = SharedBudgets(Budgets(session_usd=1.0))
+    for number in range(1_010):
+        await shared.check(budgeted(number), memory.journal, memory.clock)
+    assert len(shared._accounts) == 1_000
+
+
+async def test_an_account_that_was_forgotten_while_it_was_looked_up_is_there_again(
+    memory: Place,
+) -> None:
+    shared, run = SharedBudgets(Budgets(session_usd=1.0)), budgeted()
+    spent = memory.journal.spent
+
+    async def meanwhile(spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        shared._accounts.clear()  # as a thousand others would do
+        return await spent(spender, without=without)
+
+    memory.journal.spent = meanwhile  # type: ignore[method-assign]  # see above
+    share = await shared.begin(run, memory.journal, memory.clock)
+    assert list(shared._accounts.values()) == share.accounts
+
+
+async def test_what_is_not_limited_has_no_account(memory: Place) -> None:
+    shared = SharedBudgets(Budgets(usd_per_day=1.0))
+    share = await shared.begin(budgeted(), memory.journal, memory.clock)
+    assert [each.spender for each in share.accounts] == [Spender(day=memory.today)]
+
+
+async def test_the_row_of_a_run_is_read_where_a_budget_needs_it(memory: Place) -> None:
+    asked: list[object] = []
+    runs = memory.journal.runs
+
+    async def counted(wanted: RunFilter, **more: Any) -> Sequence[RunRow]:  # Any: of the journal
+        asked.append(wanted)
+        return await runs(wanted, **more)
+
+    memory.journal.runs = counted  # type: ignore[method-assign,assignment]  # counts
+    limited, free = SharedBudgets(Budgets(usd_per_day=1.0)), SharedBudgets(Budgets())
+    await limited.begin(budgeted(1), memory.journal, memory.clock)
+    await free.begin(budgeted(2, is_new=False), memory.journal, memory.clock)
+    assert asked == []
+    await limited.begin(budgeted(3, is_new=False), memory.journal, memory.clock)
+    assert len(asked) == 1
+
+
+async def test_what_a_run_spent_whose_end_was_lost_counts_once(memory: Place) -> None:
+    """Of the last thousand such runs; an older one counts again, rather than not at all."""
+    shared = SharedBudgets(Budgets(tokens_per_day=1_000_000))
+
+    async def lost(number: int) -> None:
+        run = budgeted(number, spent=1)
+        shared.end(await shared.begin(run, memory.journal, memory.clock), is_recorded=False)
+
+    def tokens() -> int:
+        return shared.day(memory.clock.now()).tokens
+
+    for number in range(1_001):
+        await lost(number)
+    assert tokens() == 1_001
+    await lost(1_000)
+    await lost(1)
+    assert tokens() == 1_001
+    await lost(0)
+    assert tokens() == 1_002
+
+
+async def test_a_run_that_could_not_begin_at_all_its_budgets_spends_from_none(
+    memory: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = SharedBudgets(Budgets(session_tokens=100, tokens_per_day=100))
+    run = budgeted(spent=5)
+    begin = _Account.begin
+
+    async def cancelled(account: _Account, *begun: Any) -> None:  # Any: handed on
+        if account.free_at is not None:
+            raise asyncio.CancelledError
+        await begin(account, *begun)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Account, "begin", cancelled)
+        with pytest.raises(asyncio.CancelledError):
+            await shared.begin(run, memory.journal, memory.clock)
+    assert [dict(each.active) for each in shared._accounts.values()] == [{}, {}]
+    share = await shared.begin(budgeted(spent=5), memory.journal, memory.clock)
+    assert [each.spent.tokens for each in share.accounts] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("is_shared", "took_s", "looks"),
+    [
+        (False, 0.0, {0.0: 1, 100.0: 1}),
+        (True, 0.0, {0.0: 1, 0.5: 1, 1.0: 2, 1.5: 2}),
+        (True, 0.25, {0.0: 1, 12.375: 1, 12.5: 2}),
+    ],
+)
+async def test_rows_are_read_again_after_a_second_or_fifty_times_what_that_takes(
+    memory: Place, is_shared: bool, took_s: float, looks: Mapping[float, int]
+) -> None:
+    memory.journal.is_shared = is_shared
+    shared = SharedBudgets(Budgets(tokens_per_day=100))
+    begin, count = memory.clock.monotonic(), 0
+
+    async def slowly(_: Spender, *, without: Collection[str] = ()) -> Spent:
+        nonlocal count
+        count += 1
+        memory.clock.advance(took_s)
+        return Spent()
+
+    memory.journal.spent = slowly  # type: ignore[method-assign,assignment]  # it takes its time
+    for at, expected in looks.items():
+        memory.clock.advance(max(0.0, begin + at - memory.clock.monotonic()))
+        await shared.check(budgeted(), memory.journal, memory.clock)
+        assert count == expected, at
 
 
 # --- event loops of several threads ---------------------------------------------------------------

@@ -175,7 +175,7 @@ def test_who_consents_is_decided_by_the_worker(
 def test_a_run_that_no_worker_can_execute_is_given_up(
     cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minions.interfaces.worker.run_execution._LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("minions.interfaces.worker.run_execution._AGAIN_S", 0.0)
     write("tools.py", SIGN)
     write("signed.yaml", SIGNED)
     run_id = str(
@@ -213,7 +213,7 @@ def test_a_run_that_ends_its_workers_is_given_up(cli: Cli, here: Path, write: Wr
 def test_a_run_that_was_started_in_another_folder_is_taken_only_if_asked_for(
     cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("minions.interfaces.worker.run_execution._LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("minions.interfaces.worker.run_execution._AGAIN_S", 0.0)
     first, second = queued(cli, *LIGHT), queued(cli, *LIGHT)
     monkeypatch.setenv("MINIONS_DB", str(here / "journal.sqlite"))
     (here / "other").mkdir()

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from attrs import evolve, field, mutable
 
-from builders import fake_tool
+from builders import entry_of, fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.state_store import MemoryState
-from minions.contracts.dispatch import Job, WorkerPlan
+from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
+from minions.contracts.errors import EnvironmentRefusedError, JournalError, NotFoundError
+from minions.contracts.facts import RunFinished
 from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.lookup import find_run
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
+from minions.interfaces import unexecuted_runs
 from minions.interfaces.run_queue import RunQueue
 from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.settings import Settings
 from minions.interfaces.wiring.runtime import Runtime, make_runtime
+from minions.interfaces.worker import run_execution
+from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from patience import HANG_S
 
+ASKS = "id: asks\nsteps:\n  - {id: ok, ask: 'Go on?'}\n"
 RECIPE = "id: steps\nsteps:\n  - {id: first, tool: look}\n  - {id: second, tool: look}\n"
 
 
@@ -41,12 +51,18 @@ class World:
     )
     looks: int = 0
     may_end: asyncio.Event = field(factory=asyncio.Event)
+    ticks_to_end: int = 0
+    """How often the loop goes on until a call has ended, also where it is cancelled."""
 
     def runtime(self, name: str) -> Runtime:
         async def look(_arguments: Mapping[str, JsonValue]) -> object:
             self.looks += 1
-            if self.looks > 1:
-                await self.may_end.wait()
+            try:
+                if self.looks > 1:
+                    await self.may_end.wait()
+            finally:
+                for _ in range(self.ticks_to_end):
+                    await asyncio.sleep(0)
             return self.looks
 
         tool = fake_tool("look", look, effect=Effect.PURE)
@@ -167,3 +183,451 @@ async def test_a_job_reads_the_record_of_its_run_once(
     monkeypatch.undo()
     assert await world.status(run_id) == "completed"
     assert reads == [{"run"}, None]  # the search for queued runs, then the run
+
+
+async def tried(world: World, run_id: str, tries: int, submission: str = "1") -> None:
+    """A worker takes a job of the run that so many workers had before."""
+    run = await find_run(world.services.journal, run_id)
+    worker = world.worker(ends_when_idle=True)
+    job = Job(run_id=run_id, session_id=run.session_id, submission=submission, tries=tries)
+    await worker._engine.submit(job)  # as a dispatch that gives the jobs of dead workers to others
+    await worker._engine.serve(worker._execution.execute, worker.plan, asyncio.Event())
+
+
+async def died(world: World, place: QueuePlace | None = None) -> str:
+    """The id of a run that was queued, whose worker died after its first step."""
+    run_id = await world.begun(place or QueuePlace())
+    first = world.worker(drain_s=0.0)
+    working = asyncio.ensure_future(first.run())
+    await until_looked(world, 2)
+    first.stop()
+    await working
+    world.may_end.set()
+    return run_id
+
+
+async def reason(world: World, run_id: str) -> str:
+    """Why the run was given up; empty: it was not."""
+    recorded = await load_recorded_run(world.services.journal, run_id)
+    fact = recorded.entries[-1].fact
+    assert isinstance(fact, RunFinished)
+    return str((fact.error or {}).get("message", ""))
+
+
+@pytest.mark.parametrize(("tries", "status"), [(49, "completed"), (50, "failed")])
+async def test_a_run_that_gets_on_is_given_up_when_it_has_ended_fifty_workers(
+    world: World, tries: int, status: str
+) -> None:
+    run_id = await died(world)
+    await tried(world, run_id, tries)
+    assert await world.status(run_id) == status
+    gave_up = "50 workers that executed it have died" in await reason(world, run_id)
+    assert gave_up is (status == "failed")
+
+
+@pytest.mark.parametrize(("tries", "status"), [(4, "completed"), (5, "failed")])
+async def test_a_run_of_which_nothing_was_finished_is_given_up_after_five_workers(
+    world: World, tries: int, status: str
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    await tried(world, run_id, tries)
+    assert await world.status(run_id) == status
+    assert world.looks == (0 if status == "failed" else 2)
+    gave_up = "5 workers that took it have died or refused it" in await reason(world, run_id)
+    assert gave_up is (status == "failed")
+
+
+@pytest.mark.parametrize(("after", "status"), [("1", "completed"), ("1000", "failed")])
+async def test_what_was_finished_before_a_run_was_queued_again_does_not_count(
+    world: World, after: str, status: str
+) -> None:
+    """The submission is named by the position of the fact that queued it."""
+    run_id = await died(world)
+    await tried(world, run_id, 5, submission=after)
+    assert await world.status(run_id) == status
+
+
+async def test_a_run_whose_session_is_busy_is_put_back_and_executed_then(world: World) -> None:
+    """One run of a session at a time, also where the dispatch gives out both: no failed try."""
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    run = await find_run(world.services.journal, run_id)
+    lease = await world.services.journal.acquire(run.session_id, "run_other", "host:2:2+w.1", 60)
+    worker = world.worker(ends_when_idle=True)
+    job = Job(run_id=run_id, session_id=run.session_id, submission="1", tries=3)
+    end = await worker._execution.execute(job)  # what it makes of the job is not seen from outside
+    assert end.again == job.put_back(2.0, is_failed_try=False)
+    assert (world.looks, await world.status(run_id)) == (0, "queued")
+    await world.services.journal.release(lease)
+    await worker.run()
+    assert (world.looks, await world.status(run_id)) == (2, "completed")
+
+
+async def refused_with(world: World, run_id: str, error: Exception, tries: int = 0) -> JobEnd:
+    """What becomes of a job whose run raises that when a worker takes it."""
+    run = await find_run(world.services.journal, run_id)
+    execution = world.worker()._execution  # what it makes of the job is not seen from outside
+
+    async def raising(job: Job) -> JobEnd:
+        raise error
+
+    execution._executed = raising  # type: ignore[method-assign]  # see above
+    return await execution.execute(
+        Job(run_id=run_id, session_id=run.session_id, submission="1", tries=tries)
+    )
+
+
+@pytest.mark.parametrize(("tries", "pause_s"), [(0, 1.0), (1, 2.0), (3, 8.0)])
+@pytest.mark.parametrize("error", [EnvironmentRefusedError("no key"), ZeroDivisionError("odd")])
+async def test_a_run_that_cannot_be_executed_here_is_tried_later_perhaps_elsewhere(
+    world: World, tries: int, pause_s: float, error: Exception
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    end = await refused_with(world, run_id, error, tries)
+    assert end.again is not None
+    assert (end.again.tries, end.again.delay_s) == (tries + 1, pause_s)
+    assert await world.status(run_id) == "queued"
+
+
+async def test_the_fifth_worker_that_cannot_execute_a_run_gives_it_up(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    end = await refused_with(world, run_id, EnvironmentRefusedError("no key"), tries=4)
+    assert end.again is None
+    assert await world.status(run_id) == "failed"
+    assert "no worker could execute it: no key. What was" in await reason(world, run_id)
+
+
+async def test_what_may_pass_is_no_failed_try(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    for error in (JournalError("away"), EnvironmentRefusedError("later", code="stopping")):
+        end = await refused_with(world, run_id, error, tries=4)
+        assert end.again is not None
+        assert (end.again.tries, end.again.delay_s) == (4, 2.0)
+    assert await world.status(run_id) == "queued"
+    gone = await refused_with(world, run_id, NotFoundError("no such run", code="unknown-run"))
+    assert gone.again is None
+
+
+async def test_a_run_that_has_ended_is_not_given_up_after_all(world: World) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    await world.worker(ends_when_idle=True).run()
+    end = await refused_with(world, run_id, EnvironmentRefusedError("no key"), tries=4)
+    assert (end.again, await world.status(run_id)) == (None, "completed")
+
+
+async def test_a_run_whose_journal_is_away_is_given_up_later(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    execution = world.worker()._execution
+    run = await find_run(world.services.journal, run_id)
+    job = Job(run_id=run_id, session_id=run.session_id, submission="1", tries=50)
+
+    async def away(*_: object, **__: object) -> None:
+        raise JournalError("away")
+
+    append = world.services.journal.append
+    world.services.journal.append = away  # type: ignore[method-assign,assignment]  # for a while
+    end = await execution.execute(job)
+    assert end.again == job.put_back(2.0, is_failed_try=False)
+    world.services.journal.append = append  # type: ignore[method-assign]
+    assert (await execution.execute(job)).again is None
+    assert await world.status(run_id) == "failed"
+
+
+# --- what an execution heeds, and what it tells ---------------------------------------------------
+
+
+async def job_of(world: World, run_id: str) -> Job:
+    run = await find_run(world.services.journal, run_id)
+    return Job(run_id=run_id, session_id=run.session_id, submission="1")
+
+
+@pytest.mark.parametrize(("idle", "status"), [(4, "completed"), (5, "failed")])
+async def test_a_run_whose_last_five_executions_finished_nothing_is_given_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, idle: int, status: str
+) -> None:
+    monkeypatch.setattr(run_execution, "idle_executions", lambda _: idle)
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    await world.worker()._execution.execute(await job_of(world, run_id))
+    assert await world.status(run_id) == status
+    assert ("5 executions finished nothing" in await reason(world, run_id)) is (status == "failed")
+
+
+async def test_a_run_that_waits_for_child_runs_or_has_lost_its_parent_is_not_executed(
+    world: World,
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    execution, job = world.worker()._execution, await job_of(world, run_id)
+    later = JobEnd(again=job.put_back(7.0, is_failed_try=False))
+    execution._parents.looked_at_later = lambda _: later  # type: ignore[method-assign]  # as they say
+    execution._parents.waits = returning(True)  # type: ignore[method-assign]
+    assert await execution.execute(job) == later
+    execution._parents.waits = returning(False)  # type: ignore[method-assign]
+    execution._parents.is_orphan = returning(True)  # type: ignore[method-assign]
+    assert await execution.execute(job) == JobEnd()
+    assert (world.looks, await world.status(run_id)) == (0, "queued")
+
+
+def returning(value: Any) -> Any:  # Any: of whichever method it stands for
+    async def method(*_: object, **__: object) -> Any:  # Any: likewise
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return method
+
+
+@pytest.mark.parametrize("error", [JournalError("away"), EnvironmentRefusedError("no server")])
+async def test_a_run_has_ended_also_where_others_cannot_be_told(
+    world: World, error: Exception
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    execution = world.worker()._execution
+    execution._parents.ended = returning(error)  # type: ignore[method-assign]  # see above
+    assert await execution.execute(await job_of(world, run_id)) == JobEnd()
+    assert await world.status(run_id) == "completed"
+
+
+async def test_a_run_is_handed_over_before_its_job_is(world: World) -> None:
+    """Whoever takes the job next finds no lease of this worker."""
+    world.ticks_to_end = 50
+    run_id = await world.begun(QueuePlace())
+    task = asyncio.ensure_future(world.worker()._execution.execute(await job_of(world, run_id)))
+    await until_looked(world, 2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await world.services.journal.held_leases() == []
+    assert await world.status(run_id) == "interrupted"
+
+
+async def test_a_run_whose_end_was_not_recorded_is_put_back_and_its_worker_known_as_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    execution, job = world.worker()._execution, await job_of(world, run_id)
+    gone: list[str] = []
+    monkeypatch.setattr(execution._runtime, "has_ended", gone.append)
+    monkeypatch.setattr(AgentRun, "has_recorded_end", property(lambda _: False))
+    end = await execution.execute(job)
+    assert end.again == job.put_back(2.0, is_failed_try=False)
+    assert len(gone) == 1
+    assert gone[0].startswith("host:1:1+w")
+
+
+async def test_a_run_that_waits_for_child_runs_is_queued_for_them_and_its_worker_known_as_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    execution, job = world.worker()._execution, await job_of(world, run_id)
+    gone: list[str] = []
+    later = JobEnd(again=job.put_back(7.0, is_failed_try=False))
+    monkeypatch.setattr(execution._runtime, "has_ended", gone.append)
+    monkeypatch.setattr(AgentRun, "child_waits", property(lambda _: ("a child",)))
+    execution._parents.queued_again = returning(later)  # type: ignore[method-assign]  # as it says
+    assert await execution.execute(job) == later
+    assert len(gone) == 1
+
+
+@pytest.mark.parametrize(("recipe", "status"), [(RECIPE, "completed"), (ASKS, "needs_decision")])
+async def test_whoever_waits_for_questions_is_told_of_runs_that_begin_to_wait(
+    world: World, recipe: str, status: str
+) -> None:
+    (world.folder / "steps.yaml").write_text(recipe, "utf-8")
+    world.may_end.set()
+    run_id = await world.begun(QueuePlace())
+    execution, told = world.worker()._execution, list[str]()
+    execution._on_waiting = told.append
+    assert await execution.execute(await job_of(world, run_id)) == JobEnd()
+    assert await world.status(run_id) == status
+    assert told == ([run_id] if recipe is ASKS else [])
+
+
+@pytest.mark.parametrize(
+    ("states", "gets_on"),
+    [
+        (["started"], False),
+        (["resumed"], False),
+        (["waiting"], False),
+        (["started", "resumed", "waiting"], False),
+        (["started", "finished"], True),
+        (["failed"], True),
+    ],
+)
+async def test_only_what_came_to_an_end_lets_a_run_be_tried_more_than_five_times(
+    world: World, states: Sequence[str], *, gets_on: bool
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    job = evolve(await job_of(world, run_id), tries=5)
+    rows = [entry_of("step", state, {}) for state in states]
+    world.services.journal.entries = returning(rows)  # type: ignore[method-assign]  # of the run
+    found = await world.worker()._execution._reason_to_give_up(job)
+    assert (found is None) is gets_on
+
+
+async def test_the_parent_of_a_run_that_is_given_up_is_told(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    execution, told = world.worker()._execution, list[str]()
+
+    async def child_ended(recorded: RecordedRun) -> None:
+        told.append(recorded.run_id)
+        raise JournalError("away")  # which ends no worker
+
+    execution._parents.child_ended = child_ended  # type: ignore[method-assign]  # notes it
+    job = evolve(await job_of(world, run_id), tries=50)
+    assert await execution.execute(job) == JobEnd()
+    assert told == [run_id]
+
+
+@pytest.mark.parametrize("tries", [0, 5, 50])
+async def test_the_job_of_a_run_that_was_deleted_ends(world: World, tries: int) -> None:
+    """However many workers had it: nothing is left that could fail."""
+    job = Job(run_id="run_gone", session_id="ses_gone", submission="1", tries=tries)
+    assert await world.worker()._execution.execute(job) == JobEnd()
+
+
+async def test_a_run_that_came_from_a_file_is_not_executed_whatever_its_note_says(
+    world: World,
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    execution, job = world.worker()._execution, await job_of(world, run_id)
+    recorded = await load_recorded_run(world.services.journal, run_id)
+    assert await execution._end_at_once(job, recorded) is None
+    imported = SimpleNamespace(has_ended=False, note={**recorded.note, "imported": True})
+    assert await execution._end_at_once(job, cast("RecordedRun", imported)) == JobEnd()
+
+
+# --- runs without a job ---------------------------------------------------------------------------
+
+
+@mutable
+class Asked:
+    """How often journal and engine were asked."""
+
+    runs: int = 0
+    jobs: int = 0
+
+    def counting(self, worker: Worker, world: World) -> Reconciliation:
+        runs, jobs = world.services.journal.runs, worker._engine.jobs
+
+        async def counted_runs(*words: Any, **more: Any) -> Any:  # Any: handed on
+            self.runs += 1
+            return await runs(*words, **more)
+
+        async def counted_jobs(*words: Any) -> Any:  # Any: handed on
+            self.jobs += 1
+            return await jobs(*words)
+
+        world.services.journal.runs = counted_runs  # type: ignore[method-assign]
+        worker._engine.jobs = counted_jobs  # type: ignore[method-assign,assignment]
+        return worker._reconciliation
+
+
+async def test_what_is_queued_without_a_job_is_submitted_page_by_page_the_oldest_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unexecuted_runs, "_PAGE", 2)
+    monkeypatch.setattr(unexecuted_runs, "_PAGES", 2)
+    world.may_end.set()
+    runs = [await world.begun(QueuePlace()) for _ in range(7)]
+    worker, asked = world.worker(ends_when_idle=True, slots=1), Asked()
+    looks = asked.counting(worker, world)
+    assert [await looks.look() for _ in range(3)] == [4, 3, 0]
+    assert asked.runs == 3 + 3 + 3  # two pages of queued runs each time, one of interrupted ones
+    submitted: list[str] = []
+
+    async def execute(job: Job) -> JobEnd:
+        submitted.append(job.run_id)
+        return JobEnd()
+
+    await worker._engine.serve(execute, worker.plan, asyncio.Event())
+    assert submitted == [*runs[3:], *runs[:3]]
+
+
+async def test_where_nothing_is_queued_no_job_is_asked_for(world: World) -> None:
+    await world.begun(None)
+    asked = Asked()
+    assert await asked.counting(world.worker(), world).look() == 0
+    assert (asked.runs, asked.jobs) == (2, 0)
+
+
+async def test_a_run_is_submitted_again_under_the_next_name_that_no_ended_job_has(
+    world: World,
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    worker = world.worker(ends_when_idle=True)
+    tried: list[tuple[int, int]] = []
+
+    async def execute(job: Job) -> JobEnd:
+        tried.append((job.number, job.tries))
+        return JobEnd()
+
+    for _ in range(3):
+        assert await worker._reconciliation.look() == 1
+        assert await worker._reconciliation.look() == 0  # it has a job by now
+        await worker._engine.serve(execute, worker.plan, asyncio.Event())
+    assert tried == [(0, 0), (1, 0), (2, 0)]
+    assert await world.status(run_id) == "queued"
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_run_that_a_living_worker_executes_is_submitted_by_no_other(
+    world: World, *, is_gone: bool
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    executing = asyncio.ensure_future(
+        world.worker()._execution.execute(await job_of(world, run_id))
+    )
+    await until_looked(world, 2)
+    other = world.worker()
+    other._runtime.is_worker_gone = lambda worker_id: is_gone  # type: ignore[method-assign]  # says so
+    assert await other._reconciliation.look() == int(is_gone)
+    world.may_end.set()
+    await executing
+    assert await other._reconciliation.look() == 0
+
+
+async def test_the_job_is_that_of_the_newest_fact_that_queued_the_run(world: World) -> None:
+    run_id = await world.begun(QueuePlace())
+    runtime = world.runtime("submitter")
+    recorded = await load_recorded_run(world.services.journal, run_id)
+    recipe = runtime.recipes.get(str(world.folder / "steps.yaml"))
+    again = runtime.executor(recipe).prepare_resume(recorded, recipe=recipe)
+    await RunQueue(None, SystemClock()).put(again, QueuePlace(priority=3))
+    newest = (await load_recorded_run(world.services.journal, run_id)).entries[-1]
+    worker = world.worker()
+    assert await worker._reconciliation.look() == 1
+    (view,) = await worker._engine.jobs([run_id])
+    assert (view.job.submission, view.job.priority) == (str(newest.position), 3)
+
+
+async def test_what_nobody_queued_is_not_submitted_whatever_its_row_says(world: World) -> None:
+    run_id = await world.begun(None)
+    worker = world.worker()
+    assert await worker._reconciliation.submit_missing(await world.services.journal.runs()) == 0
+    assert await worker._engine.jobs([run_id]) == []
+
+
+async def test_a_job_that_somebody_else_submitted_meanwhile_is_not_submitted_twice(
+    world: World,
+) -> None:
+    run_id = await world.begun(QueuePlace())
+    worker, job = world.worker(), await job_of(world, run_id)
+    assert await worker._reconciliation._put(job) == job
+    assert await worker._reconciliation._put(job) is None
+    assert [each.job for each in await worker._engine.jobs([run_id])] == [job]
+
+
+async def test_a_run_that_has_ended_since_it_was_listed_is_not_submitted(world: World) -> None:
+    world.may_end.set()
+    await world.begun(QueuePlace())
+    rows = await world.services.journal.runs()
+    await world.worker(ends_when_idle=True).run()
+    worker = world.worker()
+    assert await worker._reconciliation.submit_missing(rows) == 0
+    assert await worker._engine.jobs([row.run_id for row in rows]) == []

@@ -108,6 +108,14 @@ _FLOW: Final = _engine(
     "limited_servers",
 )
 
+_DISPATCH: Final = ("adapters/test_local_dispatch.py", "conformance/test_dispatch.py")
+_WORKER: Final = (
+    "interfaces/test_worker_runs.py",
+    "interfaces/test_waiting_for_times.py",
+    "interfaces/test_cli_workers.py",
+    "workers/test_distributed_loops.py",
+)
+
 _SUPERVISOR: Final = "adapters/sandboxes/supervisor"
 
 GUARDS: Final[Mapping[str, Guard]] = {
@@ -324,7 +332,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "adapters/stores/sqlite_entries.py": Guard(
         tests=_SQLITE,
         places=frozenset(
-            {"_INSERT_IF_OWNED", "append_entry", "_append_at_once", "_append_step_by_step"}
+            {"_insert_if_owned", "append_entries", "_append_at_once", "_append_alone"}
         ),
     ),
     "contracts/patterns.py": Guard(
@@ -388,11 +396,336 @@ GUARDS: Final[Mapping[str, Guard]] = {
         tests=_SQLITE,
         places=frozenset({"adopt_entries", "remove_session"}),
     ),
+    # --- keys, headers, and who comes in ---
+    "adapters/models/endpoints.py": Guard(tests=("adapters/test_model_endpoints.py",)),
+    "adapters/models/header_checks.py": Guard(tests=("adapters/test_model_endpoints.py",)),
+    "adapters/models/server_addresses.py": Guard(tests=("adapters/test_model_endpoints.py",)),
+    "interfaces/server/http/access.py": Guard(
+        tests=(
+            "server/test_access.py",
+            "server/test_server_gate.py",
+            "server/test_token_scopes.py",
+        )
+    ),
+    "interfaces/server/http/callers.py": Guard(
+        tests=("server/test_token_scopes.py", "server/test_owners.py")
+    ),
+    "interfaces/server/tokens.py": Guard(
+        tests=("server/test_token_scopes.py", "server/test_server_gate.py"),
+        places=frozenset(
+            {
+                *("_SHORTEST", "_as_scopes", "_check_name", "_check_digest", "_check_scopes"),
+                "check_token",
+            }
+        ),
+    ),
+    "interfaces/server/token_file.py": Guard(
+        tests=("server/test_token_scopes.py",),
+        places=frozenset(
+            {"_MOST_BYTES", "read_token_file", "_table", "_token", "_text", "_new_token"}
+        ),
+    ),
+    # --- budgets of many runs ---
+    "contracts/budgets.py": Guard(tests=("engine/test_shared_budgets.py",)),
+    "engine/batches/budget.py": Guard(tests=("engine/test_batch_budget.py",)),
+    "engine/services/shared_budgets.py": Guard(tests=("engine/test_shared_budgets.py",)),
+    # --- dispatch and workers ---
+    "adapters/dispatch/local_dispatch.py": Guard(tests=_DISPATCH),
+    "contracts/dispatch.py": Guard(tests=_DISPATCH),
+    "interfaces/unexecuted_runs.py": Guard(
+        tests=("server/test_recovery_rules.py", "interfaces/test_worker_runs.py")
+    ),
+    "interfaces/worker/reconciliation.py": Guard(
+        tests=_WORKER, places=frozenset({"Reconciliation"})
+    ),
+    "interfaces/worker/run_execution.py": Guard(tests=_WORKER),
+    # --- plans ---
+    "planning/plan_checks.py": Guard(
+        tests=("planning/test_plan_checks.py",),
+        places=frozenset(
+            {
+                *("_LONGEST_TEXT", "_LONGEST_PLAN", "_LONGEST_NAME", "check_plan", "_opened"),
+                *("without_completed", "_is_same_work", "_seeing", "configuring_files"),
+                *("_seen_and_changed", "_faults_of_ids", "_faults_of_sizes", "_faults_of_steps"),
+                *("_faults_of_paths", "_bad_lines", "_secret", "_unusable", "_faults_of_tools"),
+                *("refusal_of", "_faults_of_order", "_circle"),
+            }
+        ),
+    ),
+    # --- trust ---
+    "recipe/checks/untrusted_flows.py": Guard(
+        tests=("recipe/test_untrusted_flows.py", "recipe/test_untrusted_text.py"),
+        places=frozenset(
+            {"check_untrusted_flows", "_check_recorded_examples", "_check_system_prompt"}
+        ),
+    ),
+    "recipe/checks/untrusted_text.py": Guard(tests=("recipe/test_untrusted_text.py",)),
+    # --- servers of tools ---
+    "adapters/tools/mcp/bounds.py": Guard(
+        tests=("adapters/test_mcp_bounds.py",),
+        places=frozenset(
+            {
+                *("_UNCOUNTED_BYTES", "_MOST_SIGNS", "_MOST_PARTS", "_BURST", "_PER_S"),
+                *("_MOST_GARBAGE", "Inflow", "too_many_values", "too_many_parts"),
+            }
+        ),
+    ),
+    "adapters/tools/mcp/listing.py": Guard(
+        tests=("adapters/test_mcp_listing.py",),
+        places=frozenset(
+            {
+                *("_MOST_TOOLS", "_MOST_PAGES", "_MOST_NAME", "_MOST_DESCRIPTION", "_MOST_SCHEMA"),
+                *("listed_tools", "pinned_tools", "repeated_names", "as_pinned", "_faults"),
+                *("_fault_of", "_collisions", "changes_of"),
+            }
+        ),
+    ),
+    # --- sandboxes ---
+    "adapters/sandboxes/workspaces.py": Guard(
+        tests=("adapters/test_sandbox_jobs.py",),
+        places=frozenset(
+            {
+                *("_TEMPORARY_SHARE", "_MOST_TEMPORARY_BYTES", "_links_in", "_checked_workspace"),
+                *("_bubblewrap_job", "_namespaces", "_shown", "_job", "_lock_of"),
+                *("_landlock_job", "BubblewrapSandbox", "LandlockSandbox"),
+            }
+        ),
+    ),
+    f"{_SUPERVISOR}/opened_folders.py": Guard(
+        tests=("adapters/test_put_back_files.py", "adapters/test_workspace_guard.py")
+    ),
+    f"{_SUPERVISOR}/protected_files.py": Guard(tests=("adapters/test_put_back_files.py",)),
 }
 
 _HOLDING: Final = "A session in memory is only made with a holding; the type allows for none."
 
 EQUIVALENT: Final[Sequence[Equivalent]] = (
+    Equivalent(
+        "interfaces/worker/reconciliation.py",
+        "Reconciliation._submit",
+        "if job is not None:",
+        "if (job is None):",
+        "It is only logged.",
+    ),
+    Equivalent(
+        "interfaces/unexecuted_runs.py",
+        "RunPages.queued",
+        "found += (row for row in rows if row.mark == QUEUE)",
+        "found += (row for row in rows if (True))",
+        "A short cut: the record of the run is asked for its queue, too.",
+    ),
+    Equivalent(
+        "interfaces/worker/reconciliation.py",
+        "Reconciliation.submit_missing",
+        "missing = [row for row in rows if row.run_id not in known]",
+        "missing = [row for row in rows if (True)]",
+        "A short cut: the engine has the job, and takes no second one.",
+    ),
+    Equivalent(
+        "interfaces/worker/reconciliation.py",
+        "Reconciliation._submit",
+        "place = RunPolicy.recorded(fact.note or {}).queue",
+        "place = RunPolicy.recorded((fact.note)).queue",
+        "What is queued has a note; the type allows for none.",
+    ),
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "LocalDispatch._first",
+        "return entries[0]",
+        "pass",
+        "A short cut: the least of all is looked for then.",
+    ),
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "LocalDispatch._allowed_at",
+        "while starts and starts[0] <= now - rate.period_s:",
+        "while starts and (starts[0] < now - rate.period_s):",
+        "At that moment the next one may begin in any case.",
+    ),
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "LocalDispatch._news",
+        "await asyncio.gather(*waits, return_exceptions=True)",
+        "pass",
+        "They end by themselves a moment later.",
+    ),
+    Equivalent(
+        "adapters/models/endpoints.py",
+        "_KeyHost",
+        "may_be_plain: bool = False",
+        "may_be_plain: bool = True",
+        "It stands for the own addresses of providers alone: https, or this machine.",
+    ),
+    Equivalent(
+        "adapters/models/endpoints.py",
+        "_known_homes",
+        "if not said or known.base_url_env is None:",
+        "if (not said):",
+        "A provider without such a variable has no value of it; the type allows for one.",
+    ),
+    Equivalent(
+        "interfaces/server/http/access.py",
+        "_unmounted",
+        'if root and (path == root or path.startswith(f"{root}/")):',
+        "if (path == root or path.startswith(f'{root}/')):",
+        "Of no root nothing is cut off.",
+    ),
+    Equivalent(
+        "interfaces/server/token_file.py",
+        "read_token_file",
+        "text = known.read(_MOST_BYTES + 1).decode()",
+        "text = known.read(_MOST_BYTES + 2).decode()",
+        "What is longer by one byte or more is refused, and nothing of it is used.",
+    ),
+    Equivalent(
+        "engine/services/shared_budgets.py",
+        "_Account.is_spent",
+        "return (self.spending.reached or self.spending.used_up()) is not None",
+        "return ((self.spending.used_up())) is not None",
+        "What was reached stays spent.",
+    ),
+    Equivalent(
+        "engine/services/shared_budgets.py",
+        "_refusal",
+        'name = spending.reached or spending.used_up() or ""',
+        "name = (spending.used_up() or '')",
+        "What was reached stays spent.",
+    ),
+    Equivalent(
+        "engine/services/shared_budgets.py",
+        "_refusal",
+        'name = spending.reached or spending.used_up() or ""',
+        "name = (spending.reached or spending.used_up())",
+        "It is asked of a budget that is spent; the type allows for another.",
+    ),
+    Equivalent(
+        "engine/services/shared_budgets.py",
+        "SharedBudgets._forget_idle",
+        "if more <= 0:",
+        "if (more < 0):",
+        "A short cut: of no account too many none is dropped.",
+    ),
+    Equivalent(
+        "engine/services/shared_budgets.py",
+        "SharedBudgets._forget_idle",
+        "if more <= 0:",
+        "if more <= -1:",
+        "A short cut: of no account too many none is dropped.",
+    ),
+    Equivalent(
+        "engine/batches/budget.py",
+        "BatchBudget._fits",
+        "return self.expected <= self.left + _ROUNDING",
+        "return (self.expected < self.left + _ROUNDING)",
+        "Sums that differ by a billionth of a dollar are the same.",
+    ),
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "_Waiting",
+        "job: Job = field(order=False)",
+        "job: Job = field(order=True)",
+        "Numbers are unique: nothing after them is compared.",
+    ),
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "_Waiting",
+        "due: float = field(order=False)",
+        "due: float = field(order=True)",
+        "Numbers are unique: nothing after them is compared.",
+    ),
+    Equivalent(
+        "adapters/dispatch/local_dispatch.py",
+        "LocalDispatch.submit",
+        "order = 2 * job.priority + (0 if job.number else 1) # what was put back goes first",
+        "order = 3 * job.priority + (0 if job.number else 1) # what was put back goes first",
+        "Two places for each priority are needed; a third one stays empty.",
+    ),
+    Equivalent(
+        f"{_SUPERVISOR}/protected_files.py",
+        "ProtectedFiles._put_back",
+        "if is_same and (before is not None or not self._is_hidden(path)):",
+        "if is_same and ((not self._is_hidden(path))):",
+        "A short cut: what is there is hidden by nothing.",
+    ),
+    Equivalent(
+        f"{_SUPERVISOR}/protected_files.py",
+        "ProtectedFiles._entry",
+        "return _Entry(mode, {key: each for key, each in found.items() if each is not None})",
+        "return _Entry(mode, {key: each for key, each in found.items() if (True)})",
+        "It was listed a moment before; the commands have ended by then.",
+    ),
+    Equivalent(
+        f"{_SUPERVISOR}/protected_files.py",
+        "ProtectedFiles._bytes",
+        "data = file.read(self._left + 1)",
+        "data = file.read(self._left + 2)",
+        "What is longer by one byte or more is refused, and nothing of it is used.",
+    ),
+    Equivalent(
+        f"{_SUPERVISOR}/opened_folders.py",
+        "_entered",
+        "change_mode(found, 0o700) # it is about to be removed",
+        "pass # it is about to be removed",
+        "Rights stop no tests of root; as another user a test of them pins it.",
+    ),
+    Equivalent(
+        f"{_SUPERVISOR}/opened_folders.py",
+        "_emptied",
+        "return [each.name for each in entries if each.is_dir(follow_symlinks=False)]",
+        "return [each.name for each in entries if each.is_dir(follow_symlinks=True)]",
+        "Links are gone by then.",
+    ),
+    Equivalent(
+        "recipe/checks/untrusted_text.py",
+        "UntrustedText._may_begin",
+        "return False",
+        "return True",
+        "A short cut: where it says yes, what is untrusted is looked for.",
+    ),
+    Equivalent(
+        "recipe/checks/untrusted_text.py",
+        "UntrustedText._may_begin",
+        "return step.inner is not None or any(each in _SAID for each in found)",
+        "return (step.inner is None) or any(each in _SAID for each in found)",
+        "A short cut: where it says yes, what is untrusted is looked for.",
+    ),
+    Equivalent(
+        "recipe/checks/untrusted_text.py",
+        "UntrustedText._may_begin",
+        "return step.inner is not None or any(each in _SAID for each in found)",
+        "return step.inner is not None or all(each in _SAID for each in found)",
+        "A short cut: where it says yes, what is untrusted is looked for.",
+    ),
+    Equivalent(
+        "planning/plan_checks.py",
+        "without_completed",
+        "break",
+        "pass",
+        "It only saves time: steps are looked at as often as there are any.",
+    ),
+    Equivalent(
+        "planning/plan_checks.py",
+        "without_completed",
+        "if each.id not in done and _is_same_work(each, known.get(each.id)) and all(before in "
+        "done or before not in names for before in each.dependencies)",
+        "if (_is_same_work(each, known.get(each.id)) and all((before in done or before not in "
+        "names for before in each.dependencies)))",
+        "It only saves time: steps are looked at as often as there are any.",
+    ),
+    Equivalent(
+        "planning/plan_checks.py",
+        "_bad_lines",
+        "if use.form is FileForm.LINES and (use.last or 0) < max(use.first or 0, 1):",
+        "if use.form is FileForm.LINES and ((use.last)) < max(use.first or 0, 1):",
+        "Lines have a first and a last one; the type allows for none.",
+    ),
+    Equivalent(
+        "planning/plan_checks.py",
+        "_bad_lines",
+        "if use.form is FileForm.LINES and (use.last or 0) < max(use.first or 0, 1):",
+        "if use.form is FileForm.LINES and (use.last or 0) < max((use.first), 1):",
+        "Lines have a first and a last one; the type allows for none.",
+    ),
     Equivalent(
         "contracts/quick_schema.py",
         "_Compiler._definition",

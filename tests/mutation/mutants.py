@@ -159,7 +159,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Expr(self, node: ast.Expr) -> None:
         """A call for its effect is left out."""
         call = node.value.value if isinstance(node.value, ast.Await) else node.value
-        if not isinstance(call, ast.Call) or ".log." in ast.unparse(call.func):
+        if not isinstance(call, ast.Call) or re.search(r"\b_?log\.", ast.unparse(call.func)):
             return
         self._replace(node, "pass")
         self.generic_visit(node)

@@ -44,6 +44,7 @@ def changes(source: str) -> set[str]:
         ("check(a)", {"pass"}),
         ("log = self.log.info(a)", set()),
         ("self.log.info(a)", set()),
+        ("self._log.warning(a)", set()),
         ("a = f'{b == c}'", set()),
         ("a = b[:2]", set()),
     ],

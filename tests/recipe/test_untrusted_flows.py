@@ -303,6 +303,31 @@ def test_the_system_prompt_of_a_recipe_reads_no_untrusted_input() -> None:
     assert (fault.code, fault.line) == ("untrusted-system-text", 3)
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("inputs", ["id", "mail"]),
+        ("inputs | join(', ')", ["id", "mail"]),
+        ("inputs.mail }} {{ inputs.own }} {{ inputs.mail", ["mail"]),
+        ("inputs['id']", ["id"]),
+        ("inputs.own", []),
+        ("inputs | length", []),
+        ("run.id", []),
+    ],
+)
+def test_the_system_prompt_of_a_recipe_carries_untrusted_inputs_in_no_way(
+    words: str, named: list[str]
+) -> None:
+    """A-143."""
+    head = (
+        "inputs: {id: {type: string, untrusted: true}, own: string, mail: {type: string, untrusted:"
+        f' true}}}}\nsystem_prompt: "Of {{{{ {words} }}}}"\n'
+    )
+    errors = checked("- {id: a, goal: Go}\n", head).errors
+    assert {fault.code for fault in errors} <= {"untrusted-system-text"}
+    assert [fault.message.rpartition("input ")[2].strip("'") for fault in errors] == named
+
+
 # --- nested recipes ------------------------------------------------------------------------------
 
 

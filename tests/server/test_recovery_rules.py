@@ -9,12 +9,14 @@ from typing import cast
 
 import pytest
 from attrs import field, frozen
+from minions.interfaces.recovery_rules import idle_executions, may_pass
 
 from builders import draft_of, entry_of
 from minions.contracts.errors import (
     EnvironmentRefusedError,
     JournalError,
     LeaseHeldError,
+    MinionsError,
     NotFoundError,
 )
 from minions.contracts.journal import HeldLease, JournalEntry, Lease
@@ -308,3 +310,52 @@ async def test_it_looks_again_after_its_time() -> None:
         assert app_state.journal.looks == count
         leap(60)
     task.cancel()
+
+
+# --- executions that finished nothing -------------------------------------------------------------
+
+
+def begun(generation: int, *, queued: bool = False) -> JournalEntry:
+    data: dict[str, JsonValue] = {"recipe": "r", **({"queued": True} if queued else {})}
+    return entry_of("run", "started" if generation == 1 else "resumed", data, generation=generation)
+
+
+@pytest.mark.parametrize(
+    ("state", "finishes"),
+    [
+        ("started", False),
+        ("resumed", False),
+        ("in_doubt", False),
+        ("waiting", False),
+        ("finished", True),
+        ("failed", True),
+        ("interrupted", True),
+    ],
+)
+def test_an_execution_finished_something_if_a_step_or_call_came_to_an_end(
+    state: str, *, finishes: bool
+) -> None:
+    rows = [begun(1), entry_of("tool_call", state, {}, generation=1), begun(2), begun(3)]
+    assert idle_executions(rows) == (2 if finishes else 3)
+
+
+def test_to_be_put_into_a_queue_is_no_execution() -> None:
+    rows = [begun(1, queued=True), begun(2), begun(3, queued=True), begun(4), begun(4)]
+    assert idle_executions(rows) == 2
+    assert idle_executions([]) == 0
+    # Only a beginning begins one.
+    assert idle_executions([entry_of("step", "started", {}, generation=9)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (JournalError("away"), True),
+        (JournalError("odd", code="corrupt-entry"), False),
+        (EnvironmentRefusedError("later", code="stopping"), True),
+        (EnvironmentRefusedError("full", code="too-many-runs"), True),
+        (EnvironmentRefusedError("no key", code="no-key"), False),
+    ],
+)
+def test_an_error_of_the_surroundings_may_pass(error: MinionsError, *, passes: bool) -> None:
+    assert may_pass(error) is passes

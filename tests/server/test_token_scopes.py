@@ -60,7 +60,8 @@ async def test_an_operation_takes_its_scope_and_admin_and_no_other(
             assert b"missing-scope" not in reply.body
         else:
             assert (reply.status, reply.json["code"]) == (403, "missing-scope")
-            assert f"lacks the scope '{needed}'" in reply.json["detail"]
+            detail = reply.json["detail"]
+            assert f"The token '{scope}er' lacks the scope '{needed}'" in detail
 
 
 def test_every_scope_is_needed_somewhere() -> None:
@@ -218,6 +219,10 @@ user = "ann@example.org"
         ('name = 1\ntoken = "SECRET-SECRET-SECRET"\nscopes = ["read"]', "`name` is a text"),
         ('name = ""\ntoken = "SECRET-SECRET-SECRET"\nscopes = ["read"]', "The name of a token"),
         ('name = "a"\ntoken = SECRET-SECRET-SECRET', "is no TOML (at line 3"),
+        ('name = "a"\ntoken = "SECRET-SECRET-SECRET"\nscopes = [1]', "`scopes` is a list"),
+        (f'name = "a"\nsha256 = "{"0" * 63}G"\nscopes = ["read"]', "lower case hexadecimal"),
+        (f'name = "a"\nsha256 = "{"0" * 63}"\nscopes = ["read"]', "lower case hexadecimal"),
+        ('name = "a\\n"\ntoken = "SECRET-SECRET-SECRET"\nscopes = ["read"]', "The name of a"),
     ],
 )
 def test_a_fault_of_the_file_is_named_and_no_token_is_repeated(
@@ -229,7 +234,59 @@ def test_a_fault_of_the_file_is_named_and_no_token_is_repeated(
     assert "SECRET" not in str(refused.value)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+@pytest.mark.parametrize(
+    "text", ["tokens = []", "tokens = 1", "tokens = [1]", 'a = 1\n[[tokens]]\nname = "a"\n']
+)
+def test_a_file_with_a_table_has_tables_of_tokens_and_nothing_else(
+    tmp_path: Path, text: str
+) -> None:
+    says = "a table with name" if text == "tokens = [1]" else "tables and nothing else"
+    with pytest.raises(EnvironmentRefusedError, match=says):
+        read_token_file(file_with(tmp_path, text))
+
+
+def test_a_file_that_is_no_text_or_too_long_is_refused(tmp_path: Path) -> None:
+    assert len(read_token_file(file_with(tmp_path, "x" * 100_000)).token) == 100_000
+    with pytest.raises(EnvironmentRefusedError, match="more than 100,000 bytes"):
+        read_token_file(file_with(tmp_path, "x" * 100_001))
+    file_with(tmp_path, "").write_bytes(b"\xff")
+    with pytest.raises(EnvironmentRefusedError, match="it is no UTF-8 text"):
+        read_token_file(tmp_path / "tokens.toml")
+    with pytest.raises(EnvironmentRefusedError, match="cannot be read: "):
+        read_token_file(tmp_path)
+
+
+def test_a_new_token_is_kept_for_the_next_start(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    made = read_token_file(file).token
+    assert len(made) >= 16
+    assert read_token_file(file).token == made
+
+
+def test_a_token_has_sixteen_printable_ascii_characters() -> None:
+    assert ServerOptions(token="x" * 16).token == "x" * 16
+    for wrong in ("x" * 15, "x" * 15 + "\n", "x" * 15 + "\x7f", "x" * 15 + "ä"):
+        with pytest.raises(UsageError):
+            ServerOptions(token=wrong)
+
+
+def test_a_name_of_a_token_is_as_long_as_a_label_of_a_user() -> None:
+    assert CallerToken.of("n" * 100, TOKEN, ["read"]).name == "n" * 100
+    with pytest.raises(UsageError):
+        CallerToken.of("n" * 101, TOKEN, ["read"])
+
+
+async def test_the_holder_of_the_only_token_decides_as_anybody(client: Client) -> None:
+    approval = await waiting(client)
+    body = {"decision": "approve", "digest": approval["digest"], "by": "Ann"}
+    reply = await client.ask("POST", f"/api/v1/approvals/{approval['id']}", body)
+    assert reply.status == 202
+    await client.ended(approval["run"])
+    run = await client.ask("GET", f"/api/v1/runs/{approval['run']}")
+    assert "Ann" in run.body.decode()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o620, 0o602, 0o610, 0o601])
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     file = file_with(tmp_path, f'[[tokens]]\nname = "a"\ntoken = "{TOKEN}"\nscopes = ["read"]\n')
     file.chmod(mode)

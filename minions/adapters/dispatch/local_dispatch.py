@@ -109,12 +109,11 @@ class LocalDispatch(DispatchEngine):
 
     async def wake(self, run_id: str) -> int:
         count, now = 0, self._clock.monotonic()
-        for queue, entries in self._waiting.items():
+        for entries in self._waiting.values():
             for at, each in enumerate(entries):
                 if each.job.run_id == run_id and each.due > now:
                     entries[at] = _Waiting(each.order, each.number, each.job, now)
                     count += 1
-            heapq.heapify(self._waiting[queue])
         self._changed.set()
         return count
 
@@ -284,8 +283,6 @@ class LocalDispatch(DispatchEngine):
 
     async def _news(self, stopping: asyncio.Task[bool], server: _Server) -> None:
         """Wait until a job may begin or the worker is stopped."""
-        if self._is_over(server):
-            return
         waits: list[asyncio.Future[Any]] = [  # Any: what they give is not looked at
             asyncio.ensure_future(self._changed.wait())
         ]

@@ -174,7 +174,7 @@ def _base_url(config: EndpointWishes, homes: Sequence[_KeyHost]) -> str:
 
 def _split_name(model_name: str) -> tuple[str, str]:
     provider, slash, model = model_name.strip().partition("/")
-    if slash and provider and model:
+    if provider and model:
         return provider, model
     raise UsageError(
         f"The model name {model_name!r} is not `provider/model`. "

@@ -40,7 +40,8 @@ __all__ = ["MOST_PAUSES", "RunExecution"]
 
 _BUSY_S: Final = 2.0
 """Seconds until a run is tried again whose session is busy, or whose record cannot be read now."""
-_LONGEST_PAUSE_S: Final = 60.0
+_AGAIN_S: Final = 1.0
+"""Seconds until a run is tried again that could not be executed, twice as long each time."""
 _MOST_TRIES: Final = 5
 """Of a run of which nothing was finished since it was queued."""
 _MOST_TRIES_AT_WORK: Final = 50
@@ -141,7 +142,7 @@ class RunExecution:
             if not run.waits_for_person:
                 await self._parents.ended(recorded, run.context.recipe)
                 await self._parents.child_ended(recorded)
-        except (JournalError, EnvironmentRefusedError) as error:  # each of them looks by itself
+        except EnvironmentRefusedError as error:  # each of them looks by itself
             self._log.warning("runs_not_told", run_id=run.run_id, reason=error.message)
 
     async def _ended(self, job: Job, run: AgentRun) -> JobEnd:
@@ -204,8 +205,7 @@ class RunExecution:
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
         if job.tries + 1 >= _MOST_TRIES:
             return await self._given_up(job, f"no worker could execute it: {error.message}")
-        pause_s = min(2.0**job.tries, _LONGEST_PAUSE_S)
-        return JobEnd(again=job.put_back(pause_s, is_failed_try=True))
+        return JobEnd(again=job.put_back(_AGAIN_S * 2**job.tries, is_failed_try=True))
 
     async def _reason_to_give_up(self, job: Job) -> str | None:
         """Why the run is not tried once more; None: it is. Read without loading all of the run."""
@@ -236,7 +236,9 @@ class RunExecution:
             if not run.has_ended:
                 failure = FailureInfo(code="given-up", message=message)
                 await fail_run(self._runtime.services, run, failure)
-        except (JournalError, NotFoundError) as error:
+        except NotFoundError as error:
+            return self._dropped(job, error.message)
+        except JournalError as error:
             self._log.warning("run_not_given_up", run_id=job.run_id, reason=error.message)
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
         self._log.warning("run_given_up", run_id=job.run_id, reason=reason)

@@ -79,11 +79,10 @@ def _check_recorded_examples(
 
 def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report) -> None:
     """Report a system prompt of the whole recipe that reads an untrusted input."""
-    untrusted = {name for name, spec in recipe.inputs.items() if spec.is_untrusted}
     paths = [reference.path for reference in carried_references(recipe.system_prompt)]
-    named = dict.fromkeys(str(path[1]) for path in paths if path[0] == "inputs" and path[1:2])
-    for name in named:
-        if name in untrusted:
+    read = {path[1:2] for path in paths if path[0] == "inputs"}  # () stands for all of them
+    for name, spec in recipe.inputs.items():
+        if spec.is_untrusted and ((name,) in read or () in read):
             report(
                 draft.section.place_of("system_prompt").fault(
                     "untrusted-system-text",

@@ -5,7 +5,6 @@ Nothing here follows a link: whoever changed the files may have put links in the
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -22,6 +21,9 @@ from minions.adapters.sandboxes.supervisor.opened_folders import (
 __all__ = ["ProtectedFiles"]
 
 _MOST_BYTES: Final = 4 * 1024 * 1024
+"""Of all files; each entry counts with one byte besides."""
+_DEEPEST: Final = 100
+"""Folders in each other: a command may leave any number of them."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -84,24 +86,23 @@ class ProtectedFiles:
         try:
             with opened(self._folder, above) as folder:
                 return self._entry(folder, name)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError):  # the latter also for a link
             return None
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                return None
-            raise
 
-    def _entry(self, folder: int, name: str) -> _Entry | None:
+    def _entry(self, folder: int, name: str, depth: int = 0) -> _Entry | None:
         status = status_of(folder, name)
         if status is None:
             return None
+        self._left -= 1
+        if self._left < 0 or depth > _DEEPEST:
+            raise OSError(f"{name}: too large to be protected")
         mode = status.st_mode
         if stat.S_ISLNK(mode):
             return _Entry(0, os.readlink(name, dir_fd=folder))
         if stat.S_ISDIR(mode):
             with opened_in(folder, name) as below:
                 names = sorted(os.listdir(below))  # noqa: PTH208  # of a descriptor, not of a path
-                found = {each: self._entry(below, each) for each in names}
+                found = {each: self._entry(below, each, depth + 1) for each in names}
             return _Entry(mode, {key: each for key, each in found.items() if each is not None})
         if not stat.S_ISREG(mode):
             return _Entry(mode, b"")
@@ -110,7 +111,7 @@ class ProtectedFiles:
     def _bytes(self, folder: int, name: str) -> bytes:
         with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
             data = file.read(self._left + 1)
-        self._left -= len(data) + 1
+        self._left -= len(data)
         if self._left < 0:
             raise OSError(f"{name}: too large to be protected")
         return data

@@ -150,7 +150,7 @@ class AccessMiddleware:
             return
         origin = _one(headers, b"origin")
         own = (f"http://{host}", f"https://{host}")
-        if origin is None or (origin not in own and origin not in self._options.origins):
+        if origin not in own and origin not in self._options.origins:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
                 "wrong-origin",

@@ -1,0 +1,122 @@
+"""What the access middleware passes on, answers itself and refuses, beside an app of one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from asgi_client import TOKEN, Client, Message, Reply
+from minions.contracts.errors import EnvironmentRefusedError, MinionsError
+from minions.interfaces.server.http.access import ROOT, AccessMiddleware, StaticFile
+from minions.interfaces.server.http.responses import Answer, Receive, Scope, Send
+from minions.interfaces.server.options import ServerOptions
+
+
+class App:
+    """Answers with the path and the root that it was asked for."""
+
+    def __init__(self) -> None:
+        self.fails_after: int | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.fails_after == 0:
+            raise RuntimeError("secret words")
+        if self.fails_after == 1:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            raise RuntimeError("secret words")
+        await Answer(200, f"{scope['path']} {scope[ROOT]}".encode(), "text/plain")(
+            scope, receive, send
+        )
+
+
+def shown(_error: Exception) -> MinionsError:
+    return EnvironmentRefusedError("error 7", code="internal-error")
+
+
+@pytest.fixture
+def app() -> App:
+    return App()
+
+
+@pytest.fixture
+def client(app: App) -> Client:
+    files = {"/": StaticFile(b"page", "text/html")}
+    return Client(AccessMiddleware(app, ServerOptions(token=TOKEN), files, shown))
+
+
+async def asked(client: Client, path: str, *, root: str = "", **headers: str) -> Reply:
+    """The answer where a framework says that the app is mounted at that root."""
+    inner = client.app
+
+    async def host(scope: Message, receive: object, send: object) -> None:
+        await inner({**scope, "root_path": root}, receive, send)
+
+    return await Client(host).ask("GET", path, None, headers)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_file_of_the_page_is_for_everybody(client: Client, method: str) -> None:
+    reply = await client.ask(method, "/", None, {"authorization": None})
+    assert (reply.status, reply.headers["content-type"]) == (200, "text/html")
+
+
+async def test_another_method_at_the_path_of_a_file_is_the_apps(client: Client) -> None:
+    assert (await client.ask("POST", "/", None, {"authorization": None})).status == 401
+    assert (await client.ask("POST", "/")).body == b"/ "
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "seen"),
+    [
+        ("/x", "", b"/x "),
+        ("", "", b"page"),
+        ("/a", "/a", b"page"),
+        ("/a/x", "/a", b"/x /a"),
+        ("/a/x", "/a/", b"/x /a"),
+        ("/ab", "/a", b"/ab /a"),
+        ("http://h/a/b", "", b"/a/b "),
+        ("https://h/", "", b"page"),
+        ("http://h", "", b"page"),
+        ("http://h/x", "", b"/x "),
+    ],
+)
+async def test_a_path_is_taken_below_the_place_at_which_the_app_is_mounted(
+    client: Client, path: str, root: str, seen: bytes
+) -> None:
+    assert (await asked(client, path, root=root)).body == seen
+
+
+async def test_headers_have_a_limit_of_bytes_in_all(client: Client) -> None:
+    used = len("host") + len("localhost") + len("authorization") + len(f"Bearer {TOKEN}")
+    room = 32_768 - used - len("x-a")
+    assert (await client.ask("GET", "/x", None, {"x-a": "v" * room})).status == 200
+    reply = await client.ask("GET", "/x", None, {"x-a": "v" * (room + 1)})
+    assert (reply.status, reply.json["code"]) == (431, "headers-too-large")
+
+
+async def test_two_origins_are_none(client: Client) -> None:
+    inner = client.app
+
+    async def twice(scope: Message, receive: object, send: object) -> None:
+        own = (b"origin", b"http://localhost")
+        await inner({**scope, "headers": [*scope["headers"], own, own]}, receive, send)
+
+    reply = await Client(twice).ask("GET", "/x")
+    assert (reply.status, reply.json["code"]) == (403, "wrong-origin")
+
+
+async def test_an_unexpected_error_is_answered_and_its_words_are_not(
+    client: Client, app: App
+) -> None:
+    app.fails_after = 0
+    reply = await client.ask("GET", "/x")
+    assert (reply.status, reply.json["code"]) == (503, "internal-error")
+    assert b"secret" not in reply.body
+
+
+async def test_an_answer_that_fails_in_its_middle_has_no_second_beginning(
+    client: Client, app: App
+) -> None:
+    app.fails_after = 1
+    async with client.stream("GET", "/x") as stream:
+        assert stream.status == 200
+        assert await stream._messages.get() is None  # the end of what was sent
