@@ -361,7 +361,7 @@ async def test_a_run_that_waits_for_child_runs_or_has_lost_its_parent_is_not_exe
     run_id = await world.begun(QueuePlace())
     execution, job = world.worker()._execution, await job_of(world, run_id)
     later = JobEnd(again=job.put_back(7.0, is_failed_try=False))
-    execution._parents.looked_at_later = lambda _: later  # type: ignore[method-assign]  # as they say
+    execution._parents.looked_at_later = lambda job: later  # type: ignore[method-assign]  # as they say
     execution._parents.waits = returning(True)  # type: ignore[method-assign]
     assert await execution.execute(job) == later
     execution._parents.waits = returning(False)  # type: ignore[method-assign]

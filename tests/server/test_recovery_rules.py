@@ -9,7 +9,6 @@ from typing import cast
 
 import pytest
 from attrs import field, frozen
-from minions.interfaces.recovery_rules import idle_executions, may_pass
 
 from builders import draft_of, entry_of
 from minions.contracts.errors import (
@@ -27,6 +26,7 @@ from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.recovery import Recovery
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.runtime import ServerRuntime
+from minions.interfaces.unexecuted_runs import idle_executions, may_pass
 from minions.testing.clock import FakeClock
 from patience import leap
 
