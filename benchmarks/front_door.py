@@ -25,9 +25,9 @@ from minions import (
     Services,
 )
 from minions.adapters.models.structured_output import InstructorParser
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.extensions import built_in_extensions
-from minions.interfaces.wiring.prices import make_prices
+from minions.app.settings.settings import Settings
+from minions.app.wiring.extensions import built_in_extensions
+from minions.app.wiring.prices import make_prices
 
 
 async def measure(effort: Effort, _: Endpoint) -> list[Row]:

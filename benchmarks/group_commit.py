@@ -17,7 +17,7 @@ from benchmarks.measuring import Effort, Row, ratio_row
 from benchmarks.side_by_side import STEPS, StepCost, step_cost
 from minions import AgentExecutor, AgentRecipe, ScriptedModel, Services, step
 from minions.adapters.stores.postgres_journal import PostgresJournal
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.engine.services.services import SystemClock
 
 Work = Callable[[int, int], Awaitable[StepCost]]

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, ratio_row
 from minions import SqliteJournal
-from minions.contracts.facts import Fact, StepFinished
-from minions.contracts.journal import EntryDraft, Lease
+from minions.contracts.journal.facts import Fact, StepFinished
+from minions.contracts.journal.journal import EntryDraft, Lease
 from minions.engine.services.services import SystemClock
 
 WINDOW = 50

@@ -18,13 +18,13 @@ from benchmarks.endpoint import Endpoint
 from benchmarks.lookups import TOKEN, Caller
 from benchmarks.measuring import Effort, Row, absolute_row
 from minions import Services, SqliteJournal, tool
+from minions.app.settings.settings import Settings
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import SystemClock
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.process import short_holds
-from minions.interfaces.settings import Settings
 
 HELD_MS: Final = 20.0
 ITEMS, VALUES, ROWS, STEPS, SORTED = 100_000, 300_000, 40_000, 1_500, 20_000

@@ -7,7 +7,7 @@ from functools import partial
 from benchmarks.clients import recipe_of
 from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, absolute_row, least_cpu_s, ratio_row
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.template import compile_template
 
 

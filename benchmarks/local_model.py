@@ -22,10 +22,10 @@ from typing import Final
 from minions.adapters.models.local.engines import Server
 from minions.adapters.models.local.local_model import LocalModel
 from minions.adapters.models.openai import OpenAIModel
+from minions.app.settings.settings import Settings
+from minions.app.wiring.local_models import LocalModels, folder_of_package, weights_store
 from minions.contracts.calls import ModelOptions, Prompt
 from minions.contracts.messages import user
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.local_models import LocalModels, folder_of_package, weights_store
 
 ROUNDS: Final = 5
 TOKENS: Final = 120

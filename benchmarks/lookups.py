@@ -31,11 +31,11 @@ from benchmarks.endpoint import Endpoint
 from benchmarks.measuring import Effort, Row, absolute_row, ratio_row
 from minions import Services, SqliteJournal
 from minions.adapters.stores.sqlite_database import bundled_migrations
+from minions.app.settings.settings import Settings
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.settings import Settings
 
 MOST_TIMES, LIST_MS, HELD_MS, RENEWAL_S, ROW_BYTES = 1.2, 10.0, 20.0, 60.0, 1_000.0
 

@@ -18,10 +18,10 @@ from minions import (
     StepRepository,
     StepRunner,
 )
-from minions.contracts.facts import RunFinished, RunStarted
-from minions.contracts.journal import EntryDraft
-from minions.engine.history.lookup import list_runs
+from minions.contracts.journal.facts import RunFinished, RunStarted
+from minions.contracts.journal.journal import EntryDraft
 from minions.engine.services.services import SystemClock
+from minions.engine.views.lookup import list_runs
 from minions.sessions import SessionStep
 
 FORK_MS = 5.0

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["KINDS", "Field", "Kind", "Task", "tasks_of"]
 

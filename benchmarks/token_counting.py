@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias, cast
 from attrs import frozen
 
 from minions.contracts.calls import Prompt
-from minions.contracts.json_values import dumps
+from minions.data.json_values import dumps
 
 __all__ = ["Counts", "Request", "TokenizerMissingError", "cl100k", "counted", "estimate"]
 

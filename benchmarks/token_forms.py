@@ -17,8 +17,8 @@ from benchmarks.token_counting import Request
 from benchmarks.token_workloads import Edit, NotDoneError, PlannedWork, Workload
 from minions import Minions, ScriptedModel, Services
 from minions.contracts.calls import Prompt
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, ToolCallRequest
+from minions.data.json_values import JsonValue
 from minions.guide import run_step_executor
 from minions.planning.plan_form import Sharing
 from minions.testing import tool_request

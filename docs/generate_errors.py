@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from minions.contracts.failure_categories import CATEGORY_OF, FailureCategory
+from minions.data.failure_categories import CATEGORY_OF, FailureCategory
 
 DOCS: Final = Path(__file__).parent
 PAGE: Final = DOCS / "reference" / "errors.md"

@@ -15,15 +15,15 @@ from typing import Final, cast
 import attrs
 
 from minions.adapters.tools.function_tool import FunctionTool
+from minions.app.settings.setting_types import setting_types
+from minions.app.settings.settings import Settings
+from minions.app.wiring.extensions import built_in_extensions
 from minions.contracts.context import Limits
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Tool, Toolset
-from minions.interfaces.setting_types import setting_types
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.extensions import built_in_extensions
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 from minions.recipe.expressions.filters import FILTERS, TESTS
 from minions.recipe.kinds.goal_parts import COMPLETION
 from minions.recipe.kinds.registry import STEP_KINDS

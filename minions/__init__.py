@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from minions.adapters.models.scripted import ScriptedModel
     from minions.adapters.stores.sqlite_journal import SqliteJournal
     from minions.adapters.tools.function_tool import tool
+    from minions.app.application.application import Minions
+    from minions.app.application.library import arun, astream, load, run
     from minions.contracts.calls import (
         ChatModel,
         ModelCallResponse,
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     )
     from minions.contracts.completion import CompletionCriteria, CompletionLink
     from minions.contracts.context import RunContext
-    from minions.contracts.errors import MinionsError, RecipeError, ToolError, UsageError
     from minions.contracts.events import RunEvent
     from minions.contracts.executions import (
         AgentExecutionError,
@@ -42,14 +43,13 @@ if TYPE_CHECKING:
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
     from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
     from minions.contracts.verdicts import Completion, CompletionMode
+    from minions.data.errors import MinionsError, RecipeError, ToolError, UsageError
     from minions.engine.compile.extensions import Extensions
     from minions.engine.compile.function_steps import step
     from minions.engine.run.agent_executor import AgentExecutor
     from minions.engine.services.services import Services
     from minions.engine.sessions.runner import ChatAgent, StepRunner
     from minions.engine.sessions.store import StepRepository
-    from minions.interfaces.application import Minions
-    from minions.interfaces.library import arun, astream, load, run
     from minions.recipe.model import AgentRecipe, Permissions
 
 __version__ = "0.1.0"
@@ -124,7 +124,7 @@ _HOMES: Final = {
         "CompletionLink",
     ),
     "minions.contracts.context": ("RunContext",),
-    "minions.contracts.errors": (
+    "minions.data.errors": (
         "MinionsError",
         "RecipeError",
         "ToolError",
@@ -169,8 +169,8 @@ _HOMES: Final = {
         "StepRunner",
     ),
     "minions.engine.sessions.store": ("StepRepository",),
-    "minions.interfaces.application": ("Minions",),
-    "minions.interfaces.library": (
+    "minions.app.application.application": ("Minions",),
+    "minions.app.application.library": (
         "arun",
         "astream",
         "load",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
+    from minions.app.runs.run_stream import RunStream
     from minions.contracts.events import (
         AttemptFailed,
         LimitReached,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         event_to_json,
     )
     from minions.engine.history.events import Listener
-    from minions.interfaces.run_stream import RunStream
 
 
 __all__ = [
@@ -91,7 +91,7 @@ _HOMES: Final = {
         "event_to_json",
     ),
     "minions.engine.history.events": ("Listener",),
-    "minions.interfaces.run_stream": ("RunStream",),
+    "minions.app.runs.run_stream": ("RunStream",),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
+    from minions.app.application.agent_sandbox import AgentSandbox, AgentStepExecutor
+    from minions.app.application.step_executor_agent import (
+        ExecutionResult,
+        PlanGenerator,
+        StepExecutorAgent,
+        run_step_executor,
+    )
     from minions.contracts.agent_errors import (
         AgentNotFoundError,
         AgentStepError,
@@ -42,12 +49,12 @@ if TYPE_CHECKING:
     )
     from minions.contracts.completion import StepCompletionChain, StepCompletionLink
     from minions.contracts.context import Limits
-    from minions.contracts.errors import FailureInfo, GraphError, MetadataError, StepFailedError
     from minions.contracts.graph import StepGraph
     from minions.contracts.memory import MemorySnapshot, ModelMemory
     from minions.contracts.messages import TokenUsage, ToolCallRequest
     from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
     from minions.contracts.tools import Reads, Toolbox, Toolset
+    from minions.data.errors import FailureInfo, GraphError, MetadataError, StepFailedError
     from minions.engine.agents.agents import StepAgent
     from minions.engine.agents.metrics import ExecutionMetrics
     from minions.engine.agents.registry import AgentRegistry
@@ -75,13 +82,6 @@ if TYPE_CHECKING:
         Transition,
     )
     from minions.engine.step.step_manager import StepManager
-    from minions.interfaces.agent_sandbox import AgentSandbox, AgentStepExecutor
-    from minions.interfaces.step_executor_agent import (
-        ExecutionResult,
-        PlanGenerator,
-        StepExecutorAgent,
-        run_step_executor,
-    )
 
 
 __all__ = [
@@ -174,8 +174,8 @@ _HOMES: Final = {
         "ValidationError",
     ),
     "minions.engine.agents.agents": ("StepAgent",),
-    "minions.interfaces.agent_sandbox": ("AgentSandbox", "AgentStepExecutor"),
-    "minions.interfaces.step_executor_agent": (
+    "minions.app.application.agent_sandbox": ("AgentSandbox", "AgentStepExecutor"),
+    "minions.app.application.step_executor_agent": (
         "ExecutionResult",
         "PlanGenerator",
         "StepExecutorAgent",
@@ -225,7 +225,7 @@ _HOMES: Final = {
         "StepCompletionLink",
     ),
     "minions.contracts.context": ("Limits",),
-    "minions.contracts.errors": (
+    "minions.data.errors": (
         "FailureInfo",
         "GraphError",
         "MetadataError",

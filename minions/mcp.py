@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
+    from minions.app.settings.settings import McpSettings
+    from minions.app.wiring.mcp_locks import lock_servers
     from minions.contracts.tool_servers import Grant, Protocol
-    from minions.interfaces.mcp_locks import lock_servers
-    from minions.interfaces.settings import McpSettings
 
 
 __all__ = ["Grant", "McpSettings", "Protocol", "lock_servers"]
 
 _HOMES: Final = {
     "minions.contracts.tool_servers": ("Grant", "Protocol"),
-    "minions.interfaces.mcp_locks": ("lock_servers",),
-    "minions.interfaces.settings": ("McpSettings",),
+    "minions.app.wiring.mcp_locks": ("lock_servers",),
+    "minions.app.settings.settings": ("McpSettings",),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
-    from minions.contracts.errors import Fault, NotFoundError
-    from minions.contracts.json_values import JsonValue
     from minions.contracts.retry import CircuitPolicy, RetryConfig
     from minions.contracts.secrets import InputValue
+    from minions.data.errors import Fault, NotFoundError
+    from minions.data.json_values import JsonValue
     from minions.engine.compile.function_steps import FunctionStep
     from minions.engine.compile.selection import RunPart
     from minions.engine.run.questions import analyze_data, extract_params
@@ -38,11 +38,11 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "minions.contracts.errors": (
+    "minions.data.errors": (
         "Fault",
         "NotFoundError",
     ),
-    "minions.contracts.json_values": ("JsonValue",),
+    "minions.data.json_values": ("JsonValue",),
     "minions.contracts.retry": (
         "CircuitPolicy",
         "RetryConfig",

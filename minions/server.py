@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
+    from minions.interfaces.http.tokens import CallerToken, TokenScope
     from minions.interfaces.server.app import App, create_app
     from minions.interfaces.server.options import ServerOptions
-    from minions.interfaces.server.tokens import CallerToken, TokenScope
 
 
 __all__ = ["App", "CallerToken", "ServerOptions", "TokenScope", "create_app"]
@@ -20,7 +20,7 @@ __all__ = ["App", "CallerToken", "ServerOptions", "TokenScope", "create_app"]
 _HOMES: Final = {
     "minions.interfaces.server.app": ("App", "create_app"),
     "minions.interfaces.server.options": ("ServerOptions",),
-    "minions.interfaces.server.tokens": ("CallerToken", "TokenScope"),
+    "minions.interfaces.http.tokens": ("CallerToken", "TokenScope"),
 }
 _HOME_OF: Final = home_of(_HOMES)
 

@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from minions.adapters.tools.file_restorer import LocalFileRestorer
     from minions.contracts.budgets import Budgets
     from minions.contracts.calls import OutputParser
-    from minions.contracts.errors import (
-        EnvironmentRefusedError,
-        FencedError,
-        JournalError,
-        LeaseHeldError,
-    )
     from minions.contracts.file_changes import (
         ChangeRecorder,
         FileChange,
@@ -35,12 +29,18 @@ if TYPE_CHECKING:
         RolledBackFile,
     )
     from minions.contracts.flow import FlowControl, Priority
-    from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+    from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
     from minions.contracts.metrics import JointMetrics, Metrics
     from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
     from minions.contracts.runtime import Clock, Ids, Log, Random, Sleep
     from minions.contracts.secrets import SecretSource
     from minions.contracts.tracing import RunSubject, Span, StepSubject, Tracer
+    from minions.data.errors import (
+        EnvironmentRefusedError,
+        FencedError,
+        JournalError,
+        LeaseHeldError,
+    )
     from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
     from minions.engine.services.memory_journal import MemoryJournal
     from minions.engine.services.services import NullLog, SystemClock
@@ -115,14 +115,14 @@ _HOMES: Final = {
     "minions.adapters.telemetry.prometheus": ("PrometheusMetrics",),
     "minions.contracts.budgets": ("Budgets",),
     "minions.contracts.calls": ("OutputParser",),
-    "minions.contracts.errors": (
+    "minions.data.errors": (
         "EnvironmentRefusedError",
         "FencedError",
         "JournalError",
         "LeaseHeldError",
     ),
     "minions.contracts.flow": ("FlowControl", "Priority"),
-    "minions.contracts.journal": (
+    "minions.contracts.journal.journal": (
         "EntryDraft",
         "Journal",
         "JournalEntry",

@@ -22,11 +22,9 @@ from minions.contracts.calls import (
     OutputRequest,
 )
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
-from minions.contracts.errors import JournalError
 from minions.contracts.executions import AgentResult, StepExecution
-from minions.contracts.facts import Fact, UnreadableFact
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import Fact, UnreadableFact
+from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.messages import (
     Message,
     MessageBundle,
@@ -37,6 +35,8 @@ from minions.contracts.messages import (
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.borders import is_border_words
 from minions.engine.compile.extensions import Extensions
 from minions.engine.context.agent_context import AgentContext

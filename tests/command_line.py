@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 
 @frozen

@@ -10,9 +10,9 @@ from attrs import evolve, frozen
 from builders import FakeTool, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import Journal
 from minions.contracts.tools import Effect, Tool
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 
 __all__ = ["PAYS", "Says", "executor_for", "payer"]

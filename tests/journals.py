@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
-from minions.contracts.journal import (
+from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
     EntryDraft,
@@ -14,7 +14,14 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
+from minions.contracts.journal.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+)
 
 __all__ = ["JournalInFront"]
 

@@ -17,7 +17,7 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog

@@ -19,10 +19,10 @@ from mcp_servers import called, parts, scope
 from minions.adapters.tools.mcp.connection import Logins
 from minions.adapters.tools.mcp.login import Visitor
 from minions.adapters.tools.mcp.server import ServerParts
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tool_questions import ToolQuestions
 from minions.contracts.tool_servers import Grant, ServerLogin, ToolServer
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 _CALLS: Mapping[str, tuple[str, Mapping[str, JsonValue]]] = {
     "tools_call": ("add_numbers", {"a": 5, "b": 3}),

@@ -13,9 +13,9 @@ from attrs import evolve, frozen
 from minions.adapters.tools.mcp.listing import pinned_tools
 from minions.adapters.tools.mcp.results import ResultReader
 from minions.adapters.tools.mcp.server import McpServer, ServerParts
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import PinnedServer, PinnedTool, Protocol, ToolServer
 from minions.contracts.tools import ToolScope
+from minions.data.json_values import JsonValue
 from patience import HANG_S
 
 __all__ = ["PROGRAM", "Called", "called", "fake_command", "fake_server", "parts", "pinned", "scope"]

@@ -11,12 +11,12 @@ from builders import FakeTool, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.script_items import Answer, AnswerFunction
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Effect, Tool
+from minions.data.codec import encode
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.model import AgentRecipe

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from minions.contracts.errors import NotFoundError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool
+from minions.data.errors import NotFoundError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

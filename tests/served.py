@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from builders import FakeTool, fake_tool
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect
+from minions.data.json_values import JsonValue
 from minions.interfaces.server.app import App
 
 MakeApp: TypeAlias = Callable[..., App]

@@ -1,7 +1,7 @@
 """Every use of patterns, codecs and parsers has a bound, so that no text keeps them busy.
 
 If a test here fails for a new line of yours: prefer a helper that stands in the table already
-(`minions.contracts.patterns.search` for patterns of others, `parse_json` and `find_json_value` for
+(`minions.data.patterns.search` for patterns of others, `parse_json` and `find_json_value` for
 JSON, `near_names` for similar names). A constant pattern needs no entry if its time grows with its
 text alone: write it so that no two loops can match the same text, and begin a search with a
 character rather than a loop. Anything else: say in the table what bounds the text, and test that.
@@ -29,18 +29,18 @@ PATTERNS: Final = {
     "adapters/models/rate_limit_headers.py::_PART": "64 characters (_LONGEST)",
     "adapters/sandboxes/supervisor/git_trust.py::_LINE": "possessive loops: none gives back",
     "adapters/tools/glob_pattern.py::_CLASS": "1,000 characters (_LONGEST)",
-    "contracts/schema.py::_WORD_OR_TEXT": "2,000 characters (_LONGEST_MESSAGE)",
+    "data/schema.py::_WORD_OR_TEXT": "2,000 characters (_LONGEST_MESSAGE)",
     "engine/compile/static_values.py::_EXPRESSION": "compiled before: each '{{' is closed",
-    "interfaces/masking.py::_KEYS": "the loop behind 'PRIVATE KEY' ends at the end of the text",
+    "app/settings/masking.py::_KEYS": "the loop behind 'PRIVATE KEY' ends at the end of the text",
     # Patterns that are made while the program runs.
     "adapters/tools/glob_pattern.py::__init__": "1,000 characters; `*` of fnmatch is atomic",
     "adapters/tools/line_matcher.py::_check": "only compiled here; matched in a process with a "
     "deadline",
     "contracts/protected_files.py::__init__": "4,096 characters; `*` of fnmatch is atomic",
     "contracts/secrets.py::__init__": "escaped texts alone: no loops",
-    "engine/history/run_search.py::hits_in": "escaped words with blanks between them, of one "
+    "engine/views/run_search.py::hits_in": "escaped words with blanks between them, of one "
     "query; the texts are those of one run",
-    "interfaces/server/http/allowed_methods.py::_pattern": "our own paths",
+    "interfaces/http/allowed_methods.py::_pattern": "our own paths",
     "recipe/library.py::slug_of": "NAME_PATTERN: one loop, from the beginning",
     "recipe/text/sections.py::_check_text": "patterns of our keys: one loop each",
 }
@@ -60,7 +60,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/models/chat_request.py::_sendable": "JSON, arguments of a call, of one answer",
     "adapters/models/chat_request.py::request_body": "JSON, what we wrote",
     "adapters/models/chat_response.py::result": "JSON, the body of one answer",
-    "adapters/models/http_response.py::__init__": "decompressed in pieces; the sum is bounded",
+    "adapters/http/http_response.py::__init__": "decompressed in pieces; the sum is bounded",
     "adapters/models/local/engine_process.py::start": "JSON, our own program wrote it",
     "adapters/models/local/engine_program.py::serve": "JSON, our own process wrote it",
     "adapters/models/local/weights.py::_read": "JSON, what we wrote",
@@ -85,21 +85,21 @@ CODECS: Final[dict[str, str]] = {
     "adapters/tools/mcp/listing.py::_diff": "_MOST_COMPARED lines",
     "adapters/tools/mcp/results.py::_stored": "in proportion to its text, one message of 8 MiB",
     "adapters/tools/many_files.py::_file_diff": "in a thread; _MOST_COMPARED lines",
-    "contracts/codec.py::_from_base64": "in proportion to its text",
-    "contracts/errors.py::near_names": "_MOST_COMPARED pairs of characters",
-    "contracts/facts/file_facts.py::before": "in proportion to its text",
+    "data/codec.py::_from_base64": "in proportion to its text",
+    "data/errors.py::near_names": "_MOST_COMPARED pairs of characters",
+    "contracts/journal/facts/file_facts.py::before": "in proportion to its text",
     "contracts/protected_files.py::folded_name": "a name of at most 4,096 characters",
-    "contracts/toml_text.py::parse_toml": "200 dots of a line; the callers bound the text",
+    "data/toml_text.py::parse_toml": "200 dots of a line; the callers bound the text",
     "engine/calls/completion_instructions.py::instruction_in": "JSON, one answer",
-    "engine/history/lookup.py::json_of_blob": "JSON, what we wrote, or a blob of an import",
-    "engine/history/run_diff.py::_merged": "each name stands once in a list: no text is compared",
+    "engine/views/lookup.py::json_of_blob": "JSON, what we wrote, or a blob of an import",
+    "engine/views/run_diff.py::_merged": "each name stands once in a list: no text is compared",
     "engine/sessions/archive.py::_value": "JSON, one line of a file that the operator imports",
     "engine/step/model_loop.py::_answer_text": "JSON, arguments of a call, of one answer",
     "interfaces/cli/completion.py::_table": "JSON, our own file",
     "interfaces/cli/result_file.py::_is_result": "JSON, a file named in a command",
-    "interfaces/run_page.py::_laid_out": "JSON, one value of a run that is exported",
+    "app/pages/run_page.py::_laid_out": "JSON, one value of a run that is exported",
     "interfaces/server/openapi.py::_document": "JSON, our own document",
-    "interfaces/wiring/webhook.py::_key": "a setting",
+    "app/wiring/webhook.py::_key": "a setting",
     "planning/recipe_diff.py::recipe_diff": "a recipe of 1 MiB, in a command",
     "planning/step_executor.py::step_executor_document": "our own file",
     "recipe/kinds/code.py::_check_code": "in proportion to its text, a recipe of 1 MiB",

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 import minions
-from minions.contracts.words import shell_word
+from minions.data.words import shell_word
 from minions.engine.calls.pending_decisions import decision_command
 
 ROOT: Final = Path(minions.__file__).parent

@@ -11,24 +11,24 @@ from returns.result import Failure, Result, Success
 
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.state_store import MemoryState
+from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.settings.settings import Settings
+from minions.app.wiring.runtime import Runtime, make_runtime
 from minions.contracts.calls import ChatModel, DeltaSink, ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.dispatch import WorkerPlan
-from minions.contracts.facts import RunBeginning
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.queue_places import QueuePlace
 from minions.engine.compile.extensions import Extensions
-from minions.engine.history.lookup import find_run
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services
-from minions.interfaces.run_policy import RunPolicy
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.schedule_store import ScheduleStore
+from minions.engine.views.lookup import find_run
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from minions.testing.virtual_time import VirtualTime
 

@@ -14,6 +14,10 @@ from returns.result import Result, Success
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.state_store import MemoryState
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.settings.settings import Settings
+from minions.app.wiring.runtime import Runtime, make_runtime
 from minions.contracts.calls import (
     ChatModel,
     DeltaSink,
@@ -23,18 +27,14 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
-from minions.contracts.journal import Journal
+from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import assistant
 from minions.contracts.queue_places import QueuePlace
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.schedule_store import ScheduleStore
+from minions.interfaces.http.token_file import FileTokens
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
-from minions.interfaces.server.token_file import FileTokens
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.health import DeltaAccess, serving_health
 from minions.interfaces.worker.worker import Worker, WorkerRuntime

@@ -17,8 +17,8 @@ import attrs
 from attrs import field, frozen
 
 from minions.contracts.context import Limits
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue, dumps
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.graph_paths import GraphPaths

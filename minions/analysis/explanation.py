@@ -27,9 +27,9 @@ from minions.analysis.spending import (
     nothing_known,
     spending,
 )
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.kinds.plan import PlanSpec

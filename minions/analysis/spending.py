@@ -8,8 +8,8 @@ from typing import TypeAlias
 from attrs import evolve, frozen
 
 from minions.contracts.context import Limits
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.data.json_values import JsonValue
 from minions.recipe.model_config import ModelConfig
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["AgentCalls", "AgentInfo"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from minions.contracts.errors import MinionsError, NotFoundError, UsageError
+from minions.data.errors import MinionsError, NotFoundError, UsageError
 
 __all__ = [
     "AgentNotFoundError",

@@ -8,7 +8,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 
 __all__ = ["check_base_url"]
 

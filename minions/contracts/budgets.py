@@ -8,8 +8,8 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, instance_of, lt, optional
 
-from minions.contracts.constraint import Constraint
-from minions.contracts.errors import UsageError
+from minions.data.constraint import Constraint
+from minions.data.errors import UsageError
 
 __all__ = ["LONGEST_USER", "Budgets", "DayBudget", "checked_user"]
 

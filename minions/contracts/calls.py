@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from attrs import field, frozen
 
-from minions.contracts.errors import CONTEXT_EXCEEDED, FailureInfo
-from minions.contracts.failure_categories import FailureCategory, category_of
 from minions.contracts.instructions import (
     OutputFailure,
     OutputInstructions,
@@ -19,10 +17,12 @@ from minions.contracts.instructions import (
     OutputRequest,
     OutputRung,
 )
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import NO_USAGE, Message, TokenUsage, ToolCallRequest, as_messages
 from minions.contracts.model_endpoints import ModelEndpoint, RateLimits
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import CONTEXT_EXCEEDED, FailureInfo
+from minions.data.failure_categories import FailureCategory, category_of
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from returns.result import Result

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import field, frozen
 
-from minions.contracts.errors import UsageError, near_names
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
+from minions.data.errors import UsageError, near_names
 
 if TYPE_CHECKING:
     from minions.contracts.executions import StepExecution

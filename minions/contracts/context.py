@@ -12,9 +12,9 @@ import attrs
 from attrs import field, frozen
 from attrs.validators import ge, gt, optional
 
-from minions.contracts.errors import MetadataError, near_names
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
+from minions.data.errors import MetadataError, near_names
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from minions.contracts.agent_calls import AgentCalls

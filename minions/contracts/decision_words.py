@@ -6,7 +6,7 @@ from typing import Final, TypeAlias, assert_never
 
 from msgspec import Struct
 
-from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.data.json_values import JsonValue, dumps, parse_json
 
 __all__ = [
     "Answer",

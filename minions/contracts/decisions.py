@@ -8,9 +8,9 @@ from enum import StrEnum
 from attrs import frozen
 
 from minions.contracts.addresses import address_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.plan_diffs import PlanProposal
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 __all__ = ["ApprovalRequest", "Decider", "Deny", "NoAnswer", "Question", "Rejection", "Verdict"]
 

@@ -11,8 +11,8 @@ import attrs
 from attrs import field, frozen
 
 from minions.contracts.executions import RUN_STATE_SCHEMA, RunState
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import SessionStep
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "AttemptFailed",

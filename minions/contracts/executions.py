@@ -11,17 +11,17 @@ from attrs import field, frozen
 
 from minions.contracts.addresses import address_of
 from minions.contracts.calls import ModelCall, ModelCallResponse, ToolCall
-from minions.contracts.errors import (
+from minions.contracts.instructions import T_co
+from minions.contracts.messages import TokenUsage
+from minions.contracts.verdicts import Completion, CompletionMode
+from minions.data.errors import (
     FailureInfo,
     MinionsError,
     NotFoundError,
     StepFailedError,
     near_names,
 )
-from minions.contracts.instructions import T_co
-from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import TokenUsage
-from minions.contracts.verdicts import Completion, CompletionMode
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "OPEN_STATES",

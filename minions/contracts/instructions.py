@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import FailureInfo, SchemaError
-from minions.contracts.failure_categories import FailureCategory
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue, json_type, parse_json
 from minions.contracts.messages import Message
-from minions.contracts.schema import JsonSchema
+from minions.data.errors import FailureInfo, SchemaError
+from minions.data.failure_categories import FailureCategory
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue, json_type, parse_json
+from minions.data.schema import JsonSchema
 
 __all__ = [
     "SENT_ITEMS",
@@ -113,7 +113,7 @@ class OutputInstructions(Generic[T_co]):
         """
         if self.output_class is None:
             return cast("T_co", value)  # no class: T is JSON
-        from minions.contracts.codec import decode
+        from minions.data.codec import decode
 
         return decode(value, self.output_class)
 

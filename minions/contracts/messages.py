@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "CUT_AT_LIMIT",

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["Offer"]
 

@@ -8,9 +8,9 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.instructions import OutputFailure, OutputInstructions
-from minions.contracts.json_values import JsonValue, dumps, find_json_value
-from minions.contracts.schema import SchemaValidator
-from minions.contracts.schema_words import schema_words
+from minions.data.json_values import JsonValue, dumps, find_json_value
+from minions.data.schema import SchemaValidator
+from minions.data.schema_words import schema_words
 
 __all__ = [
     "bare_text",

@@ -9,8 +9,8 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType, json_object
+from minions.data.json_values import JsonValue
 
 __all__ = ["KeyChange", "PlanDiff", "PlanProposal", "PlanStepChange", "PlanStepDiff", "diff_plans"]
 

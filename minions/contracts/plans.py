@@ -10,7 +10,7 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.artifact_names import is_path
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "FileForm",

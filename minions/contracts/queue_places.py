@@ -9,7 +9,7 @@ from typing import Final
 from attrs import field, frozen
 from attrs.validators import ge, le, matches_re
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["DEFAULT_QUEUE", "LOWEST_PRIORITY", "QUEUE_NAME", "QueuePlace"]
 

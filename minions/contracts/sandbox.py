@@ -10,12 +10,12 @@ from typing import Final
 from attrs import field, frozen
 from attrs.validators import ge, gt
 
-from minions.contracts.errors import (
+from minions.data.errors import (
     EnvironmentRefusedError,
     FailureInfo,
     StepFailedError,
 )
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "CODE_LIMITS",

@@ -14,9 +14,9 @@ from urllib.parse import quote, quote_plus
 import attrs
 from attrs import Attribute, field, frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.codec import encode
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = [
     "GivenValue",

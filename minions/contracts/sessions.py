@@ -8,7 +8,6 @@ from datetime import datetime
 import attrs
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import (
     Attachment,
     Message,
@@ -17,6 +16,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
     as_role,
 )
+from minions.data.json_values import JsonValue
 
 __all__ = ["AgentHooks", "Session", "SessionStep", "StepMetrics"]
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["CachedStep", "StepCache"]
 

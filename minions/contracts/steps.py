@@ -12,9 +12,9 @@ from attrs import field, frozen
 from minions.contracts.completion import UNDECLARED, CompletionCriteria, StepCompletionChain
 from minions.contracts.history import HistoryWindow
 from minions.contracts.instructions import OutputInstructions, T_co
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
 from minions.contracts.verdicts import CompletionMode
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from minions.contracts.context import RunContext

@@ -10,10 +10,10 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Effect
-from minions.contracts.words import shell_word
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
+from minions.data.words import shell_word
 
 __all__ = [
     "OWN_SERVER",

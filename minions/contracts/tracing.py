@@ -14,9 +14,9 @@ from attrs import frozen
 
 if TYPE_CHECKING:
     from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, ToolCall
-    from minions.contracts.errors import FailureInfo
     from minions.contracts.messages import TokenUsage
     from minions.contracts.tools import ToolSpec
+    from minions.data.errors import FailureInfo
 
 __all__ = ["RunSubject", "Span", "StepSubject", "Tracer"]
 

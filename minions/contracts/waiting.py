@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["OnWaiting", "RunWait"]
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import dumps
+from minions.data.errors import UsageError
+from minions.data.json_values import dumps
 from minions.evaluation.cases import Case
 
 __all__ = ["FEWEST_CASES", "CaseParts", "Part", "parts_of"]

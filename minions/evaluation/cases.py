@@ -7,11 +7,11 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.secrets import InputValue, SecretRef
+from minions.data.codec import encode
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.evaluation.expected_cells import ExpectedCells, is_expected_column
 
 __all__ = ["NOT_GIVEN", "Case", "CaseRow", "NotGiven", "cases_of", "refuse_cases"]

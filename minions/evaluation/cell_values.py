@@ -7,8 +7,8 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.schema import JsonSchema
 from minions.recipe.checks.shapes import Shape, find_dead_end, kind_names, kind_of
 
 __all__ = ["TRUTH_WORDS", "CellError", "cell_value"]

@@ -7,9 +7,9 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.evaluation.cell_values import CellError, cell_value
 from minions.recipe.checks.shapes import Shape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, dumps
 from minions.evaluation.cases import Case
 from minions.evaluation.scorers import Score
 from minions.evaluation.suites import GradedBy

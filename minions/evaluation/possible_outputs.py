@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from minions.contracts.errors import did_you_mean
-from minions.contracts.json_values import JsonValue, dumps, json_type, parse_json
-from minions.contracts.schema import JsonSchema
+from minions.data.errors import did_you_mean
+from minions.data.json_values import JsonValue, dumps, json_type, parse_json
+from minions.data.schema import JsonSchema
 from minions.evaluation.cases import Case, NotGiven
 from minions.evaluation.scorers import (
     Exact,

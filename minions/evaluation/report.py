@@ -8,8 +8,8 @@ from functools import cached_property
 from attrs import field, frozen
 
 from minions.contracts.executions import RunState
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.data.json_values import JsonValue
 from minions.evaluation.cases import Case
 from minions.evaluation.scorers import Score
 from minions.evaluation.statistics import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minions.contracts.errors import UsageError, did_you_mean
+from minions.data.errors import UsageError, did_you_mean
 from minions.evaluation.cases import Case, NotGiven, refuse_cases
 from minions.evaluation.possible_outputs import why_never, why_unreadable
 from minions.evaluation.scorers import Fields, Holds, Parts, Scorer, value_at

@@ -9,10 +9,10 @@ from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
-from minions.contracts.errors import MinionsError
-from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.contracts.patterns import search
-from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.data.errors import MinionsError
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.patterns import search
+from minions.data.schema import JsonSchema, SchemaValidator
 from minions.evaluation.cases import NOT_GIVEN, Case, NotGiven
 from minions.evaluation.cell_values import TRUTH_WORDS
 from minions.recipe.expressions.template import Condition

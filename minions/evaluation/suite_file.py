@@ -9,8 +9,8 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.errors import Fault, RecipeError
-from minions.contracts.patterns import compiled_pattern
+from minions.data.errors import Fault, RecipeError
+from minions.data.patterns import compiled_pattern
 from minions.evaluation.cases import CaseRow
 from minions.evaluation.scorers import (
     ROOTS,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.evaluation.cases import CaseRow
 from minions.evaluation.scorers import Scorer
 

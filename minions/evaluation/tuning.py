@@ -9,7 +9,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.evaluation.report import SampleOutcome, VariantOutcome
 from minions.evaluation.statistics import Interval, mean_interval, percentile, rate_interval
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.evaluation.tuning import Configuration, Measurement, StepSpace
 from minions.evaluation.tuning_search import SearchResult
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.planning.step_edit import step_keys, with_step_keys
 
 __all__ = ["examples_in", "with_examples"]

@@ -12,7 +12,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.errors import Fault, RecipeError
+from minions.data.errors import Fault, RecipeError
 from minions.planning.recipe_diff import recipe_diff
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text

@@ -12,10 +12,10 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.bounded_files import read_regular
+from minions.data.errors import Fault, NotFoundError, RecipeError, UsageError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.permissions import ALLOW_WRITE

@@ -12,7 +12,6 @@ from typing import Final
 from attrs import evolve, frozen
 
 from minions.contracts.artifact_names import is_path
-from minions.contracts.errors import did_you_mean
 from minions.contracts.plans import (
     FileForm,
     FileUse,
@@ -22,6 +21,7 @@ from minions.contracts.plans import (
     steps_before,
 )
 from minions.contracts.protected_files import configures, is_git_name, is_secret
+from minions.data.errors import did_you_mean
 from minions.planning.plan_form import PlanForm, Sharing
 from minions.recipe.artifacts import as_path
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from yaml.reader import Reader
 
-from minions.contracts.hidden_characters import HIDDEN
-from minions.contracts.json_values import JsonValue, find_json_value
 from minions.contracts.plans import FileUse, Plan, PlanStep
+from minions.data.hidden_characters import HIDDEN
+from minions.data.json_values import JsonValue, find_json_value
 from minions.planning.plan_text import (
     listed,
     plain_artifacts,

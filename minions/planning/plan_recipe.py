@@ -11,7 +11,6 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import (
     FileForm,
     FileUse,
@@ -20,6 +19,7 @@ from minions.contracts.plans import (
     PlanStepType,
     steps_before,
 )
+from minions.data.json_values import JsonValue
 from minions.planning.plan_checks import configuring_files
 from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.plan_repair import RepairFiles

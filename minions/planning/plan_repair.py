@@ -8,8 +8,8 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import FileForm, FileUse, PlanStep
+from minions.data.json_values import JsonValue
 from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.template_text import listed, literals, quoted
 

@@ -11,10 +11,10 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import Plan, PlanStep, PlanStepType, json_object
 from minions.contracts.protected_files import is_secret
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
+from minions.data.json_values import JsonValue
 from minions.planning.plan_checks import (
     MOST_NAMED,
     MOST_STEPS,

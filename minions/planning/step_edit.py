@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from minions.contracts.errors import NotFoundError, RecipeError, UsageError, near_names
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import NotFoundError, RecipeError, UsageError, near_names
+from minions.data.json_values import JsonValue
 from minions.recipe.text.flow_spans import whole_span
 from minions.recipe.text.nodes import (
     Entry,

@@ -8,7 +8,7 @@ from typing import Final, cast
 import yaml
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.planning.plan_form import Sharing
 
 __all__ = ["STEP_EXECUTOR", "PlanChoices", "step_executor_document"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["listed", "literal", "literals", "quoted"]
 

@@ -7,8 +7,8 @@ from typing import cast
 
 from attrs import frozen
 
-from minions.contracts.errors import NotFoundError, near_names
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import NotFoundError, near_names
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import FoundRecipe
 from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.model import AgentRecipe

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Toolset, ToolSpec
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 if TYPE_CHECKING:
     from minions.recipe.model import AgentRecipe

@@ -10,12 +10,12 @@ from typing import Final
 from msgspec import Struct, field
 
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.errors import Fault
 from minions.contracts.history import HistoryWindow
-from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.examples import Example, ExampleSource
 from minions.recipe.expressions.template import Reference, compile_condition, compile_template
 from minions.recipe.expressions.terms import Term

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from attrs import evolve
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.kinds.goal_parts import MESSAGE
 from minions.recipe.kinds.kind import StepKind
 from minions.recipe.kinds.registry import KINDS, STEP_KINDS

@@ -7,8 +7,8 @@ from typing import Final, TypeAlias
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example
 from minions.recipe.expressions.values import as_text
 

@@ -11,10 +11,10 @@ from typing import Final, cast
 
 from msgspec import Struct, field
 
-from minions.contracts.errors import UsageError, did_you_mean, near_names
-from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import InputValue, SecretRef
+from minions.data.errors import UsageError, did_you_mean, near_names
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.model import AgentRecipe, InputSpec
 
 __all__ = ["is_operators_value", "operators_inputs", "resolve_inputs"]

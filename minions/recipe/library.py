@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.bounded_files import open_regular
-from minions.contracts.errors import NotFoundError, near_hint, near_names
+from minions.data.bounded_files import open_regular
+from minions.data.errors import NotFoundError, near_hint, near_names
 from minions.recipe.text.key_types import NAME_PATTERN
 
 __all__ = [

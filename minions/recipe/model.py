@@ -14,12 +14,12 @@ from attrs.validators import ge
 
 from minions.contracts.executions import RunStatus
 from minions.contracts.graph import StepGraph
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle
 from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec, WhileSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.schedules import ScheduleSpec

@@ -9,7 +9,7 @@ import attrs
 from attrs import field, frozen
 
 from minions.contracts.calls import ModelOptions, OutputMode
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["LOCAL_MODEL", "ModelConfig"]
 

@@ -9,9 +9,9 @@ from typing import Final, cast
 
 from attrs import frozen
 
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.errors import UsageError
-from minions.contracts.toml_text import parse_toml
+from minions.data.bounded_files import read_regular
+from minions.data.errors import UsageError
+from minions.data.toml_text import parse_toml
 
 __all__ = [
     "USUAL_FOLDER",

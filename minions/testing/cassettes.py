@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from minions.adapters.models.recorded import Cassette, CassetteRecorder, RecordingModel
+from minions.app.application.synchronous_run import wait_for
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_sources import environment, load_settings, user_settings_file
+from minions.app.wiring.extension_files import load_extensions
+from minions.app.wiring.models import ModelChoice, Models
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.extension_files import load_extensions
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_sources import environment, load_settings, user_settings_file
-from minions.interfaces.synchronous_run import wait_for
-from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 

@@ -19,8 +19,8 @@ from typing import Final, cast
 
 from attrs import field, mutable
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.data.json_values import JsonValue
 from minions.testing.endpoint import ChatEndpoint
 from minions.testing.exchange import Exchange, RecordedRequest
 from minions.testing.fault_behaviours import Delivery, delivery_of

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "USAGE",

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from minions.contracts.errors import StepFailedError
 from minions.contracts.sandbox import CODE_LIMITS, CodeSandbox, SandboxCode, SandboxResult
+from minions.data.errors import StepFailedError
 from minions.testing.processes import descendants, gone
 
 LIMITS = evolve(CODE_LIMITS, wall_s=20)

@@ -25,7 +25,6 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.sandbox import (
     COMMAND_LIMITS,
     Command,
@@ -34,6 +33,7 @@ from minions.contracts.sandbox import (
     SandboxLimits,
     SandboxResult,
 )
+from minions.data.errors import EnvironmentRefusedError
 from minions.testing.processes import gone, with_argument
 
 LIMITS = evolve(COMMAND_LIMITS, wall_s=60)

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from types import TracebackType
 from typing import Self
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.testing.chat_documents import USAGE, call, chunk, chunks, completion, error_body, event
 from minions.testing.exchange import Behaviour, Exchange, RecordedRequest, read_request
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from minions.contracts.facts import Fact, UnreadableFact, fact_of
-from minions.contracts.journal import EntryDraft
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import Fact, UnreadableFact, fact_of
+from minions.contracts.journal.journal import EntryDraft
+from minions.data.json_values import JsonValue
 
 __all__ = ["holding", "row_fact"]
 

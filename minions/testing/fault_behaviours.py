@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, cast
 
 from attrs import evolve, frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.testing import endpoint as served
 from minions.testing.chat_documents import chunk, chunks, error_body, event
 from minions.testing.exchange import Behaviour, Exchange

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from attrs import field, frozen
 
-from minions.contracts.errors import UsageError, did_you_mean
+from minions.data.errors import UsageError, did_you_mean
 
 __all__ = ["NO_FAULT", "FaultPlan", "ServerFault"]
 

@@ -21,10 +21,10 @@ from types import MappingProxyType
 import pytest
 from attrs import evolve
 
-from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
-from minions.contracts.facts import StepFinished
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import StepFinished
+from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.data.json_values import JsonValue
 from minions.testing.clock import FakeClock
 from minions.testing.facts import holding
 

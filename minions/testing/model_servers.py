@@ -16,8 +16,8 @@ from typing import Final, cast
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.model_profiles import Support
+from minions.data.json_values import JsonValue, dumps
 from minions.testing.chat_documents import USAGE, call, error_body
 from minions.testing.endpoint import answer, status
 from minions.testing.exchange import Behaviour, Exchange
@@ -201,7 +201,7 @@ def _is_object(text: str) -> bool:
 
 
 def _fits(text: str, schema: _Object) -> bool:
-    from minions.contracts.schema import SchemaValidator
+    from minions.data.schema import SchemaValidator
 
     try:
         return not SchemaValidator(schema).errors(json.loads(text))

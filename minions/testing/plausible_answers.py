@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, dumps
 from minions.testing.chat_documents import call, completion
 from minions.testing.exchange import RecordedRequest
 

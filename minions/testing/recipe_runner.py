@@ -9,17 +9,17 @@ from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.models.structured_output import InstructorParser
 from minions.adapters.tools.file_restorer import LocalFileRestorer
+from minions.app.application.application import Approve, Minions, RecipeLike
+from minions.app.application.synchronous_run import wait_for
 from minions.contracts.calls import ChatModel
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Tool
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.interfaces.application import Approve, Minions, RecipeLike
-from minions.interfaces.synchronous_run import wait_for
 from minions.testing.clock import FakeClock
 from minions.testing.ids import counting_ids
 

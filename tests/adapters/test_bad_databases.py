@@ -20,10 +20,10 @@ import pytest
 import minions
 from minions.adapters.stores.sqlite_database import bundled_migrations, open_database
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import JournalError, LeaseHeldError, MinionsError
-from minions.contracts.facts import RunStarted, UnreadableFact
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import RunStarted, UnreadableFact
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.data.errors import JournalError, LeaseHeldError, MinionsError
+from minions.data.json_values import JsonValue
 from minions.testing.clock import FakeClock
 from minions.testing.facts import holding
 from read_only import IS_ROOT, contents_of, open_folder, without_rights
@@ -215,7 +215,7 @@ async def test_a_call_that_waits_for_a_lock_can_be_cancelled(tmp_path: Path) -> 
 _RACER = """
 import asyncio, json, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import JournalError
+from minions.data.errors import JournalError
 from minions.testing.clock import FakeClock
 
 async def main(path, worker):
@@ -403,8 +403,8 @@ async def test_a_database_that_becomes_writable_is_written_at_the_next_call(
 _WRITER = """
 import asyncio, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.facts import RunStarted
-from minions.contracts.journal import EntryDraft
+from minions.contracts.journal.facts import RunStarted
+from minions.contracts.journal.journal import EntryDraft
 from minions.testing.clock import FakeClock
 
 async def main(path):
@@ -771,9 +771,9 @@ async def test_a_database_that_has_no_room_to_begin_is_refused(small_disk: Path)
 _LIMITED = """
 import asyncio, json, random, resource, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import JournalError
-from minions.contracts.facts import StepFinished
-from minions.contracts.journal import EntryDraft
+from minions.data.errors import JournalError
+from minions.contracts.journal.facts import StepFinished
+from minions.contracts.journal.journal import EntryDraft
 from minions.testing.clock import FakeClock
 
 async def main(path):

@@ -17,7 +17,7 @@ import pytest
 from minions.adapters.dispatch import dbos_dispatch
 from minions.adapters.dispatch.dbos_dispatch import DbosDispatch
 from minions.contracts.dispatch import Job, JobState, QueueLimits
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 from minions.engine.services.services import NullLog
 from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
 from patience import HANG_S

@@ -22,11 +22,11 @@ from minions.adapters.tools.document_index import DocumentIndex, IndexBounds
 from minions.adapters.tools.document_passages import fts_query, passages_of
 from minions.adapters.tools.documents import documents_toolset
 from minions.adapters.tools.glob_pattern import GlobPattern
-from minions.contracts.codec import encode
-from minions.contracts.errors import EnvironmentRefusedError, ToolError, UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, Reads, ToolScope
+from minions.data.codec import encode
+from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator, check_schema
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 LEAVE = "# Leave\n\nEverybody has 25 days of paid leave.\n\nParental leave is longer.\n"

@@ -14,7 +14,6 @@ from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.adapters.tools.files import files_toolset
 from minions.adapters.tools.folder_descriptors import recorded_temporary
-from minions.contracts.errors import EnvironmentRefusedError, ToolError
 from minions.contracts.file_changes import (
     ChangeRecorder,
     FileChange,
@@ -22,8 +21,9 @@ from minions.contracts.file_changes import (
     FileTarget,
     digest_of,
 )
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import ToolScope
+from minions.data.errors import EnvironmentRefusedError, ToolError
+from minions.data.json_values import JsonValue
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 

@@ -20,12 +20,12 @@ from minions.adapters.tools.confined_paths import Place
 from minions.adapters.tools.files import files_toolset
 from minions.adapters.tools.glob_pattern import GlobPattern, _has_choice
 from minions.adapters.tools.line_matcher import LineMatcher
-from minions.contracts.codec import encode
-from minions.contracts.errors import ToolError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.protected_files import CONFIGURES, SECRETS
-from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
+from minions.data.codec import encode
+from minions.data.errors import ToolError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator, check_schema
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 

@@ -21,10 +21,10 @@ import pytest
 import minions
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.adapters.tools.function_tool import FunctionTool, tool
-from minions.contracts.errors import ToolError, UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import check_schema
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.errors import ToolError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import check_schema
 from patience import HANG_S
 
 SCOPE = ToolScope(run_id="run_1", step_id="fetch", call_id="call_1", idempotency_key="key_1")

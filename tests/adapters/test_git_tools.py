@@ -9,12 +9,12 @@ import pytest
 
 from minions.adapters.sandboxes.workspaces import BubblewrapSandbox, LandlockSandbox
 from minions.adapters.tools.git import git_toolset
-from minions.contracts.codec import encode
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import CommandSandbox, probe_words
-from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
+from minions.data.codec import encode
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator, check_schema
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 

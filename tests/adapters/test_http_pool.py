@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from minions.adapters.models.http_pool import NoAnswerError, proxy_for, trusted_certificates
+from minions.adapters.http.http_pool import NoAnswerError, proxy_for, trusted_certificates
 from minions.adapters.models.openai import OpenAIModel
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.messages import user

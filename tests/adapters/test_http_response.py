@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.adapters.models.http_response import (
+from minions.adapters.http.http_response import (
     BadResponseError,
     BrokenBodyError,
     ResponseReader,

@@ -22,11 +22,11 @@ from minions.adapters.tools.network_targets import (
     check_address,
     resolve_by_system,
 )
-from minions.contracts.codec import encode
-from minions.contracts.errors import ToolError, UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, Tool, ToolScope
+from minions.data.codec import encode
+from minions.data.errors import ToolError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator, check_schema
 from minions.testing.clock import FakeClock
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")

@@ -10,9 +10,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
 
-from minions.adapters.ip_ranges import SPECIAL_RANGES, is_loopback, is_public
+from minions.adapters.http.ip_ranges import SPECIAL_RANGES, is_loopback, is_public
 from minions.adapters.tools.network_targets import check_address
-from minions.contracts.errors import ToolError
+from minions.data.errors import ToolError
 
 Network = IPv4Network | IPv6Network
 

@@ -21,6 +21,8 @@ from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 
 from minions.adapters.models.litellm_model import LiteLLMModel, secrets_of
+from minions.app.settings.settings import ProviderSettings, Settings
+from minions.app.wiring.models import Models, model_check
 from minions.contracts.attachments import image_of
 from minions.contracts.calls import (
     ModelCapabilities,
@@ -29,14 +31,12 @@ from minions.contracts.calls import (
     ModelOptions,
     Prompt,
 )
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.instructions import OutputMode, OutputRequest
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import system, user
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.settings import ProviderSettings, Settings
-from minions.interfaces.wiring.models import Models, model_check
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.testing import ChatEndpoint, endpoint

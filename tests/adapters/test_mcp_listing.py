@@ -10,8 +10,8 @@ from attrs import evolve
 
 from mcp_servers import fake_server
 from minions.adapters.tools.mcp.listing import as_pinned, changes_of, listed_tools, pinned_tools
-from minions.contracts.errors import ToolServerError, UsageError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import ToolServerError, UsageError
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -26,11 +26,11 @@ from mcp_types import (
 
 from minions.adapters.tools.mcp.elicitation import CallsInFlight, asked_words
 from minions.adapters.tools.mcp.requests import call_tool
-from minions.contracts.errors import ToolError, ToolServerError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tool_questions import ToolQuestions
 from minions.contracts.tool_servers import ToolServer
+from minions.data.errors import ToolError, ToolServerError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 Answer = Callable[[CallToolRequestParams], CallToolResult | InputRequiredResult]
 ASKS = ToolServer(name="asks", command=("/opt/asks-server", "--token", "hidden"))

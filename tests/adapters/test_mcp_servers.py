@@ -16,10 +16,10 @@ from attrs import evolve
 
 from mcp_servers import PROGRAM, called, fake_command, fake_server, parts, pinned, scope
 from minions.adapters.tools.mcp.server import McpServer
-from minions.contracts.errors import MinionsError, ToolError, ToolServerError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import PinnedServer, ToolServer
 from minions.contracts.tools import Effect
+from minions.data.errors import MinionsError, ToolError, ToolServerError
+from minions.data.json_values import JsonValue
 from minions.testing.processes import gone, with_argument
 from patience import HANG_S
 

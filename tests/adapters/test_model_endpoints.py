@@ -10,6 +10,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minions.adapters.http.server_addresses import is_loopback_url, origin_of, server_address
 from minions.adapters.models.endpoints import (
     Endpoint,
     OperatorModels,
@@ -17,11 +18,10 @@ from minions.adapters.models.endpoints import (
     resolve_endpoint,
     usual_server,
 )
-from minions.adapters.models.server_addresses import is_loopback_url, origin_of, server_address
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.model_endpoints import EndpointLimits, ModelApi
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.recipe.model_config import ModelConfig
 
 OPENAI_URL = "https://api.openai.com/v1"

@@ -16,10 +16,10 @@ from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.profile_files import ProfileFiles
 from minions.adapters.models.server_facts import ServerFacts, server_facts
 from minions.contracts.calls import ModelCapabilities, ModelFailure
-from minions.contracts.codec import decode
 from minions.contracts.instructions import OutputMode
-from minions.contracts.json_values import JsonValue
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
+from minions.data.codec import decode
+from minions.data.json_values import JsonValue
 from minions.testing.endpoint import Behaviour, ChatEndpoint, Exchange, error_body, status
 from minions.testing.model_servers import ServerHabits, model_server
 

@@ -22,9 +22,9 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
 from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
 from minions.contracts.metrics import Metrics
 from minions.contracts.tools import Tool, Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services

@@ -34,8 +34,6 @@ from minions.contracts.calls import (
     OutputRequest,
     Prompt,
 )
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import (
     Message,
     MessageRole,
@@ -49,6 +47,8 @@ from minions.contracts.messages import (
 )
 from minions.contracts.model_endpoints import Allowance, RateLimits
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue
 from minions.testing import endpoint as fake
 from minions.testing.endpoint import ChatEndpoint
 from patience import HANG_S, leap

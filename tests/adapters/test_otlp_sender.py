@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from minions.adapters.telemetry.otlp import open_providers
 from minions.adapters.telemetry.otlp_sender import OtlpEndpoint, OtlpSender
 from minions.adapters.telemetry.otlp_target import OtlpTarget
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 
 PEM = Path(__file__).with_name("localhost.pem")
 Answer = tuple[int, Mapping[str, str]]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from minions.adapters.stores.postgres_journal import PostgresJournal
-from minions.contracts.errors import FencedError, JournalError, LeaseHeldError
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.data.errors import FencedError, JournalError, LeaseHeldError
 from minions.testing.clock import FakeClock
 from minions.testing.facts import holding
 from patience import HANG_S
@@ -452,8 +452,8 @@ def test_an_event_loop_that_ends_in_the_middle_leaves_nothing_that_waits(
 RUNS = """
 import asyncio, os, sys
 from minions.adapters.stores.postgres_journal import PostgresJournal
-from minions.contracts.facts import StepFinished
-from minions.contracts.journal import EntryDraft
+from minions.contracts.journal.facts import StepFinished
+from minions.contracts.journal.journal import EntryDraft
 from minions.engine.services.services import SystemClock
 
 async def run(journal, number):

@@ -21,15 +21,15 @@ from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_listener import PostgresListener
 from minions.adapters.stores.postgres_state import PostgresState
 from minions.adapters.stores.postgres_step_cache import PostgresStepCache
-from minions.contracts.entry_waiters import EntryWaiters
-from minions.contracts.errors import (
+from minions.contracts.journal.entry_waiters import EntryWaiters
+from minions.contracts.journal.facts import UnreadableFact
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.data.errors import (
     EnvironmentRefusedError,
     FencedError,
     JournalError,
     LeaseHeldError,
 )
-from minions.contracts.facts import UnreadableFact
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
 from minions.testing.clock import FakeClock
 from minions.testing.facts import holding
 from patience import HANG_S
@@ -98,9 +98,9 @@ APPENDER = """
 import asyncio, sys
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_listener import PostgresListener
-from minions.contracts.errors import FencedError, LeaseHeldError
-from minions.contracts.facts import StepFinished
-from minions.contracts.journal import EntryDraft
+from minions.data.errors import FencedError, LeaseHeldError
+from minions.contracts.journal.facts import StepFinished
+from minions.contracts.journal.journal import EntryDraft
 from minions.engine.services.services import SystemClock
 
 url, worker, turns, ttl = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])

@@ -17,10 +17,10 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.contracts.calls import ModelFailure
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.executions import RunStatus
 from minions.contracts.flow import CallAsk, CircuitState, EndpointState, FlowControl
 from minions.contracts.tools import Toolbox
+from minions.data.errors import EnvironmentRefusedError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services

@@ -33,11 +33,11 @@ from minions.contracts.calls import (
     ModelOptions,
     Prompt,
 )
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.instructions import OutputMode, OutputRequest
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, ToolCallRequest, assistant, system, user
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document

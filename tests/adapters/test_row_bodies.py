@@ -6,8 +6,8 @@ import pytest
 
 from builders import entry_of
 from minions.adapters.stores.row_bodies import body_text, read_fact
-from minions.contracts.errors import JournalError
-from minions.contracts.facts import UnreadableFact
+from minions.contracts.journal.facts import UnreadableFact
+from minions.data.errors import JournalError
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'], ids=["lists", "objects"])

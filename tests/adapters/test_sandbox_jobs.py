@@ -20,8 +20,8 @@ from minions.adapters.sandboxes.workspaces import (
     _landlock_job,
     _lock_of,
 )
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.sandbox import COMMAND_LIMITS, Command, SandboxProbe
+from minions.data.errors import EnvironmentRefusedError
 
 MIB = 1024 * 1024
 NETWORK = [

@@ -21,8 +21,8 @@ from minions.contracts.calls import (
     Prompt,
     StepCompletionInstruction,
 )
-from minions.contracts.errors import UsageError
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant, system, user
+from minions.data.errors import UsageError
 
 HELLO = Prompt((user("hello"),))
 

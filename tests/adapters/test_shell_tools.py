@@ -13,9 +13,6 @@ from minions.adapters.sandboxes.workspaces import (
     command_sandbox,
 )
 from minions.adapters.tools.shell import shell_toolset
-from minions.contracts.codec import encode
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import (
     COMMAND_LIMITS,
     Command,
@@ -25,8 +22,11 @@ from minions.contracts.sandbox import (
     SandboxResult,
     probe_words,
 )
-from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
+from minions.data.codec import encode
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator, check_schema
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")
 

@@ -11,7 +11,7 @@ import pytest
 from minions.adapters.telemetry import span_queue
 from minions.adapters.telemetry.otlp_encoding import SpanRecord
 from minions.adapters.telemetry.span_queue import BatchLimits, SpanQueue
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 from span_records import span_record
 
 NEVER_S = 3600.0

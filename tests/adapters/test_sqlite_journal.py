@@ -18,17 +18,17 @@ import minions
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_entries import EntriesQuery, entries_query
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import JournalError
-from minions.contracts.journal import EntryDraft, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import EntryDraft, Lease
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
 from minions.testing.clock import FakeClock
 from minions.testing.facts import holding
 
 _CHILD = """
 import asyncio, sys
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.facts import StepFinished
-from minions.contracts.journal import EntryDraft
+from minions.contracts.journal.facts import StepFinished
+from minions.contracts.journal.journal import EntryDraft
 from minions.testing.clock import FakeClock
 
 async def main(path, session, count):

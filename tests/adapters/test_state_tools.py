@@ -20,10 +20,10 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_state import SqliteState
 from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.adapters.tools.state import state_tools
-from minions.contracts.errors import JournalError, ToolError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
+from minions.data.errors import JournalError, ToolError
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator, check_schema
 from minions.testing.clock import FakeClock
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")

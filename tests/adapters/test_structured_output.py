@@ -27,12 +27,12 @@ from minions.contracts.calls import (
     OutputRequest,
     Prompt,
 )
-from minions.contracts.errors import SchemaError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, ToolCallRequest, assistant, system, user
 from minions.contracts.output import output_words
-from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tool_parameters import sent_parameters
+from minions.data.errors import SchemaError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema, SchemaValidator
 
 TEXT_MODES = (OutputMode.JSON_SCHEMA, OutputMode.JSON, OutputMode.MD_JSON)
 ALL_MODES = (*TEXT_MODES, OutputMode.TOOLS)

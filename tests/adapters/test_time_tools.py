@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pytest
 
 from minions.adapters.tools.time import time_toolset
-from minions.contracts.codec import encode
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.tools import Effect, ToolScope
+from minions.data.codec import encode
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator, check_schema
 from minions.testing.clock import FakeClock
 
 SCOPE = ToolScope(run_id="run_1", step_id="a", call_id="call_1", idempotency_key="k")

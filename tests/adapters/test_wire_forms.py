@@ -29,7 +29,6 @@ from minions.contracts.calls import (
     OutputMode,
     Prompt,
 )
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import (
     Message,
     TokenUsage,
@@ -39,8 +38,9 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.testing import endpoint as fake
 from minions.testing.endpoint import ChatEndpoint
 from strict_servers.anthropic import StrictAnthropic

@@ -12,7 +12,7 @@ from aiohttp import web
 from benchmarks.counting_proxy import counting_proxy
 from benchmarks.small_model import forms_at, measured, page, verdicts
 from benchmarks.small_model_tasks import KINDS, Kind, Task, tasks_of
-from minions.contracts.schema import SchemaValidator
+from minions.data.schema import SchemaValidator
 
 RIGHT = {task.text: task.answer for _, task in tasks_of()}
 

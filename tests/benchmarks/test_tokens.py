@@ -13,7 +13,7 @@ from benchmarks.token_forms import Form, requests_of
 from benchmarks.token_workloads import Edit, Mistake, NotDoneError, Workload, edits_between
 from benchmarks.tokens import WORKLOADS, goals, measured, page
 from minions.adapters.sandboxes.workspaces import command_sandbox
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 
 
 @pytest.fixture

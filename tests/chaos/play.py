@@ -18,11 +18,11 @@ from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Ques
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.flow import CircuitState, FlowControl
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import TokenUsage
 from minions.contracts.metrics import Metrics
 from minions.contracts.tools import Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services

@@ -14,13 +14,13 @@ from attrs import frozen
 from chaos.play import PRICE, ChaosRun, usage_in
 from chaos.shapes import ChaosShape
 from crash.inspection import repeated_work
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution
-from minions.contracts.facts import UnreadableFact
-from minions.contracts.failure_categories import FailureCategory
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
+from minions.contracts.journal.facts import UnreadableFact
+from minions.data.errors import FailureInfo
+from minions.data.failure_categories import FailureCategory
+from minions.data.json_values import JsonValue
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 
 __all__ = ["faults_of", "faults_of_seed"]
 

@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 from attrs import frozen
 
 from crash.random_runs import Deed, Outside, RandomRun
-from minions.contracts.errors import RecipeError, ToolError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.errors import RecipeError, ToolError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

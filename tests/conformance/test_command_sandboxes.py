@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from minions.adapters.sandboxes.workspaces import BubblewrapSandbox, LandlockSandbox
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.sandbox import Command, CommandSandbox, probe_words
+from minions.data.errors import EnvironmentRefusedError
 from minions.testing.command_sandbox_suite import *  # noqa: F403  # the tests are its names
 from minions.testing.command_sandbox_suite import LIMITS
 

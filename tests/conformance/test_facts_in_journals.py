@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from builders import entry_of
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import JournalError
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     FACTS,
     Fact,
     RunFinished,
@@ -29,13 +28,14 @@ from minions.contracts.facts import (
     body_of,
     fact_of,
 )
-from minions.contracts.journal import EntryDraft, Journal
-from minions.engine.history.lookup import UNREADABLE, list_runs
-from minions.engine.history.run_detail import show_run
+from minions.contracts.journal.journal import EntryDraft, Journal
+from minions.data.errors import JournalError
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.lookup import UNREADABLE, list_runs
+from minions.engine.views.run_detail import show_run
 from minions.testing.clock import FakeClock
 
 T = TypeVar("T")

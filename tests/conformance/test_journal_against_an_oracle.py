@@ -24,8 +24,8 @@ from hypothesis.stateful import (
 
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
 from minions.testing.facts import holding

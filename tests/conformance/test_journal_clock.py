@@ -10,9 +10,9 @@ import pytest
 
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import FencedError, LeaseHeldError
-from minions.contracts.journal import EntryDraft, Journal, Lease
+from minions.contracts.journal.journal import EntryDraft, Journal, Lease
 from minions.contracts.runtime import Clock
+from minions.data.errors import FencedError, LeaseHeldError
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.facts import holding
 

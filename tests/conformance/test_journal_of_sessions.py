@@ -11,10 +11,16 @@ from msgspec.structs import replace
 
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
-from minions.contracts.facts import StepFinished
-from minions.contracts.journal import BlobCollection, EntryDraft, Journal, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import StepFinished
+from minions.contracts.journal.journal import (
+    BlobCollection,
+    EntryDraft,
+    Journal,
+    JournalEntry,
+    Lease,
+)
+from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
+from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
 from minions.testing.facts import holding

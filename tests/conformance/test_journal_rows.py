@@ -33,12 +33,10 @@ from minions.adapters.stores.postgres_database import bundled_migrations as post
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_database import bundled_migrations as sqlite_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import JournalError, LeaseHeldError
-from minions.contracts.facts import UnreadableFact
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_row_folds import folded
-from minions.contracts.run_rows import (
+from minions.contracts.journal.facts import UnreadableFact
+from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
+from minions.contracts.journal.run_row_folds import folded
+from minions.contracts.journal.run_rows import (
     LISTED,
     RunFilter,
     RunRow,
@@ -49,6 +47,8 @@ from minions.contracts.run_rows import (
     day_of,
 )
 from minions.contracts.runtime import Clock
+from minions.data.errors import JournalError, LeaseHeldError
+from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.testing.clock import FakeClock
 from postgres import PostgresServer

@@ -16,8 +16,8 @@ from minions.adapters.models.script_items import Answer, AnswerFunction, tool_re
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.app.runs.event_schema import events_schema
 from minions.contracts.calls import ModelDelta, ModelFailure, Prompt
-from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.events import (
     RunCompleted,
     RunEvent,
@@ -28,12 +28,13 @@ from minions.contracts.events import (
     StepEventType,
     event_to_json,
 )
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import MessageRole, ToolCallRequest
-from minions.contracts.schema import SchemaValidator
 from minions.contracts.sessions import AgentHooks, SessionStep, StepMetrics
 from minions.contracts.tools import Tool, Toolbox
+from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
@@ -45,7 +46,6 @@ from minions.engine.sessions.context import (
 )
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session, retry_from_sequence
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.event_schema import events_schema
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing.clock import FakeClock

@@ -21,9 +21,9 @@ from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
 from minions.adapters.stores.step_cache_bounds import MAX_BYTES, MAX_ENTRIES
-from minions.contracts.errors import JournalError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.step_cache import CachedStep, StepCache
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
 from minions.testing.clock import FakeClock
 
 KEY = "0" * 64

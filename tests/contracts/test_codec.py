@@ -14,10 +14,10 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.codec import decode, encode
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
 from minions.contracts.steps import StepScope
+from minions.data.codec import decode, encode
+from minions.data.json_values import JsonValue
 
 
 class Colour(enum.StrEnum):

@@ -11,9 +11,9 @@ from minions.contracts.completion import (
     StepCompletionChain,
     StepCompletionLink,
 )
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import StepExecution
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
+from minions.data.errors import UsageError
 
 EXECUTION = StepExecution[object](id="exe_1", step_id="work")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.durations import seconds_of
-from minions.contracts.errors import UsageError
+from minions.data.durations import seconds_of
+from minions.data.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minions.contracts.calls import ModelFailure
-from minions.contracts.errors import FailureInfo, UsageError
+from minions.data.errors import FailureInfo, UsageError
 
 
 @pytest.mark.parametrize(

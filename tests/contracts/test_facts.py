@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from builders import entry_of
 from minions.adapters.stores.row_bodies import body_text, read_fact
-from minions.contracts.facts import FACTS, UnreadableFact, body_of, fact_of
-from minions.contracts.journal import EntryDraft
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import FACTS, UnreadableFact, body_of, fact_of
+from minions.contracts.journal.journal import EntryDraft
+from minions.data.json_values import JsonValue
 
 GOLDEN: Final[list[dict[str, Any]]] = [  # Any: rows as they stand in databases
     json.loads(line)

@@ -8,21 +8,21 @@ import pytest
 import yaml
 
 from minions.contracts.calls import ModelFailure, ToolFailure
-from minions.contracts.errors import FailureInfo
-from minions.contracts.failure_categories import (
+from minions.contracts.instructions import OutputFailure
+from minions.data.errors import FailureInfo
+from minions.data.failure_categories import (
     CATEGORY_OF,
     FailureCategory,
     category_of,
     is_outage,
 )
-from minions.contracts.instructions import OutputFailure
 from minions.engine.history.recorded import error_document, recorded_error
 
 WORDS = Path(__file__).parents[2] / "docs" / "reference" / "errors.yaml"
 
 
 def test_every_code_of_a_failure_has_one_category() -> None:
-    """If this fails: add the code to `contracts/failure_categories.py`."""
+    """If this fails: add the code to `data/failure_categories.py`."""
     groups: dict[str, dict[str, str]] = yaml.safe_load(WORDS.read_text("utf-8"))
     codes = [
         code

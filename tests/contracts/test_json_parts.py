@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from minions.contracts import json_parts
-from minions.contracts.json_parts import decode_in_parts, encoded_parts, is_large
-from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.data import json_parts
+from minions.data.json_parts import decode_in_parts, encoded_parts, is_large
+from minions.data.json_values import JsonValue, dumps, parse_json
 from patience import counted_work
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue, dumps, find_json_value, parse_json
+from minions.data.json_values import JsonValue, dumps, find_json_value, parse_json
 
 leaves = (
     st.none()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from minions.contracts.context import Limits
-from minions.contracts.errors import MetadataError
+from minions.data.errors import MetadataError
 
 
 def test_the_defaults_are_the_guides() -> None:

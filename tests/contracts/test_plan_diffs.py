@@ -9,9 +9,9 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import dumps, parse_json
 from minions.contracts.plan_diffs import KeyChange, PlanDiff, PlanStepChange, diff_plans
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType, json_object
+from minions.data.json_values import dumps, parse_json
 
 WORDS: Final = st.sampled_from(("", "write it", "STEP: x\nGOAL: y", "{{ a }}", "ä\u2028+ b: added"))
 _FILES: Final = st.sampled_from(("a", "b.py", "c/d.md"))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from referencing import Registry
 
-from minions.contracts.errors import SchemaError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.quick_schema import quick_check
-from minions.contracts.schema import SchemaValidator, check_schema
+from minions.data.errors import SchemaError
+from minions.data.json_values import JsonValue
+from minions.data.quick_schema import quick_check
+from minions.data.schema import SchemaValidator, check_schema
 from minions.testing.plausible_answers import plausible_value
 
 PLAIN = st.one_of(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builders import entry_of
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_row_folds import run_row_after
+from minions.contracts.journal.run_row_folds import run_row_after
+from minions.data.json_values import JsonValue
 
 
 @pytest.mark.parametrize("depth", [30, 400, 5_000])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.schema import SchemaValidator
-from minions.contracts.schema_form import is_plain_schema
 from minions.contracts.tools import ToolSpec
+from minions.data.hint_schemas import schema_of
+from minions.data.schema import SchemaValidator
+from minions.data.schema_form import is_plain_schema
 
 TYPES = ["string", "integer", "number", "boolean", "null", "array", "object", "thing"]
 ODD = st.sampled_from(
@@ -114,7 +114,7 @@ def test_a_schema_that_is_nested_too_deep_is_left_to_the_metaschema() -> None:
 def test_a_plain_schema_and_a_value_that_fits_load_no_validator() -> None:
     """They would take a fifth of the time in which a run starts."""
     program = (
-        "import sys; from minions.contracts.schema import SchemaValidator\n"
+        "import sys; from minions.data.schema import SchemaValidator\n"
         "made = SchemaValidator({'type': 'object', 'properties': {'n': {'type': 'integer', "
         "'minimum': 1}}, 'required': ['n'], 'additionalProperties': False})\n"
         "assert made.errors({'n': 1}) == ()\n"

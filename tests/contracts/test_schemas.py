@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minions.contracts.calls import OutputInstructions
-from minions.contracts.codec import decode, encode
-from minions.contracts.errors import SchemaError
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
-from minions.contracts.patterns import (
+from minions.data.codec import decode, encode
+from minions.data.errors import SchemaError
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue, dumps
+from minions.data.patterns import (
     AT_ONCE_S,
     IN_ALL_S,
     PATTERN_TIME_S,
@@ -32,7 +32,7 @@ from minions.contracts.patterns import (
     match_beside_loop,
     search,
 )
-from minions.contracts.schema import JsonSchema, SchemaValidator, check_schema
+from minions.data.schema import JsonSchema, SchemaValidator, check_schema
 
 
 class Colour(enum.Enum):
@@ -399,7 +399,7 @@ def test_no_pattern_is_refused_for_its_form_and_each_ends(
     pattern: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What may take exponential time is taken, and ends by itself or by its time."""
-    monkeypatch.setattr("minions.contracts.patterns.PATTERN_TIME_S", 0.05)
+    monkeypatch.setattr("minions.data.patterns.PATTERN_TIME_S", 0.05)
     found = SchemaValidator({"pattern": pattern}).errors(text)
     assert all("does not match" in each or each.endswith("takes too long") for each in found)
 
@@ -509,8 +509,8 @@ def _watched(monkeypatch: pytest.MonkeyPatch, *, takes_s: float | None = None) -
             if takes_s is None or takes_s > timeout:
                 raise TimeoutError
 
-    monkeypatch.setattr("minions.contracts.patterns.compiled_pattern", lambda _: Pattern())
-    monkeypatch.setattr("minions.contracts.patterns.thread_time", lambda: now[0])
+    monkeypatch.setattr("minions.data.patterns.compiled_pattern", lambda _: Pattern())
+    monkeypatch.setattr("minions.data.patterns.thread_time", lambda: now[0])
     return given
 
 
@@ -645,7 +645,7 @@ def test_each_of_many_items_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -
         seen.append(value)
         return dumps(value)
 
-    monkeypatch.setattr("minions.contracts.schema_keywords.dumps", counting)
+    monkeypatch.setattr("minions.data.schema_keywords.dumps", counting)
     items: list[JsonValue] = [{"n": at} for at in range(200)]
     assert SchemaValidator({"uniqueItems": True}).errors(items) == ()
     assert seen == items
@@ -871,7 +871,7 @@ def test_the_names_are_bounded_by_their_number_too(monkeypatch: pytest.MonkeyPat
     unevaluated: JsonSchema = {"unevaluatedProperties": {}}
     most: int
     for most, more in ((2_000, {}), (4_000, {"additionalProperties": {}}), (4_000, unevaluated)):
-        monkeypatch.setattr("minions.contracts.schema_keywords._MOST", most)
+        monkeypatch.setattr("minions.data.schema_keywords._MOST", most)
         schema: dict[str, JsonValue] = {**more, "patternProperties": patterns}
         error = TOO_LONG.replace("200,000", f"{most:,}")
         assert SchemaValidator(schema).errors(names) == (error,)
@@ -880,7 +880,7 @@ def test_the_names_are_bounded_by_their_number_too(monkeypatch: pytest.MonkeyPat
 def test_the_schemas_for_the_same_value_are_bounded_by_its_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("minions.contracts.schema_keywords._MOST", 2_000)
+    monkeypatch.setattr("minions.data.schema_keywords._MOST", 2_000)
     names: JsonValue = {f"a{n}": 1 for n in range(50)}
     schema: dict[str, JsonValue] = {"unevaluatedProperties": {}, "patternProperties": {"b": {}}}
     for count, expected in ((5, ()), (50, (TOO_LONG.replace("200", "2"),))):
@@ -902,12 +902,12 @@ def test_each_pattern_is_compiled_once_for_all_names() -> None:
 def test_compiling_counts_as_matching_does(monkeypatch: pytest.MonkeyPatch) -> None:
     patterns: JsonValue = {f"^x{n}{'a' * 3_000}": {} for n in range(30)}
     validator = SchemaValidator({"patternProperties": patterns})
-    monkeypatch.setattr("minions.contracts.schema.compile_time", lambda: MatchTime(0.05))
+    monkeypatch.setattr("minions.data.schema.compile_time", lambda: MatchTime(0.05))
     compiled_pattern.cache_clear()
     with pytest.raises(SchemaError, match="the patterns of this schema take too long to be"):
         check_schema({"patternProperties": patterns})
     assert compiled_pattern.cache_info().misses < 30
-    monkeypatch.setattr("minions.contracts.patterns.IN_ALL_S", 0.05)
+    monkeypatch.setattr("minions.data.patterns.IN_ALL_S", 0.05)
     compiled_pattern.cache_clear()
     (error,) = validator.errors({"a": 1})
     assert error.endswith("takes too long")

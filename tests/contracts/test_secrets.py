@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.secrets import SecretRef, Secrets
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue, dumps
 
 REF = SecretRef("env:API_TOKEN")
 MARKER = "${secret:env:API_TOKEN}"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator
 from minions.contracts.tool_parameters import sent_parameters
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator
 
 
 def sent(schema: JsonValue, *, is_required: bool = False) -> JsonValue:

@@ -305,7 +305,7 @@ async def _deltas(endpoint: Endpoint) -> AsyncIterator[tuple[str, float]]:
 
 _WATCHED_RUN: Final = """
 import atexit, json, sys
-from minions.adapters.models.http_pool import HttpPool
+from minions.adapters.http.http_pool import HttpPool
 
 seen = []
 post = HttpPool.post

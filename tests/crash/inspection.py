@@ -23,15 +23,15 @@ from crash.random_runs import (
     tail_of,
     without_words_of_failure,
 )
-from minions.contracts.codec import decode
-from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.tools import Effect
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
-from minions.engine.history.run_summary import RunSummary
+from minions.data.codec import decode
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.services.services import SystemClock
 from minions.engine.services.worker_names import is_worker_gone
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
+from minions.engine.views.run_summary import RunSummary
 
 __all__ = [
     "Files",

@@ -26,9 +26,9 @@ from crash.inspection import (
 )
 from crash.kennel import Report
 from crash.legs import OPERATIONS, Failpoint, Order
-from minions.contracts.codec import decode, encode
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.codec import decode, encode
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["PLACES", "Deck", "Figures", "Journey", "Kennel"]
 

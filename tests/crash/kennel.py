@@ -21,8 +21,8 @@ from attrs import evolve, frozen
 
 from crash.legs import Order, carry_out
 from minions.adapters.stores.postgres_url import is_postgres_url
-from minions.contracts.codec import decode, encode
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.codec import decode, encode
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["Report"]
 

@@ -25,13 +25,13 @@ from minions.adapters.stores import postgres_database, postgres_link
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.adapters.stores.postgres_url import is_postgres_url
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.codec import encode
-from minions.contracts.errors import MinionsError
 from minions.contracts.executions import AgentResult
-from minions.contracts.journal import EntryDraft, Journal, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.runtime import Clock
 from minions.contracts.tools import Toolbox
+from minions.data.codec import encode
+from minions.data.errors import MinionsError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services, SystemClock

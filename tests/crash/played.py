@@ -12,7 +12,7 @@ from builders import deterministic_services
 from crash.inspection import World, open_calls, word_for
 from crash.random_runs import Deed, Outside, RandomRun
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor

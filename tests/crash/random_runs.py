@@ -29,8 +29,6 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.errors import RecipeError, StepFailedError, ToolError
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import (
     Message,
     MessageBundle,
@@ -42,6 +40,8 @@ from minions.contracts.messages import (
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.errors import RecipeError, StepFailedError, ToolError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe, Permissions

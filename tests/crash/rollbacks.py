@@ -23,8 +23,8 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.adapters.tools.files import files_toolset
-from minions.contracts.codec import decode
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.data.codec import decode
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services, SystemClock

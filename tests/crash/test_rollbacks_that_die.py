@@ -13,7 +13,7 @@ import pytest
 from attrs import field, frozen
 
 from crash.rollbacks import DONE, KILLED, Order
-from minions.contracts.codec import encode
+from minions.data.codec import encode
 
 TESTS = Path(__file__).parents[1]
 

@@ -41,11 +41,11 @@ from minions import (
     tool,
 )
 from minions.adapters.sandboxes.python_sandboxes import ProcessSandbox
-from minions.contracts.json_values import JsonValue
+from minions.app.settings.settings import Settings
+from minions.data.json_values import JsonValue
 from minions.guide import AgentMemory, AgentStepExecutor, ExecutionStep, Plan, PlanGenerator
 from minions.interfaces.server.app import create_app
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.settings import Settings
 
 Run: TypeAlias = Callable[[DesignBlock, Path], Awaitable[None]]
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 import pytest
 
 from minions import ScriptedModel
-from minions.contracts.json_values import JsonValue
-from minions.interfaces.settings import Settings
+from minions.app.settings.settings import Settings
+from minions.data.json_values import JsonValue
 from minions.server import create_app
 
 EXAMPLES: Final = Path(__file__).parents[2] / "docs" / "examples"

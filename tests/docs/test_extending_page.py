@@ -46,9 +46,9 @@ base_url = "http://127.0.0.1:9/v1"
 _WIRE_FORM: Final = """
 from pathlib import Path
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_sources import load_settings
-from minions.interfaces.wiring.models import Models
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_sources import load_settings
+from minions.app.wiring.models import Models
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
@@ -60,7 +60,7 @@ models = Models(settings, Extensions(), environ={}, folder_of=lambda _: here)
 print(type(models.source(recipe)(ModelConfig())).__name__)
 """
 _FACT: Final = """
-from minions.contracts.facts.rows import fact_of
+from minions.contracts.journal.facts.rows import fact_of
 
 print(fact_of("visit", "recorded", {"by": "ada"}))
 """

@@ -11,12 +11,12 @@ import pytest
 
 from docs.markdown_blocks import Block, blocks_of
 from minions.adapters.models.http_model import HttpModel
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_sources import load_settings
+from minions.app.settings.settings import Settings
+from minions.app.wiring.models import Models
 from minions.contracts.model_endpoints import ModelApi
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_sources import load_settings
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.models import Models
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text

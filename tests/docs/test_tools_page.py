@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from minions.contracts.json_values import JsonValue, dumps
+from minions.app.wiring.extensions import built_in_tools, built_in_toolsets
 from minions.contracts.protected_files import CONFIGURES, HARMLESS, SECRETS
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
-from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 

@@ -21,9 +21,9 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.errors import EnvironmentRefusedError, StaleSnapshotError, ToolError
 from minions.contracts.messages import Message, MessageRole, assistant, user
 from minions.contracts.retry import RetryConfig
+from minions.data.errors import EnvironmentRefusedError, StaleSnapshotError, ToolError
 from minions.engine.agents.agents import AgentLike
 from minions.engine.agents.executor import AgentStepExecutor
 from minions.engine.agents.metrics import ExecutionMetrics

@@ -12,10 +12,10 @@ import pytest
 
 from builders import deterministic_services
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.errors import SchemaError, ToolError
 from minions.contracts.messages import ToolCallRequest
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolScope
+from minions.data.errors import SchemaError, ToolError
+from minions.data.schema import JsonSchema
 from minions.engine.agents.executor import AgentStepExecutor
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
@@ -225,7 +225,7 @@ async def test_too_little_memory_is_a_resource_limit(executor: AgentStepExecutor
 
 
 async def test_without_a_sandbox_no_code_is_executed(executor: AgentStepExecutor) -> None:
-    from minions.contracts.errors import EnvironmentRefusedError
+    from minions.data.errors import EnvironmentRefusedError
 
     with pytest.raises(EnvironmentRefusedError) as caught:
         await executor.execute_sandboxed("open('/etc/passwd')")

@@ -15,12 +15,12 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.agents import built_in
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
-from minions.contracts.errors import JournalError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
 from minions.engine.agents.registry import AgentRegistry
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor

@@ -7,7 +7,7 @@ import pytest
 from builders import Ran, border_in, run_of
 from minions.adapters.models.script_items import Answer
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 

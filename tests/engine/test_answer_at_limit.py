@@ -10,8 +10,8 @@ from builders import answer_of, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World

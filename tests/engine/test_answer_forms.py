@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.engine.calls.answer_forms import example_of, fields_of, typed_fields
 from minions.engine.calls.decisions import read_answer
 

@@ -11,11 +11,11 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from builders import draft_of
-from minions.contracts.errors import JournalError, NotFoundError, UsageError
-from minions.contracts.facts import RunStarted
-from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import RunStarted
+from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.messages import message_to_json, user
+from minions.data.errors import JournalError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.sessions.archive import (
     Archive,

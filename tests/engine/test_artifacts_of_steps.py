@@ -7,9 +7,9 @@ import pytest
 from builders import Ran, fake_tool, run_of
 from minions.adapters.models.script_items import Answer, AnswerFunction, tool_request
 from minions.contracts.calls import Prompt
-from minions.contracts.errors import RecipeError
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

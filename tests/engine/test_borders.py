@@ -19,9 +19,9 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.function_tool import tool as minions_tool
 from minions.contracts.calls import Prompt
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole
 from minions.contracts.tools import Effect, Reads, Toolbox, ToolSpec
+from minions.data.json_values import JsonValue
 from minions.engine.compile.borders import as_data, border_of
 from minions.engine.compile.extensions import Extensions
 from minions.engine.history.conversation import ConversationStart

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minions.contracts.context import Limits
-from minions.contracts.errors import StepFailedError
 from minions.contracts.messages import TokenUsage
+from minions.data.errors import StepFailedError
 from minions.engine.services.budget import RunBudget
 
 

@@ -15,9 +15,9 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_step_cache import MemoryStepCache
 from minions.contracts.calls import ModelFailure
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.tools import Tool
+from minions.data.json_values import JsonValue
 from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document

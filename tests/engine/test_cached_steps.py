@@ -15,12 +15,12 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
 from minions.adapters.tools.files import files_toolset
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.errors import JournalError, RecipeError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
+from minions.data.errors import JournalError, RecipeError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor

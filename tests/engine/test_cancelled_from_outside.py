@@ -10,8 +10,8 @@ from attrs import evolve
 from builders import deterministic_services, executor_of, fake_tool, recipe_of, text_step
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
+from minions.data.errors import UsageError
 from minions.engine.sessions.cancellation import cancel_run
 
 

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crash.played import Death, PlayedRun
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 
 VALUES: tuple[JsonValue, ...] = (
     None,

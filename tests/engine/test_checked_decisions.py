@@ -20,12 +20,12 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.errors import StepFailedError, UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
+from minions.data.errors import StepFailedError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.kinds.ask import AskSpec
 from minions.recipe.kinds.goal import GoalSpec

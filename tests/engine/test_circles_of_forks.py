@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from builders import draft_of
-from minions.contracts.errors import JournalError, UsageError
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.errors import JournalError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.history.conversation import read_conversation
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive

@@ -14,8 +14,8 @@ from attrs import evolve
 
 from builders import deterministic_services
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import LeaseHeldError
-from minions.contracts.journal import Lease
+from minions.contracts.journal.journal import Lease
+from minions.data.errors import LeaseHeldError
 from minions.engine.services.leases import acquire_lease
 from minions.engine.services.services import Services
 from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name

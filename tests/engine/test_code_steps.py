@@ -10,10 +10,8 @@ from attrs import evolve, field, frozen, mutable
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.sandboxes.python_sandboxes import MontySandbox, ProcessSandbox
-from minions.contracts.errors import EnvironmentRefusedError, FailureInfo, RecipeError
 from minions.contracts.executions import AgentResult
-from minions.contracts.facts import StepFinished
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import StepFinished
 from minions.contracts.sandbox import (
     CODE_LIMITS,
     CodeSandbox,
@@ -22,6 +20,8 @@ from minions.contracts.sandbox import (
     SandboxResult,
     probe_words,
 )
+from minions.data.errors import EnvironmentRefusedError, FailureInfo, RecipeError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.sessions import SessionStep
 from minions.engine.history.conversation import read_conversation
 from minions.engine.history.conversation_cache import ConversationCache

@@ -24,14 +24,14 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.call_executors import ModelCallExecutor
 from minions.contracts.calls import ModelCall, ModelCallResponse, ModelFailure
 from minions.contracts.context import Limits, RunContext
-from minions.contracts.errors import EnvironmentRefusedError, MetadataError
 from minions.contracts.events import RunEvent, StepFinished
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import PriceBook
 from minions.contracts.steps import Step, StepScope
+from minions.data.errors import EnvironmentRefusedError, MetadataError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import DefaultModelCallExecutor
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget import RunBudget

@@ -15,9 +15,9 @@ from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import ModelCallResponse, OutputInstructions
 from minions.contracts.events import OutputChecked, RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import assistant
 from minions.contracts.retry import RetryConfig
+from minions.data.json_values import JsonValue
 from minions.engine.calls.cut_answers import closed_answer
 from minions.engine.history.conversation import ConversationStart
 from minions.engine.services.profile_memory import MemoryProfiles

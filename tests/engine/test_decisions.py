@@ -13,12 +13,12 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.events import RunEvent, RunWaiting, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus, StepStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.tools import Effect, Tool
+from minions.data.errors import RecipeError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.pending_decisions import consent_digest
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builders import run_of
-from minions.contracts.errors import RecipeError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text, recipe_from_document
 

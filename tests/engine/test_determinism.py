@@ -23,12 +23,12 @@ from crash.played import Death, PlayedRun
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.errors import StepFailedError
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool
+from minions.data.errors import StepFailedError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from minions.testing.clock import FakeClock

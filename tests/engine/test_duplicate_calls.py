@@ -17,9 +17,9 @@ from builders import (
     text_step,
 )
 from minions.adapters.models.script_items import Answer, tool_request
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.calls.duplicate_calls import first_of_each
 from minions.recipe.model import Permissions
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepStatus
+from minions.data.errors import FailureInfo
 from minions.engine.step.outcome import all_waiting, end_status, step_over
 
 

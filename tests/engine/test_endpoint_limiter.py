@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
-from minions.contracts.errors import UNREACHABLE
 from minions.contracts.flow import CallAsk, CircuitState
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import Allowance, EndpointLimits, ModelEndpoint, RateLimits
+from minions.data.errors import UNREACHABLE
 from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.endpoint_limiter import (
     CallEnd,

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 
 from builders import entry_of
-from minions.contracts.errors import JournalError
-from minions.contracts.facts import UnreadableFact, fact_of
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_row_folds import list_problem
-from minions.contracts.stored_sessions import refuse_damaged
+from minions.contracts.journal.facts import UnreadableFact, fact_of
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.run_row_folds import list_problem
+from minions.contracts.journal.stored_sessions import refuse_damaged
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
 
 Body = dict[str, JsonValue]
 

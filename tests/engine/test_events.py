@@ -24,7 +24,6 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import DeltaSink, ModelCallResponse, ModelFailure, Prompt
-from minions.contracts.errors import GraphError, JournalError
 from minions.contracts.events import (
     RunCompleted,
     RunEvent,
@@ -38,10 +37,11 @@ from minions.contracts.events import (
     event_to_json,
 )
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Tool
+from minions.data.errors import GraphError, JournalError
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import recipe_of, run_of
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.control_flow import LoopSpec
 from minions.recipe.expressions.template import compile_condition, compile_template
 from minions.recipe.expressions.values import (

@@ -11,9 +11,9 @@ from builders import FakeTool, Ran, border_in, fake_tool, run_of
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.executions import AgentExecutionError, RunStatus
-from minions.contracts.facts import ToolCallStarted
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import ToolCallStarted
 from minions.contracts.tools import Effect
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from minions.recipes import analyze_data, extract_params

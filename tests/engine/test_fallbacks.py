@@ -14,14 +14,14 @@ from minions.contracts.calls import (
     ModelCapabilities,
 )
 from minions.contracts.context import Limits
-from minions.contracts.errors import RecipeError
 from minions.contracts.events import ModelReplaced, RunEvent
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import ModelCallFact
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
+from minions.contracts.journal.facts import ModelCallFact
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
 from minions.engine.services.run_pause import RunPause
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig

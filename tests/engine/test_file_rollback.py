@@ -12,27 +12,27 @@ from builders import FakeTool, deterministic_services, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.tools.files import files_toolset
-from minions.contracts.errors import JournalError, LeaseHeldError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.facts import FileChangeFact, FileChangeImported, FileChangeRecorded
 from minions.contracts.file_changes import FileChange, FileOutcome, RollbackReport
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import FileChangeFact, FileChangeImported, FileChangeRecorded
+from minions.contracts.journal.journal import Journal
 from minions.contracts.secrets import SecretRef, Secrets
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.errors import JournalError, LeaseHeldError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.context.call_changes import CallChanges
 from minions.engine.history.events import EventStream
 from minions.engine.history.file_rollback import roll_back_within
 from minions.engine.history.keys import scope_of
-from minions.engine.history.lookup import find_run
 from minions.engine.history.recorder import Recorder
-from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import load_archive, store_archive
 from minions.engine.sessions.rollback import roll_back_run
+from minions.engine.views.lookup import find_run
+from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing.clock import FakeClock

@@ -12,7 +12,6 @@ from returns.pipeline import is_successful
 from returns.result import Result
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
-from minions.contracts.errors import UNREACHABLE
 from minions.contracts.flow import (
     Admission,
     CallAsk,
@@ -24,6 +23,7 @@ from minions.contracts.flow import (
 from minions.contracts.messages import assistant
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
 from minions.contracts.retry import CircuitPolicy
+from minions.data.errors import UNREACHABLE
 from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
 from minions.engine.services.services import SystemClock

@@ -16,13 +16,13 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.errors import UNREACHABLE
 from minions.contracts.executions import RunStatus
 from minions.contracts.flow import Priority
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
 from minions.contracts.sessions import StepMetrics
+from minions.data.errors import UNREACHABLE
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl

@@ -8,13 +8,13 @@ import pytest
 from attrs import evolve
 
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.errors import NotFoundError
 from minions.contracts.executions import RunStatus
-from minions.engine.history.lookup import list_runs
+from minions.data.errors import NotFoundError
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.runner import ChatAgent, StepRunner
+from minions.engine.views.lookup import list_runs
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text

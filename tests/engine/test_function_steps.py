@@ -11,15 +11,15 @@ from attrs import frozen
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.errors import UsageError
+from minions.app.wiring.extension_files import load_extensions
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import DefaultStep, StepScope
 from minions.contracts.tools import Toolbox
+from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.function_steps import step
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.interfaces.extension_files import load_extensions
 from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.reading.load import load_recipe_text
 

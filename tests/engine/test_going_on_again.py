@@ -10,10 +10,10 @@ from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.facts import BackEdge
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import BackEdge
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.tools import Tool
+from minions.data.json_values import JsonValue
 from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.history.replay import Replay
 from minions.engine.run.recorded_run import load_recorded_run

@@ -23,12 +23,12 @@ from builders import (
 from minions import Minions, guide
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.errors import FailureInfo, GraphError, NotFoundError, UsageError
 from minions.contracts.executions import AgentExecutionError, RunStatus, StepExecution, StepStatus
 from minions.contracts.graph import StepGraph
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle, ToolCallRequest
 from minions.contracts.steps import DefaultStep, Step, StepScope
+from minions.data.errors import FailureInfo, GraphError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext

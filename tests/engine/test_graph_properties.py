@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import text_step
-from minions.contracts.errors import GraphError
 from minions.contracts.executions import StepStatus
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import Step
+from minions.data.errors import GraphError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.graph import DependencyStepGraph
 from minions.engine.run.scheduler import BackEdges, DependencyWalk, Skip
 from minions.recipe.catalog import Catalog

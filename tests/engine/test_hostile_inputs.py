@@ -14,17 +14,17 @@ import pytest
 from builders import answer_of, fake_tool, recipe_of, run_of, text_step
 from minions.adapters.models.answer_assembly import AnswerAssembly
 from minions.adapters.telemetry.loop_watchdog import LIMIT_S, LongCallback, watched_loop
-from minions.contracts.durations import seconds_of
-from minions.contracts.errors import MinionsError, near_names
-from minions.contracts.json_values import JsonValue, find_json_value
+from minions.app.settings.masking import masked
 from minions.contracts.messages import ToolCallRequest
-from minions.contracts.schema import SchemaValidator
-from minions.contracts.toml_text import parse_toml
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.durations import seconds_of
+from minions.data.errors import MinionsError, near_names
+from minions.data.json_values import JsonValue, find_json_value
+from minions.data.schema import SchemaValidator
+from minions.data.toml_text import parse_toml
 from minions.engine.calls.duplicate_calls import first_of_each
 from minions.engine.compile.prompt_sections import _data_in
-from minions.engine.history.run_search import hits_in
-from minions.interfaces.masking import masked
+from minions.engine.views.run_search import hits_in
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.library import recipe_ids, slug_of

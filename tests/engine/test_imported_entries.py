@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from builders import entry_of
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.engine.history.imported_entries import imported_entry
-from minions.engine.history.marks import marks_in
+from minions.engine.views.marks import marks_in
 
 DECIDED: dict[str, JsonValue] = {"step_id": "a", "what": "approval", "word": "approve:1"}
 

@@ -32,12 +32,12 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import ModelFailure, OutputInstructions, OutputMode
-from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, ToolError
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.messages import Message
 from minions.contracts.steps import Step, StepScope
+from minions.data.errors import FencedError, JournalError, LeaseHeldError, ToolError
+from minions.data.json_values import JsonValue
 from minions.engine.history.memory import memory_from
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import deterministic_services
-from minions.contracts.errors import RecipeError, UsageError
+from minions.data.errors import RecipeError, UsageError
 from minions.engine.services.leases import acquire_lease
 from minions.engine.sessions.archive import read_archive
 from minions.recipe.catalog import Catalog

@@ -19,12 +19,12 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.errors import UNREACHABLE
 from minions.contracts.events import RunEvent, ServerWait
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.model_endpoints import Allowance, ModelEndpoint, RateLimits
+from minions.data.errors import UNREACHABLE
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.memory_journal import MemoryJournal

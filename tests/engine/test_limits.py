@@ -25,12 +25,12 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure
-from minions.contracts.errors import MetadataError
 from minions.contracts.events import LimitReached, RunFailed
 from minions.contracts.executions import AgentExecutionError, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope
+from minions.data.errors import MetadataError
+from minions.data.json_values import JsonValue
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.kinds.set import SetSpec
 from minions.recipe.kinds.tool import ToolSpecStep

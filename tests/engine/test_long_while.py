@@ -7,8 +7,8 @@ import pytest
 import minions.engine.step.iteration.while_loop as repeats
 from builders import run_of
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
-from minions.contracts.json_values import dumps as real_dumps
+from minions.data.json_values import JsonValue
+from minions.data.json_values import dumps as real_dumps
 from minions.engine.context.iterations import Attempt
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe

@@ -15,14 +15,14 @@ from attrs import evolve
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.run_rows import RunFilter
-from minions.engine.history.lookup import find_run, list_runs
-from minions.engine.history.run_detail import show_run
+from minions.contracts.journal.run_rows import RunFilter
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import find_session
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.lookup import find_run, list_runs
+from minions.engine.views.run_detail import show_run
 from minions.interfaces.cli.session_choice import last_session, named_session
 from minions.interfaces.server.pending_decisions import all_waiting
 from minions.recipe.catalog import Catalog

@@ -10,12 +10,12 @@ import pytest
 from builders import Ran, fake_tool, run_of
 from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import Prompt
-from minions.contracts.errors import ToolError
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 from mortal import World, outline

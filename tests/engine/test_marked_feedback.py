@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from builders import FakeTool, run_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole
 from minions.contracts.tools import Effect, Reads, ToolSpec
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import recipe_from_document
 

@@ -8,17 +8,17 @@ import pytest
 
 from builders import Ran, deterministic_services, executor_of, fake_tool, run_of
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import MarkRecorded, StepFinished
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import find_run
-from minions.engine.history.marks import Mark, mark_of, marks_in
-from minions.engine.history.run_detail import show_run
-from minions.engine.history.run_steps import row_address
+from minions.contracts.journal.facts import MarkRecorded, StepFinished
+from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.marking import LONGEST_NOTE, mark_run
+from minions.engine.views.lookup import find_run
+from minions.engine.views.marks import Mark, mark_of, marks_in
+from minions.engine.views.run_detail import show_run
+from minions.engine.views.run_steps import row_address
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

@@ -16,7 +16,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from minions.contracts.errors import StaleSnapshotError
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import (
     Attachment,
@@ -27,6 +26,7 @@ from minions.contracts.messages import (
     tool_result,
     user,
 )
+from minions.data.errors import StaleSnapshotError
 from minions.engine.history.memory import ConversationMemory
 
 PICTURE = Attachment(media_type="image/png", digest="d", size=1)

@@ -13,15 +13,15 @@ from minions.contracts.calls import (
     ChatModel,
 )
 from minions.contracts.context import Limits
-from minions.contracts.errors import RecipeError
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import ModelCallFact
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import PriceBook
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.output_rungs import rungs_of_model
-from minions.engine.history.run_detail import show_run
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.output_rungs import rungs_of_model
+from minions.engine.views.run_detail import show_run
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.testing.clock import FakeClock

@@ -9,10 +9,10 @@ import pytest
 from attrs import evolve
 
 from minions import DefaultStep, MessageBundle
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.offers import Offer
 from minions.contracts.tools import Toolset
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.opening_rights import OpeningRights
 from minions.recipe.model import AgentRecipe, InputSpec, ToolsetUse

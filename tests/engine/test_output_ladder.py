@@ -18,10 +18,10 @@ from minions.adapters.models.structured_output import InstructorParser
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.events import OutputChecked, RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.retry import RetryConfig
+from minions.data.json_values import JsonValue
 from minions.engine.services.profile_memory import MemoryProfiles
 from minions.engine.services.services import Services
 from minions.testing.clock import FakeClock

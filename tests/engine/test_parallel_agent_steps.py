@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import deterministic_services
-from minions.contracts.errors import ToolError, UsageError
 from minions.contracts.messages import user
+from minions.data.errors import ToolError, UsageError
 from minions.engine.agents.agents import AgentLike
 from minions.engine.agents.executor import AgentStepExecutor
 from minions.engine.agents.steps import ExecutionStep, JoinPolicy, StepType

@@ -12,9 +12,9 @@ from builders import FakeTool, Ran, deterministic_services, executor_of, fake_to
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.errors import UNREACHABLE, ToolError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import UNREACHABLE, ToolError
+from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe

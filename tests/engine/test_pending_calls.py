@@ -10,10 +10,10 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
-from minions.contracts.errors import UsageError
 from minions.contracts.messages import MessageRole
 from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.sessions.cancellation import cancel_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.facts import DecisionWaiting
+from minions.contracts.journal.facts import DecisionWaiting
 from minions.engine.calls.pending_decisions import PendingDecision, shortened
 
 

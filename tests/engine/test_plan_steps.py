@@ -15,21 +15,21 @@ from builders import deterministic_services
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.sandboxes.workspaces import command_sandbox
+from minions.app.wiring.extensions import built_in_extensions
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.facts import DecisionRecorded, DecisionWaiting, PlanReplaced
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import DecisionRecorded, DecisionWaiting, PlanReplaced
 from minions.contracts.plan_diffs import PlanDiff
 from minions.contracts.plans import Plan
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.plan_report import plan_report
-from minions.engine.history.lookup import find_run
-from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
+from minions.engine.views.lookup import find_run
+from minions.engine.views.run_detail import show_run
 from minions.interfaces.cli.console.results import result_to_json
-from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.recipe.kinds.plan import QUESTION
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from builders import answer_of, fake_tool, run_of
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.contracts.calls import ModelCall, PromptLayout
-from minions.contracts.facts import ModelCallFinished
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import ModelCallFinished
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.tools import Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.compile.dry_run import planned_prompts, planned_steps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.prompt_sections import (

@@ -14,13 +14,13 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.errors import FailureInfo, ToolError, ToolServerError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.facts import DecisionRecorded
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.journal.facts import DecisionRecorded
 from minions.contracts.messages import MessageRole
 from minions.contracts.tool_questions import DECLINED, ToolQuestions
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.errors import FailureInfo, ToolError, ToolServerError, UsageError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_executor import AgentExecutor

@@ -12,10 +12,10 @@ from builders import deterministic_services, executor_of, fake_tool, python_step
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.errors import FailureInfo, StepFailedError
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
+from minions.data.errors import FailureInfo, StepFailedError
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.kinds.recipe import RecipeSpec

@@ -10,15 +10,15 @@ from builders import Ran, answer_of, executor_of, fake_tool, python_step, run_of
 from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.errors import RecipeError, StepFailedError
 from minions.contracts.executions import RunStatus, StepStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool
+from minions.data.errors import RecipeError, StepFailedError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

@@ -16,8 +16,8 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.files import files_toolset
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool, Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog

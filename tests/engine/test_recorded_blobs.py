@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.errors import JournalError
-from minions.engine.history.lookup import json_of_blob
+from minions.data.errors import JournalError
 from minions.engine.services.memory_journal import MemoryJournal
+from minions.engine.views.lookup import json_of_blob
 from minions.testing.clock import FakeClock
 
 

@@ -14,11 +14,11 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallStatus, ToolCall
 from minions.contracts.decision_words import Answer, Done, Fail, Redo, parse_decision
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.tools import Effect, Tool, Toolbox
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.decisions import calls_in_doubt, checked_decisions, decided_call
 from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.history.replay import Replay

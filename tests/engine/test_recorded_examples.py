@@ -14,20 +14,20 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.facts import ExamplesPinned
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import RunFilter
+from minions.contracts.journal.facts import ExamplesPinned
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.tools import Effect, Tool
-from minions.engine.history.judgements import ExampleReason
-from minions.engine.history.recorded_examples import (
-    RecordedExamples,
-    examples_of_runs,
-)
+from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
 from minions.engine.sessions.marking import mark_run
+from minions.engine.views.judgements import ExampleReason
+from minions.engine.views.recorded_examples import (
+    RecordedExamples,
+    examples_of_runs,
+)
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe

@@ -9,16 +9,16 @@ import pytest
 from attrs import evolve, field, frozen
 
 from builders import deterministic_services
-from minions.contracts.errors import JournalError, LeaseHeldError
 from minions.contracts.events import RunEvent
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     MessageRecorded,
     StepFinished,
     StepSkipped,
     StepStarted,
     ToolCallFinished,
 )
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.data.errors import JournalError, LeaseHeldError
 from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder, _AppendQueue
 from minions.engine.history.replay import Replay

@@ -6,10 +6,10 @@ import pytest
 from attrs import evolve
 
 from builders import deterministic_services, draft_of
-from minions.contracts.child_runs import ChildRunNames
-from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
-from minions.contracts.journal import BlobCollection, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.child_runs import ChildRunNames
+from minions.contracts.journal.journal import BlobCollection, Lease
+from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import CleanUp, clean_up, find_session, remove_sessions

@@ -11,8 +11,8 @@ from builders import FakeTool, deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.decisions import ApprovalRequest, Decider, Verdict
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset, ToolSpec
+from minions.data.json_values import JsonValue
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor

@@ -6,11 +6,11 @@ import pytest
 
 from builders import draft_of, entry_of
 from minions.contracts.decision_words import Redo
-from minions.contracts.errors import JournalError
 from minions.contracts.executions import RunWarning
-from minions.contracts.facts import Fact
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import Fact
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
 from minions.engine.history.current_rows import visible
 from minions.engine.history.replay import Replay
 from minions.engine.history.step_rows import EXHAUSTED, STUCK, StepRows

@@ -17,8 +17,8 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.context import Limits
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.data.json_values import JsonValue
 from minions.engine.services.services import Services
 from minions.engine.services.spending import CallEstimate, EarlierUsage, Spending
 from minions.recipe.catalog import Catalog

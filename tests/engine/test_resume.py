@@ -21,15 +21,15 @@ from builders import (
 from minions.adapters.models.script_items import Answer, AnswerFunction, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageBundle, MessageRole
 from minions.contracts.runtime import IsWorkerGone
 from minions.contracts.steps import DefaultStep, StepScope
 from minions.contracts.tools import Effect
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
+from minions.data.errors import LeaseHeldError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, Permissions
 from minions.recipe.reading.load import recipe_from_document

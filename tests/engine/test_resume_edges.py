@@ -21,16 +21,16 @@ from builders import (
 )
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.contracts.calls import ModelCallResponse, Prompt
-from minions.contracts.errors import LeaseHeldError
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Effect
+from minions.data.errors import LeaseHeldError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.function_steps import step
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.kinds.set import SetSpec

@@ -32,14 +32,14 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.context import RunContext
-from minions.contracts.errors import ToolError, UsageError, words_of
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus, StepStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageBundle, assistant, goal, tool_result
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.errors import ToolError, UsageError, words_of
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe, Permissions

@@ -13,12 +13,12 @@ from builders import fake_tool, flaky_tool, python_step, recipe_of, text_step
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import OutputInstructions, Prompt
-from minions.contracts.codec import encode
-from minions.contracts.errors import JournalError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import DefaultStep, StepScope
 from minions.contracts.tools import Effect, Tool
+from minions.data.codec import encode
+from minions.data.errors import JournalError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, Permissions

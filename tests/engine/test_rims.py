@@ -26,13 +26,13 @@ from minions.contracts.calls import (
 )
 from minions.contracts.completion import CompletionCriteria, CompletionLink
 from minions.contracts.context import RunContext
-from minions.contracts.errors import MetadataError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import RunStatus, StepExecution
 from minions.contracts.messages import MessageBundle, TokenUsage, assistant
 from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import Completion
+from minions.data.errors import MetadataError
 from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion import DefaultStepCompletionChain

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from builders import draft_of, recipe_of
-from minions.contracts.errors import JournalError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.selection import RunPart
-from minions.engine.history.lookup import find_run, list_runs
-from minions.engine.history.run_detail import show_run
 from minions.engine.run.pins import find_pins
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import find_session, remove_sessions
+from minions.engine.views.lookup import find_run, list_runs
+from minions.engine.views.run_detail import show_run
 from minions.recipe.kinds.set import SetSpec
 from minions.testing.clock import FakeClock
 

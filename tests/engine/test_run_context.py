@@ -10,11 +10,11 @@ import pytest
 from attrs import evolve, field, frozen
 
 from builders import deterministic_services, fake_tool, python_step, text_step
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.errors import FailureInfo
+from minions.data.json_values import JsonValue
 from minions.engine.compile.graph import DefaultStepGraph
 from minions.engine.context.agent_context import Agent, AgentContext
 from minions.engine.context.iterations import Feedback

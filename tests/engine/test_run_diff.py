@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.run_detail import RunDetail, StepSummary
-from minions.engine.history.run_diff import StepDiff, ValueDiff, compare_runs
-from minions.engine.history.run_summary import RunSummary
+from minions.data.json_values import JsonValue
+from minions.engine.views.run_detail import RunDetail, StepSummary
+from minions.engine.views.run_diff import StepDiff, ValueDiff, compare_runs
+from minions.engine.views.run_summary import RunSummary
 
 
 def run(

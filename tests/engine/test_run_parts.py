@@ -10,16 +10,16 @@ from attrs import evolve
 from builders import recipe_of, text_step
 from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.errors import MinionsError, NotFoundError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, Toolbox
+from minions.data.errors import MinionsError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.selection import RunPart
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document

@@ -24,13 +24,13 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ChatModel, Prompt
 from minions.contracts.decisions import Verdict
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import MessageBundle
 from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.selection import NOT_ASKED_FOR, RunPart
 from minions.engine.run.agent_executor import AgentExecutor

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from builders import Ran, fake_tool, recipe_of, run_of
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect
+from minions.data.json_values import JsonValue
 from minions.recipe.kinds.set import SetSpec
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import ExecutionMode, OnFailure, StepSpec

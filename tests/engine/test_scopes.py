@@ -8,9 +8,9 @@ from datetime import timedelta
 from attrs import frozen
 
 from builders import deterministic_services, run_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, StepScope
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.json_values import JsonValue
 from minions.recipe.model import AgentRecipe
 from minions.testing.clock import FakeClock
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.secrets import SecretRef
+from minions.data.errors import EnvironmentRefusedError
 from minions.engine.services.secrets import environment_and_files
 
 REF = SecretRef("env:MINIONS_TEST_TOKEN")

@@ -25,15 +25,15 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.calls import OutputInstructions
-from minions.contracts.codec import encode
-from minions.contracts.errors import EnvironmentRefusedError, ToolError, UsageError
 from minions.contracts.events import event_to_json
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import MessageBundle, ToolCallRequest
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Tool, Toolbox, Toolset, ToolSpec
+from minions.data.codec import encode
+from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services

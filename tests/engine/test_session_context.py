@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.sessions.context import messages_from_context, validate_context
 
 CALL: dict[str, JsonValue] = {

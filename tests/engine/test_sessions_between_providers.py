@@ -12,7 +12,7 @@ from minions.adapters.models.http_model import HttpModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.tools.function_tool import tool
 from minions.contracts.events import RunCompleted
-from minions.contracts.facts import ModelCallFinished
+from minions.contracts.journal.facts import ModelCallFinished
 from minions.contracts.messages import Message
 from minions.engine.services.services import Services
 from minions.engine.sessions.runner import ChatAgent, StepRunner

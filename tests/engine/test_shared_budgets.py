@@ -21,12 +21,12 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.budgets import Budgets, _is_amount, checked_user
 from minions.contracts.calls import ModelCallResponse, Prompt
 from minions.contracts.context import Limits
-from minions.contracts.errors import BudgetSpentError, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.failure_categories import FailureCategory
-from minions.contracts.journal import Journal
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter, RunRow, Spender, Spent, day_of
 from minions.contracts.messages import TokenUsage
-from minions.contracts.run_rows import RunFilter, RunRow, Spender, Spent, day_of
+from minions.data.errors import BudgetSpentError, UsageError
+from minions.data.failure_categories import FailureCategory
 from minions.engine.history.imported_entries import imported_entry
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.budget import RunBudget

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe

@@ -12,9 +12,9 @@ from builders import answer_of, deterministic_services, executor_of, fake_tool
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.decisions import ApprovalRequest, Decider, Question, Verdict
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.patterns import AT_ONCE_S
 from minions.contracts.tools import Effect
+from minions.data.json_values import JsonValue, dumps
+from minions.data.patterns import AT_ONCE_S
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
 
@@ -77,8 +77,8 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
                 raise TimeoutError
             return {0: text}
 
-    monkeypatch.setattr("minions.contracts.patterns.compiled_pattern", lambda _: Slow())
-    monkeypatch.setattr("minions.contracts.patterns.thread_time", lambda: now[0])
+    monkeypatch.setattr("minions.data.patterns.compiled_pattern", lambda _: Slow())
+    monkeypatch.setattr("minions.data.patterns.thread_time", lambda: now[0])
     return found
 
 

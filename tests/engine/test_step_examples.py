@@ -11,10 +11,10 @@ import pytest
 from builders import run_of
 from minions.adapters.models.chat_request import _message_dict
 from minions.contracts.calls import Prompt
-from minions.contracts.errors import RecipeError
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import EXAMPLE, Message
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe

@@ -41,14 +41,14 @@ from minions.contracts.calls import (
 )
 from minions.contracts.completion import CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
-from minions.contracts.errors import MetadataError
 from minions.contracts.executions import StepExecution, StepStatus
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.messages import Message, MessageBundle, assistant, tool_result
 from minions.contracts.steps import DefaultStep, Step, StepScope
 from minions.contracts.tools import Tool, Toolbox
 from minions.contracts.verdicts import Completion
+from minions.data.errors import MetadataError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.completion import (

@@ -24,13 +24,13 @@ from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import OutputInstructions, OutputMode
 from minions.contracts.completion import CompletionLink
-from minions.contracts.errors import SchemaError
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, assistant, goal
-from minions.contracts.schema_words import schema_words
 from minions.contracts.steps import Step, StepScope
 from minions.contracts.verdicts import Completion
+from minions.data.errors import SchemaError
+from minions.data.json_values import JsonValue
+from minions.data.schema_words import schema_words
 from minions.engine.compile.completion import DefaultStepCompletionChain
 
 

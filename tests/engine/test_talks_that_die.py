@@ -14,10 +14,10 @@ from builders import deterministic_services
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelFailure, Prompt
-from minions.contracts.errors import UsageError
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import OPEN_STATES
 from minions.contracts.tools import Effect
+from minions.data.errors import UsageError
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session
 from minions.engine.sessions.store import StepRepository
 from minions.testing.clock import FakeClock

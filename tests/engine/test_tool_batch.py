@@ -25,12 +25,12 @@ from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.decisions import ApprovalRequest, Decider, Rejection, Verdict
-from minions.contracts.errors import StepFailedError
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect
+from minions.data.errors import StepFailedError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.tool_batch import _CUT_OFF, _outcome_class, _result, _told_failure
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.catalog import Catalog

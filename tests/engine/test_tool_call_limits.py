@@ -10,9 +10,9 @@ from builders import FakeTool, answer_of, fake_tool, recipe_of, run_of, run_reci
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.analysis.bounds import Place, recipe_bound
 from minions.contracts.context import Limits
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect
+from minions.data.json_values import JsonValue
 from minions.recipe.model import AgentRecipe
 
 

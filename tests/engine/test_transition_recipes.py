@@ -32,18 +32,18 @@ from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
 from minions.contracts.calls import ModelFailure, OutputMode, Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
-from minions.contracts.errors import GraphError, RecipeError
 from minions.contracts.executions import AgentExecutionError, RunStatus
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import Effect, Tool, Toolbox
+from minions.data.errors import GraphError, RecipeError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.build import build_recipe
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.graph import DefaultStepGraph
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
 from minions.engine.run.recipe_changes import steps_from
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.kinds.set import SetSpec
 from minions.recipe.model import AgentRecipe

@@ -6,9 +6,9 @@ import pytest
 
 from builders import fake_tool, run_recipe, signal_step
 from minions.adapters.models.script_items import Answer, tool_request
-from minions.contracts.errors import MAX_MODEL_CALLS
 from minions.contracts.messages import MessageBundle
 from minions.contracts.steps import DefaultStep
+from minions.data.errors import MAX_MODEL_CALLS
 
 UNDECLARED: DefaultStep[object] = DefaultStep(
     id="work", messages=MessageBundle.of(goal="Say hello."), available_tools={"look"}

@@ -12,13 +12,13 @@ from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import Prompt
 from minions.contracts.context import RunContext
-from minions.contracts.errors import EnvironmentRefusedError, RecipeError
 from minions.contracts.executions import AgentResult
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, user
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Toolbox
+from minions.data.errors import EnvironmentRefusedError, RecipeError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.compile.preparation import Preparation

@@ -8,9 +8,9 @@ import pytest
 
 from builders import fake_tool
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.errors import FailureInfo, UsageError
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.tools import Toolbox
+from minions.data.errors import FailureInfo, UsageError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.run_factory import RecipeSource

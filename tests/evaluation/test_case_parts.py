@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import dumps
+from minions.data.errors import UsageError
+from minions.data.json_values import dumps
 from minions.evaluation.case_parts import FEWEST_CASES, CaseParts, Part, parts_of
 from minions.evaluation.cases import Case
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.errors import UsageError
-from minions.contracts.schema import JsonSchema
 from minions.contracts.secrets import InputValue
+from minions.data.errors import UsageError
+from minions.data.schema import JsonSchema
 from minions.evaluation.cases import Case, CaseRow, cases_of
 
 

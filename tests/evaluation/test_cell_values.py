@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 from minions.evaluation.cell_values import CellError, cell_value
 from minions.evaluation.scorers import is_same
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.evaluation.cases import Case
 from minions.evaluation.possible_outputs import why_never, why_unreadable
 from minions.evaluation.scorers import Exact, Fields, Holds, Matches, Near, Schema, Scorer

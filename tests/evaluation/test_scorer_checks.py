@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.evaluation.cases import NOT_GIVEN, Case, NotGiven
 from minions.evaluation.scorer_checks import check_scorers
 from minions.evaluation.scorers import Fields

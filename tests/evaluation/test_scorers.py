@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.errors import RecipeError
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue, dumps
 from minions.evaluation.cases import NOT_GIVEN, Case
 from minions.evaluation.scorers import Exact, Fields, Near, Scorer, is_same, value_at
 from minions.evaluation.suite_file import read_suite_text

@@ -11,17 +11,17 @@ from typing import Final
 from crash.played import Death, PlayedRun
 from fuzz.target import Target
 from minions.adapters.stores.row_bodies import body_text, read_fact
-from minions.contracts.errors import MinionsError, UsageError
-from minions.contracts.facts import UnreadableFact
-from minions.contracts.journal import EntryDraft, JournalEntry
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import REJECTED, list_runs
-from minions.engine.history.run_detail import show_run
+from minions.contracts.journal.facts import UnreadableFact
+from minions.contracts.journal.journal import EntryDraft, JournalEntry
+from minions.data.errors import MinionsError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
 from minions.engine.sessions.archive import archive_lines, load_archive, read_archive, store_archive
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.lookup import REJECTED, list_runs
+from minions.engine.views.run_detail import show_run
 from minions.testing.clock import FakeClock
 
 __all__ = ["journal_targets"]

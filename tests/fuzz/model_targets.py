@@ -15,26 +15,26 @@ from attrs import frozen
 from returns.pipeline import is_successful
 
 from fuzz.target import Target, text_of
+from minions.adapters.http.http_response import (
+    BadResponseError,
+    BrokenBodyError,
+    ResponseReader,
+)
 from minions.adapters.models.answer_reader import AnswerReader
 from minions.adapters.models.anthropic_wire import AnthropicWire
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
 from minions.adapters.models.gemini_wire import GeminiWire
-from minions.adapters.models.http_response import (
-    BadResponseError,
-    BrokenBodyError,
-    ResponseReader,
-)
 from minions.adapters.models.recorded import Cassette
 from minions.adapters.models.responses_wire import ResponsesWire
 from minions.adapters.models.script_file import read_script
 from minions.adapters.models.structured_output import InstructorParser
 from minions.adapters.models.wire_form import WireForm
 from minions.contracts.calls import ModelCallResponse, OutputInstructions, OutputMode, Prompt
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import dumps, find_json_value, parse_json
 from minions.contracts.messages import assistant, user
-from minions.contracts.schema import JsonSchema
+from minions.data.errors import UsageError
+from minions.data.json_values import dumps, find_json_value, parse_json
+from minions.data.schema import JsonSchema
 from strict_servers.anthropic import StrictAnthropic
 from strict_servers.gemini import StrictGemini
 from strict_servers.openai import StrictResponses

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from attrs import field, frozen
 
 from fuzz.target import Target
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["Mutator", "inputs_of"]
 

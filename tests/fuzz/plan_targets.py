@@ -11,12 +11,12 @@ from fuzz.target import Target, text_of
 from minions.adapters.tools.file_outline import outline_of
 from minions.adapters.tools.many_files import FileContent, FileEdit, ManyFileTools
 from minions.adapters.tools.text_files import FileOptions, TextFiles
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue, dumps
+from minions.app.wiring.extensions import built_in_toolsets
 from minions.contracts.plan_diffs import PlanDiff, diff_plans
 from minions.contracts.plans import Plan
-from minions.contracts.schema import SchemaValidator
-from minions.interfaces.wiring.extensions import built_in_toolsets
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import SchemaValidator
 from minions.planning.plan_checks import check_plan
 from minions.planning.plan_form import PlanForm
 from minions.planning.plan_json import read_plan

@@ -17,16 +17,16 @@ from minions.analysis.pictures.mermaid import mermaid
 from minions.analysis.pictures.outline import outline
 from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
-from minions.contracts.durations import seconds_of, spoken
-from minions.contracts.errors import MinionsError, SchemaError, UsageError
-from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.contracts.patterns import search
-from minions.contracts.schema import SchemaValidator, check_schema
-from minions.contracts.schema_words import schema_words
+from minions.app.wiring.extensions import built_in_toolsets
 from minions.contracts.tool_parameters import sent_parameters
+from minions.data.durations import seconds_of, spoken
+from minions.data.errors import MinionsError, SchemaError, UsageError
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.patterns import search
+from minions.data.schema import SchemaValidator, check_schema
+from minions.data.schema_words import schema_words
 from minions.engine.compile.dry_run import planned_prompts
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.wiring.extensions import built_in_toolsets
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.filters import FILTERS, TESTS
 from minions.recipe.expressions.template import (

@@ -16,12 +16,12 @@ from attrs import frozen
 from asgi_client import TOKEN, Client, Message, Reply, Stream
 from fuzz.target import Target
 from minions.adapters.models.scripted import ScriptedModel
+from minions.app.settings.settings import Settings
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import NullLog, Services
 from minions.interfaces.server.app import App, api_document, create_app
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.settings import Settings
 from patience import HANG_S
 from served import RECIPES, Door, echo
 

@@ -36,17 +36,17 @@ from minions.adapters.tools.network_targets import (
 )
 from minions.adapters.tools.state import state_tools
 from minions.adapters.tools.time import time_toolset
+from minions.app.runs.batch_items import ItemsFile
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.masking import masked
+from minions.app.settings.setting_sources import load_settings
 from minions.contracts.base_url import check_base_url
-from minions.contracts.codec import encode
 from minions.contracts.decision_words import parse_decision, word_of
-from minions.contracts.errors import MinionsError, ToolError, UsageError
-from minions.contracts.json_values import JsonValue, parse_json
-from minions.contracts.schema import SchemaValidator
 from minions.contracts.tools import Tool, ToolScope
-from minions.interfaces.batch_items import ItemsFile
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.masking import masked
-from minions.interfaces.setting_sources import load_settings
+from minions.data.codec import encode
+from minions.data.errors import MinionsError, ToolError, UsageError
+from minions.data.json_values import JsonValue, parse_json
+from minions.data.schema import SchemaValidator
 
 __all__ = ["tool_targets"]
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from fuzz.target import Target
 from local_engines import LLAMA, gguf
 from minions.adapters.models.local.gguf import read_gguf_head
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 
 __all__ = ["weights_targets"]
 

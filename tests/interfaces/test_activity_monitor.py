@@ -13,7 +13,7 @@ import pytest
 import minions
 from command_line import Cli
 from minions import AgentResult, ScriptedModel
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 

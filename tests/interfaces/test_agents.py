@@ -12,9 +12,9 @@ from builders import deterministic_services, text_step
 from command_line import Write
 from minions import AgentExecutor, AgentRecipe, ChatAgent, Minions, Prompt, ScriptedModel, tool
 from minions.contracts.agent_errors import AgentNotFoundError
-from minions.contracts.errors import UsageError
-from minions.contracts.facts import RunBeginning
+from minions.contracts.journal.facts import RunBeginning
 from minions.contracts.messages import ToolCallRequest, assistant, user
+from minions.data.errors import UsageError
 from minions.engine.agents.agents import AgentLike
 from minions.engine.agents.executor import AgentStepExecutor
 from minions.engine.agents.registry import AgentRegistry

@@ -17,10 +17,10 @@ import minions as m
 from minions.adapters.models.script_items import tool_request
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
-from minions.contracts.errors import LeaseHeldError, NotFoundError
 from minions.contracts.events import RunCompleted, RunStarted, StepDeltaEvent
-from minions.contracts.json_values import JsonValue
 from minions.contracts.waiting import RunWait
+from minions.data.errors import LeaseHeldError, NotFoundError
+from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import SystemClock
 from minions.testing.clock import FakeClock
@@ -477,7 +477,7 @@ async def test_a_request_to_stop_that_comes_as_the_work_begins_is_not_lost(
                 task.cancel()
 
     async def caller() -> None:
-        monkeypatch.setattr("minions.interfaces.synchronous_run.threading.Thread", Starts)
+        monkeypatch.setattr("minions.app.application.synchronous_run.threading.Thread", Starts)
         m.run(work())
 
     task = asyncio.ensure_future(caller())

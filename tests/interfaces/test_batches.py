@@ -10,7 +10,7 @@ import pytest
 
 from minions import Minions, Prompt, ScriptedModel, UsageError
 from minions.contracts.calls import ModelFailure
-from minions.contracts.errors import UNREACHABLE
+from minions.data.errors import UNREACHABLE
 from minions.engine.batches.result import BatchResult
 from minions.testing import Answer
 

@@ -19,14 +19,14 @@ from typing import Final
 import pytest
 
 from command_line import Cli, Write
-from minions.contracts.bounded_files import BoundedLines, LongLineError, open_regular, read_regular
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.app.runs import batch_items
+from minions.app.runs.batch_items import ItemsFile, store_items
+from minions.app.settings.folder_trust import FolderTrust
+from minions.data.bounded_files import BoundedLines, LongLineError, open_regular, read_regular
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.engine.sessions import archive
 from minions.engine.sessions.archive import read_archive_file
-from minions.interfaces import batch_items
-from minions.interfaces.batch_items import ItemsFile, store_items
 from minions.interfaces.cli import standard_input
-from minions.interfaces.folder_trust import FolderTrust
 from patience import HANG_S
 
 ROOT: Final = Path(__file__).parents[2]

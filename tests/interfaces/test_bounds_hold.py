@@ -10,10 +10,10 @@ import pytest
 
 from builders import fake_tool, python_step, run_of
 from minions.analysis.explanation import explain
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import StepScope
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.dry_run import planned_steps
 from minions.engine.compile.extensions import Extensions
 from minions.recipe.catalog import Catalog

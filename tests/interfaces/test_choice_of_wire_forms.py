@@ -12,12 +12,12 @@ from attrs import evolve
 from builders import deterministic_services
 from minions.adapters.models.structured_output import InstructorParser
 from minions.adapters.tools.function_tool import tool
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_sources import load_settings
+from minions.app.wiring.models import Models
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_sources import load_settings
-from minions.interfaces.wiring.models import Models
 from minions.recipe.reading.load import load_recipe
 from minions.testing.endpoint import ChatEndpoint
 from strict_servers.anthropic import StrictAnthropic

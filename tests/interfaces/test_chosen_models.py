@@ -6,10 +6,10 @@ import pytest
 
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
+from minions.app.wiring.chosen_models import ChosenModels
 from minions.contracts.calls import ModelOptions
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.interfaces.wiring.chosen_models import ChosenModels
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document

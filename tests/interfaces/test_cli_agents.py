@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
-from minions.interfaces import built_in_recipes
+from minions.app.wiring import built_in_recipes
 from patience import HANG_S
 
 WRITER = """

@@ -11,8 +11,8 @@ from typing import Final, cast
 import pytest
 
 from command_line import Cli, Outcome, Write
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.data.json_values import JsonValue
 from minions.engine.batches.result import BatchResult
 from minions.interfaces.cli.console.batch_progress import BatchTally
 

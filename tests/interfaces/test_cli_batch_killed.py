@@ -16,7 +16,7 @@ from typing import Final
 from command_line import Write
 from minions import SqliteJournal
 from minions.contracts.executions import RunState
-from minions.contracts.run_rows import RunFilter
+from minions.contracts.journal.run_rows import RunFilter
 from minions.services import SystemClock
 from patience import HANG_S
 

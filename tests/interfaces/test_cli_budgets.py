@@ -12,15 +12,15 @@ import pytest
 from builders import answer_of
 from command_line import Cli, Write
 from minions.adapters.models.scripted import ScriptedModel
+from minions.app.application.application import Minions
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_sources import load_settings
 from minions.contracts.budgets import Budgets
 from minions.contracts.calls import ModelCallResponse, Prompt
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.run_rows import RunFilter
+from minions.contracts.journal.run_rows import RunFilter
+from minions.data.errors import UsageError
 from minions.engine.batches.result import NOT_STARTED
-from minions.interfaces.application import Minions
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_sources import load_settings
 
 TRUSTED = FolderTrust(is_given=True)
 

@@ -12,11 +12,11 @@ from typing import cast
 import pytest
 
 from command_line import Cli, Write
-from minions.contracts.errors import UsageError
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_sources import load_settings
+from minions.app.settings.settings import PriceSettings
+from minions.data.errors import UsageError
 from minions.interfaces.cli.console.money import dollars
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_sources import load_settings
-from minions.interfaces.settings import PriceSettings
 
 TRUSTED = FolderTrust(is_given=True)
 

@@ -8,10 +8,10 @@ import pytest
 from attrs import evolve
 
 from command_line import Cli, Write
+from minions.app.runs.deciders import TerminalDecider, decider_for
 from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.interfaces.deciders import TerminalDecider, decider_for
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 
 TOOLS = """
 from minions import tool

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from command_line import Cli, Write
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 OWN = """
 from minions import tool

@@ -10,7 +10,7 @@ from typing import cast
 from xml.etree import ElementTree as ET
 
 from command_line import Cli, Write
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 OWN = """
 from minions import tool

@@ -26,8 +26,8 @@ from minions.adapters.tools.mcp.bounded_http import CONNECT_TO, _connecting_to
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.login import _GuardedLogin, _peer_of, login_of
 from minions.adapters.tools.mcp.login_store import LoginStore
-from minions.contracts.errors import ToolServerError
 from minions.contracts.tool_servers import ServerLogin
+from minions.data.errors import ToolServerError
 from minions.mcp import McpSettings, Protocol, lock_servers
 
 RECIPE = """\

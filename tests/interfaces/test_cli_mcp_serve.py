@@ -21,9 +21,9 @@ from attrs import evolve
 from mcp import Client
 
 from mcp_servers import Called, called, scope
-from minions.contracts.errors import ToolError, ToolServerError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import Protocol, ToolServer
+from minions.data.errors import ToolError, ToolServerError
+from minions.data.json_values import JsonValue
 from minions.interfaces.server.mcp import mcp_server
 from minions.interfaces.server.recipe_tools import (
     RecipeTool,

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from command_line import Cli, Write
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 PROSE: Final = """\
 name: Activity monitor

@@ -10,10 +10,10 @@ import pytest
 from attrs import evolve
 
 from command_line import Cli, Write
+from minions.app.runs.deciders import TerminalDecider
 from minions.contracts.decisions import Question
 from minions.contracts.plan_diffs import PlanProposal, diff_plans
 from minions.contracts.plans import Plan, PlanStep, PlanStepType
-from minions.interfaces.deciders import TerminalDecider
 
 MODEL: Final = """\
 import json

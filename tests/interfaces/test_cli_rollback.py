@@ -10,7 +10,7 @@ from attrs import evolve
 
 import minions as m
 from command_line import Cli, Write
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 from minions.services import FileOutcome
 
 RECIPE = """

@@ -13,7 +13,7 @@ import pytest
 
 from command_line import Cli, Write
 from minions import run
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 GOAL = """
 id: greet

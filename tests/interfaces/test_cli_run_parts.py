@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from command_line import Cli, Outcome, Write
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 OWN = """
 from pathlib import Path

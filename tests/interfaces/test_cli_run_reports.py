@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from command_line import Cli, Write
-from minions.contracts.errors import FailureInfo, JournalError
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
+from minions.data.errors import FailureInfo, JournalError
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.cli.console.junit import junit_xml
 from minions.interfaces.cli.console.run_annotations import run_annotations

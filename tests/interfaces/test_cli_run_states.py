@@ -21,8 +21,8 @@ import asyncio
 from pathlib import Path
 from minions import SqliteJournal, tool
 from minions.engine.services.services import SystemClock
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_detail import show_run
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_detail import show_run
 
 @tool(effect="pure")
 async def look() -> list[str]:

@@ -17,8 +17,8 @@ from command_line import Cli, Outcome, Write
 from minions.adapters.stores.postgres_state import PostgresState
 from minions.adapters.stores.sqlite_state import SqliteState
 from minions.adapters.stores.state_store import StateStore
-from minions.contracts.json_values import JsonValue
-from minions.interfaces.schedule_store import ScheduleStore
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.data.json_values import JsonValue
 from patience import HANG_S
 
 TIDY = """

@@ -12,8 +12,8 @@ import pytest
 
 from command_line import Cli, Write
 from minions import Minions, ScriptedModel
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import list_runs
+from minions.data.json_values import JsonValue
+from minions.engine.views.lookup import list_runs
 from minions.interfaces.cli.commands.sessions_list import run_lines
 
 RECIPE: Final = """

@@ -11,7 +11,7 @@ from pathlib import Path
 import minions as m
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.testing.clock import FakeClock
 
 SAVE = """

@@ -17,8 +17,8 @@ from mypy import api as mypy
 from command_line import Cli, Write
 from minions.analysis.stubs.client import client_text
 from minions.analysis.stubs.names import class_name, doc_text, field_name
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.reading.load import check_recipe_text
@@ -316,7 +316,7 @@ def test_a_recipe_with_faults_has_no_client(cli: Cli, write: Write) -> None:
     ],
 )
 def test_an_output_is_known_where_it_is_certain(recipe: str, known: JsonSchema) -> None:
-    from minions.interfaces.wiring.extensions import built_in_tools
+    from minions.app.wiring.extensions import built_in_tools
 
     tools = {tool.spec.name: tool.spec for tool in built_in_tools()}
     text = f"id: r\ninputs: {{i: integer}}\n{recipe}\n"

@@ -18,10 +18,10 @@ import pytest
 
 from command_line import Cli, Outcome, Write
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import NotFoundError
-from minions.engine.history.lookup import find_run
+from minions.data.errors import NotFoundError
 from minions.engine.services.services import Services, SystemClock
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.lookup import find_run
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.console.render import painter, plain
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 import pytest
 
 from command_line import Cli, Outcome, Write
+from minions.app.evaluating.learning import TestComparison
 from minions.interfaces.cli.commands.tune_outcome import refusal_of
-from minions.interfaces.learning import TestComparison
 from patience import HANG_S
 
 MODELS: Final = '''

@@ -6,7 +6,7 @@ import json
 from typing import cast
 
 from command_line import Cli, Write
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 BAD = "id: bad\nsteps:\n  - {id: a, set: {x: '{{ inputs.no }}'}}\n  - {id: b, goal: x, ouput: {}}\n"
 

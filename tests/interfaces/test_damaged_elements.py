@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
-from minions.contracts.errors import MinionsError
+from minions.app.wiring.compiled_recipes import CompiledRecipes
+from minions.app.wiring.extensions import built_in_tools, built_in_toolsets
+from minions.app.wiring.folder_agents import FolderAgents
 from minions.contracts.step_cache import CachedStep
+from minions.data.errors import MinionsError
 from minions.engine.services.services import NullLog
-from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.server.recipe_store import RecipeStore
-from minions.interfaces.wiring.compiled_recipes import CompiledRecipes
-from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
-from minions.interfaces.wiring.folder_agents import FolderAgents
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import find_recipe, recipe_ids
 

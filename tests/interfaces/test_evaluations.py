@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from minions import Minions, Prompt, ScriptedModel, Services, UsageError
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.engine.sessions.marking import mark_run
 from minions.evaluations import Case, Exact, Score, Scorer
 

@@ -25,7 +25,7 @@ from minions import (
 from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import Prompt
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.guide import AgentMemory, AgentRegistry, AgentStepExecutor
 from minions.testing import tool_request
 

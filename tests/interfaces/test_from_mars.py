@@ -17,7 +17,7 @@ from designs.module_examples import Kind, class_of, variables_of, with_method
 from minions import guide
 from minions.adapters.sandboxes.python_sandboxes import ProcessSandbox
 from minions.contracts.agent_errors import AgentStepError, SecurityError
-from minions.contracts.errors import StepFailedError, UsageError
+from minions.data.errors import StepFailedError, UsageError
 from minions.engine.agents.steps import ExecutionStep, StepType
 from minions.engine.context.agent_memory import AgentMemory, AgentMessage
 from minions.guide import AgentSandbox, AgentStepExecutor

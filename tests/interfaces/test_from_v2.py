@@ -15,7 +15,7 @@ from command_line import Cli, Write
 from designs.design_document import design_blocks
 from minions import AgentResult, Prompt, ScriptedModel, Tool, tool
 from minions.adapters.models.script_items import Answer
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe
 

@@ -13,16 +13,16 @@ from command_line import Cli, Write
 from local_engines import answer_of, fake_parts, gguf
 from minions.adapters.models.local.engines import LocalEngines
 from minions.adapters.models.local.local_model import LocalModel
+from minions.app.settings.folder_trust import harmless_keys
+from minions.app.settings.settings import LocalSettings, ProviderSettings, Settings
+from minions.app.settings.user_folders import user_cache_folder
+from minions.app.wiring.local_models import LocalModels, is_local
+from minions.app.wiring.models import ModelChoice, Models
+from minions.app.wiring.prices import make_prices
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.messages import TokenUsage
+from minions.data.errors import EnvironmentRefusedError
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.folder_trust import harmless_keys
-from minions.interfaces.settings import LocalSettings, ProviderSettings, Settings
-from minions.interfaces.user_folders import user_cache_folder
-from minions.interfaces.wiring.local_models import LocalModels, is_local
-from minions.interfaces.wiring.models import ModelChoice, Models
-from minions.interfaces.wiring.prices import make_prices
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text

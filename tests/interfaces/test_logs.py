@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
+from minions.app.settings.settings import LogFormat, Settings
+from minions.app.wiring.logs import make_log
 from minions.contracts.calls import ModelFailure
 from minions.contracts.secrets import SecretRef
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import NullLog
-from minions.interfaces.settings import LogFormat, Settings
-from minions.interfaces.wiring.logs import make_log
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli, Write
+from minions.app.settings.settings import ProviderSettings, Settings
+from minions.app.wiring.models import ModelChoice, Models
 from minions.contracts.calls import OutputMode
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.settings import ProviderSettings, Settings
-from minions.interfaces.wiring.models import ModelChoice, Models
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text

@@ -11,7 +11,7 @@ import pytest
 from attrs import frozen
 
 import minions as m
-from minions.contracts.hint_schemas import schema_of
+from minions.data.hint_schemas import schema_of
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import minions as m
 from command_line import Cli, Write
 from fake_login_server import SECRET, login_server
 from mcp_servers import fake_command
-from minions.contracts.errors import EnvironmentRefusedError, ToolServerError
+from minions.data.errors import EnvironmentRefusedError, ToolServerError
 from minions.mcp import Grant, McpSettings, Protocol, lock_servers
 from minions.testing.processes import gone, with_argument
 from patience import HANG_S

@@ -16,9 +16,9 @@ from minions.contracts.events import (
     StepFinished,
     StepStarted,
 )
-from minions.contracts.facts import StepFinished as Ended
-from minions.contracts.facts import StepStarted as Begun
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import StepFinished as Ended
+from minions.contracts.journal.facts import StepStarted as Begun
+from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.progress import LiveProgress, PlainProgress
 from minions.interfaces.cli.console.render import painter
 

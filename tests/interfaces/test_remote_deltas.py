@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.adapters.dispatch.delta_reader import Piece, StreamLostError, read_pieces
+from minions.app.runs.delta_order import DeltaOrder
+from minions.app.runs.remote_deltas import RemoteDeltas, remote_deltas_of
 from minions.contracts.events import StepDelta, StepDeltaEvent
-from minions.contracts.journal import Journal
+from minions.contracts.journal.journal import Journal
 from minions.engine.services.services import NullLog
-from minions.interfaces.delta_order import DeltaOrder
-from minions.interfaces.remote_deltas import RemoteDeltas, remote_deltas_of
 from minions.interfaces.server.live.frames import frame_of
 from patience import HANG_S, leap
 from typed_answers import TOKEN, TypedAnswers

@@ -14,8 +14,8 @@ import pytest
 
 from command_line import Cli, Write
 from mcp_servers import PROGRAM
-from minions.interfaces.setting_rights import RIGHTS, TABLES, rights_of
-from minions.interfaces.settings import Settings
+from minions.app.settings.setting_rights import RIGHTS, TABLES, rights_of
+from minions.app.settings.settings import Settings
 
 SECRET = "AWS_SECRET_ACCESS_KEY"
 LOGIN = "[mcp.m]\nurl = 'https://h/mcp'\nclient_id = 'n'\noauth = 'client-credentials'\n"

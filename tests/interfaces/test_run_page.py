@@ -6,12 +6,12 @@ import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.run_detail import RunDetail, StepSummary
-from minions.engine.history.run_steps import StepDetail
-from minions.engine.history.run_summary import RunSummary
-from minions.interfaces.masking import masked
-from minions.interfaces.run_page import RunPage
+from minions.app.pages.run_page import RunPage
+from minions.app.settings.masking import masked
+from minions.data.json_values import JsonValue
+from minions.engine.views.run_detail import RunDetail, StepSummary
+from minions.engine.views.run_steps import StepDetail
+from minions.engine.views.run_summary import RunSummary
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>&amp;"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

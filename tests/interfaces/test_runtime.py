@@ -10,14 +10,14 @@ import pytest
 import minions.interfaces
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
+from minions.app.settings.settings import Settings
+from minions.app.wiring.models import ModelChoice
+from minions.app.wiring.runtime import Runtime, make_runtime
 from minions.contracts.decisions import Deny
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.models import ModelChoice
-from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from minions.contracts.facts import RunBeginning
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import RunFilter, RunRow
-from minions.interfaces.schedule_store import Progress, Schedule, ScheduleStore
+from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.data.json_values import JsonValue
 from minions.recipe.schedules import ScheduleSpec
 from timed_world import World
 

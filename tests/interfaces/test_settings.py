@@ -11,14 +11,11 @@ import pytest
 
 from command_line import Write
 from minions.adapters.models import endpoints
-from minions.contracts.budgets import Budgets
-from minions.contracts.calls import OutputMode
-from minions.contracts.errors import UsageError
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.operator_limits import bounded
-from minions.interfaces.setting_sources import Origin, load_settings
-from minions.interfaces.setting_types import setting_types
-from minions.interfaces.settings import (
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.operator_limits import bounded
+from minions.app.settings.setting_sources import Origin, load_settings
+from minions.app.settings.setting_types import setting_types
+from minions.app.settings.settings import (
     BUILT_IN_PROVIDERS,
     LocalSettings,
     LogFormat,
@@ -28,6 +25,9 @@ from minions.interfaces.settings import (
     Settings,
     TelemetrySettings,
 )
+from minions.contracts.budgets import Budgets
+from minions.contracts.calls import OutputMode
+from minions.data.errors import UsageError
 from minions.recipe.model import AgentRecipe
 
 TRUSTED = FolderTrust(is_given=True)

@@ -20,9 +20,9 @@ from minions.adapters.sandboxes.workspaces import (
     LandlockSandbox,
     command_sandbox,
 )
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import SandboxProbe
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue
 from minions.testing import tool_request
 
 RECIPES: Final = Path(__file__).parents[2] / "recipes"

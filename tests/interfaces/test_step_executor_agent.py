@@ -13,9 +13,9 @@ from attrs import evolve
 from builders import fake_tool
 from minions import AgentExecutionError, ScriptedModel
 from minions.contracts.calls import Prompt
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.guide import (
     AgentMemory,
     AgentRegistry,

@@ -20,8 +20,12 @@ from minions import (
     Services,
     UsageError,
 )
-from minions.contracts.json_values import JsonValue
+from minions.app.application.environment_models import EnvironmentModels
+from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
+from minions.app.evaluating.tuning_space import SpaceOptions
+from minions.app.wiring.runtime import Runtime
 from minions.contracts.messages import TokenUsage
+from minions.data.json_values import JsonValue
 from minions.evaluation.case_parts import Part
 from minions.evaluation.tuning_search import TrialVerdict
 from minions.evaluations import (
@@ -35,10 +39,6 @@ from minions.evaluations import (
 )
 from minions.interfaces.cli.console.console import hanging
 from minions.interfaces.cli.console.tuning_table import tuning_lines
-from minions.interfaces.environment_models import EnvironmentModels
-from minions.interfaces.tuning_runs import Tuning, TuningPlan
-from minions.interfaces.tuning_space import SpaceOptions
-from minions.interfaces.wiring.runtime import Runtime
 from minions.testing.endpoint import ChatEndpoint, Exchange, answer
 
 RECIPE = """\

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from minions.contracts.errors import NotFoundError
-from minions.contracts.json_values import JsonValue
-from minions.evaluation.cases import Case
-from minions.evaluation.tuning import Configuration, Dimension, Setting
-from minions.interfaces.cli.console.tuning_table import closed_lines
-from minions.interfaces.tuning_examples import HeldOutCases
-from minions.interfaces.tuning_space import (
+from minions.app.evaluating.tuning_examples import HeldOutCases
+from minions.app.evaluating.tuning_space import (
     RecipeVersion,
     SpaceOptions,
     TuningSpace,
     takes_cases,
     tuning_space,
 )
+from minions.data.errors import NotFoundError
+from minions.data.json_values import JsonValue
+from minions.evaluation.cases import Case
+from minions.evaluation.tuning import Configuration, Dimension, Setting
+from minions.interfaces.cli.console.tuning_table import closed_lines
 from minions.planning.step_edit import step_keys
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text

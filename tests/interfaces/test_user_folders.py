@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from platformdirs import user_config_path, user_data_path
 
-from minions.interfaces.user_folders import BorderSecret, user_config_folder, user_data_folder
+from minions.app.settings.user_folders import BorderSecret, user_config_folder, user_data_folder
 
 ENVIRONMENTS: Mapping[str, Mapping[str, str]] = {
     "only a home": {"HOME": "/home/ada"},

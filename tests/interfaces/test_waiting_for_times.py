@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minions.contracts.facts import RunBeginning, RunFinished
+from minions.contracts.journal.facts import RunBeginning, RunFinished
 from minions.interfaces.worker.run_execution import MOST_PAUSES
 from timed_world import World
 

@@ -14,24 +14,24 @@ from attrs import evolve, field, mutable
 from builders import entry_of, fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.stores.state_store import MemoryState
+from minions.app.runs import unexecuted_runs
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.settings.settings import Settings
+from minions.app.wiring.runtime import Runtime, make_runtime
 from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
-from minions.contracts.errors import EnvironmentRefusedError, JournalError, NotFoundError
-from minions.contracts.facts import RunFinished
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import RunFinished
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.errors import EnvironmentRefusedError, JournalError, NotFoundError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
-from minions.engine.history.lookup import find_run
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
-from minions.interfaces import unexecuted_runs
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.schedule_store import ScheduleStore
+from minions.engine.views.lookup import find_run
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from minions.interfaces.worker import run_execution
 from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.interfaces.worker.worker import Worker, WorkerRuntime

@@ -24,6 +24,9 @@ from minions.adapters.models.local.engines import Server
 from minions.adapters.models.local.local_model import LocalModel
 from minions.adapters.models.local.weights import IN_THE_BOX
 from minions.adapters.models.openai import OpenAIModel
+from minions.app.settings.settings import LocalSettings, Settings
+from minions.app.settings.user_folders import user_cache_folder
+from minions.app.wiring.local_models import LocalModels, folder_of_package
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelDelta,
@@ -32,9 +35,6 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.messages import user
-from minions.interfaces.settings import LocalSettings, Settings
-from minions.interfaces.user_folders import user_cache_folder
-from minions.interfaces.wiring.local_models import LocalModels, folder_of_package
 from minions.testing.processes import gone
 
 CACHE: Final = user_cache_folder().parent
@@ -313,8 +313,8 @@ _PARENT = """
 import asyncio, time
 from pathlib import Path
 from minions.adapters.models.openai import OpenAIModel
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.local_models import LocalModels
+from minions.app.settings.settings import Settings
+from minions.app.wiring.local_models import LocalModels
 model = LocalModels(Settings(), folder_of=lambda _: Path.cwd()).make("local", Path.cwd(), None)
 server = asyncio.run(model._engine.server())
 print(server.process.pid, flush=True)

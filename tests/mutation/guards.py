@@ -257,14 +257,14 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "interfaces/test_cli_imported_consent.py",
         )
     ),
-    "contracts/bounded_files.py": Guard(
+    "data/bounded_files.py": Guard(
         tests=("interfaces/test_bounded_input.py",),
         places=frozenset({"open_regular", "read_regular", "BoundedLines"}),
     ),
-    "interfaces/server/http/acceptor.py": Guard(
+    "interfaces/http/acceptor.py": Guard(
         tests=("server/test_acceptor.py", "server/test_slow_clients.py")
     ),
-    "interfaces/server/http/connections.py": Guard(
+    "interfaces/http/connections.py": Guard(
         tests=("server/test_connections.py", "server/test_slow_clients.py"),
         places=frozenset({"Connections"}),
     ),
@@ -276,12 +276,12 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "server/test_server_run_states.py",
         )
     ),
-    "interfaces/wiring/local_models.py": Guard(
+    "app/wiring/local_models.py": Guard(
         tests=("interfaces/test_local_models.py",),
         places=frozenset({"check_local_name", "is_local"}),
     ),
-    "interfaces/server/http/caller_inputs.py": Guard(tests=("server/test_caller_inputs.py",)),
-    "interfaces/server/http/caller_secrets.py": Guard(
+    "interfaces/http/caller_inputs.py": Guard(tests=("server/test_caller_inputs.py",)),
+    "interfaces/http/caller_secrets.py": Guard(
         tests=("server/test_caller_secrets.py", "server/test_server_secrets.py")
     ),
     "engine/services/memory_journal.py": Guard(
@@ -335,14 +335,14 @@ GUARDS: Final[Mapping[str, Guard]] = {
             {"_insert_if_owned", "append_entries", "_append_at_once", "_append_alone"}
         ),
     ),
-    "contracts/patterns.py": Guard(
+    "data/patterns.py": Guard(
         tests=("contracts/test_schemas.py", "engine/test_slow_patterns.py"),
         places=frozenset({"MatchTime", "match_time", "match_beside_loop", "refuse_large_pattern"}),
     ),
-    "contracts/quick_schema.py": Guard(
+    "data/quick_schema.py": Guard(
         tests=("contracts/test_quick_schema.py",), places=frozenset({"_Compiler._definition"})
     ),
-    "contracts/schema_keywords.py": Guard(
+    "data/schema_keywords.py": Guard(
         tests=("contracts/test_schemas.py", "contracts/test_quick_schema.py"),
         places=frozenset({"CheckBudget.matches", "_counted", "_Patterns"}),
     ),
@@ -367,7 +367,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "adapters/tools/data.py": Guard(
         tests=("adapters/test_data_tools.py",), places=frozenset({"_safe_cell"})
     ),
-    "interfaces/folder_trust.py": Guard(
+    "app/settings/folder_trust.py": Guard(
         tests=(
             "interfaces/test_folder_trust.py",
             "interfaces/test_rights_shown.py",
@@ -382,7 +382,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             }
         ),
     ),
-    "interfaces/setting_rights.py": Guard(tests=("interfaces/test_rights_shown.py",)),
+    "app/settings/setting_rights.py": Guard(tests=("interfaces/test_rights_shown.py",)),
     "recipe/checks/carried_text.py": Guard(
         tests=("recipe/test_carried_text.py",),
         places=frozenset(
@@ -398,19 +398,19 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     # --- keys, headers, and who comes in ---
     "adapters/models/endpoints.py": Guard(tests=("adapters/test_model_endpoints.py",)),
-    "adapters/models/header_checks.py": Guard(tests=("adapters/test_model_endpoints.py",)),
-    "adapters/models/server_addresses.py": Guard(tests=("adapters/test_model_endpoints.py",)),
-    "interfaces/server/http/access.py": Guard(
+    "adapters/http/header_checks.py": Guard(tests=("adapters/test_model_endpoints.py",)),
+    "adapters/http/server_addresses.py": Guard(tests=("adapters/test_model_endpoints.py",)),
+    "interfaces/server/access.py": Guard(
         tests=(
             "server/test_access.py",
             "server/test_server_gate.py",
             "server/test_token_scopes.py",
         )
     ),
-    "interfaces/server/http/callers.py": Guard(
+    "interfaces/http/callers.py": Guard(
         tests=("server/test_token_scopes.py", "server/test_owners.py")
     ),
-    "interfaces/server/tokens.py": Guard(
+    "interfaces/http/tokens.py": Guard(
         tests=("server/test_token_scopes.py", "server/test_server_gate.py"),
         places=frozenset(
             {
@@ -419,7 +419,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             }
         ),
     ),
-    "interfaces/server/token_file.py": Guard(
+    "interfaces/http/token_file.py": Guard(
         tests=("server/test_token_scopes.py",),
         places=frozenset(
             {"_MOST_BYTES", "read_token_file", "_table", "_token", "_text", "_new_token"}
@@ -432,7 +432,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     # --- dispatch and workers ---
     "adapters/dispatch/local_dispatch.py": Guard(tests=_DISPATCH),
     "contracts/dispatch.py": Guard(tests=_DISPATCH),
-    "interfaces/unexecuted_runs.py": Guard(
+    "app/runs/unexecuted_runs.py": Guard(
         tests=("server/test_recovery_rules.py", "interfaces/test_worker_runs.py")
     ),
     "interfaces/worker/reconciliation.py": Guard(
@@ -508,7 +508,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "It is only logged.",
     ),
     Equivalent(
-        "interfaces/unexecuted_runs.py",
+        "app/runs/unexecuted_runs.py",
         "RunPages.queued",
         "found += (row for row in rows if row.mark == QUEUE)",
         "found += (row for row in rows if (True))",
@@ -564,14 +564,14 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "A provider without such a variable has no value of it; the type allows for one.",
     ),
     Equivalent(
-        "interfaces/server/http/access.py",
+        "interfaces/server/access.py",
         "_unmounted",
         'if root and (path == root or path.startswith(f"{root}/")):',
         "if (path == root or path.startswith(f'{root}/')):",
         "Of no root nothing is cut off.",
     ),
     Equivalent(
-        "interfaces/server/token_file.py",
+        "interfaces/http/token_file.py",
         "read_token_file",
         "text = known.read(_MOST_BYTES + 1).decode()",
         "text = known.read(_MOST_BYTES + 2).decode()",
@@ -727,21 +727,21 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "Lines have a first and a last one; the type allows for none.",
     ),
     Equivalent(
-        "contracts/quick_schema.py",
+        "data/quick_schema.py",
         "_Compiler._definition",
         "raise _UnknownWordError",
         "pass",
         "What is no match has no parts: the TypeError leads to the full check, too.",
     ),
     Equivalent(
-        "contracts/schema_keywords.py",
+        "data/schema_keywords.py",
         "_counted.counted",
         "if budget.used > budget.most:",
         "if (budget.used >= budget.most):",
         "It only asks `spend`, which compares again.",
     ),
     Equivalent(
-        "contracts/schema_keywords.py",
+        "data/schema_keywords.py",
         "_counted.counted",
         "for error in check(validator, wanted, instance, schema) or ():",
         "for error in (check(validator, wanted, instance, schema)):",
@@ -833,7 +833,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "Nothing follows the branches.",
     ),
     Equivalent(
-        "interfaces/setting_rights.py",
+        "app/settings/setting_rights.py",
         "_flag",
         "return lambda _place, value: [yes if value else no]",
         "return lambda _place, value: [yes if not (value) else no]",

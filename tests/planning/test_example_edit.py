@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.errors import NotFoundError, UsageError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import NotFoundError, UsageError
+from minions.data.json_values import JsonValue
 from minions.planning.example_edit import examples_in, with_examples
 from minions.planning.recipe_diff import recipe_diff
 

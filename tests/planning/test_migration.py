@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from attrs import evolve
 
+from minions.app.wiring.extensions import built_in_extensions
 from minions.contracts.tools import Toolbox, ToolScope
-from minions.interfaces.wiring.extensions import built_in_extensions
 from minions.planning.migration import (
     CheckRecipe,
     migration_inputs,

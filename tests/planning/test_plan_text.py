@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.plans import FileForm, FileUse, Plan, PlanStep, PlanStepType
+from minions.data.json_values import JsonValue
 from minions.planning.plan_json import read_plan
 from minions.planning.plan_text import read_plan_text
 from minions.recipe.checks.names import RESERVED

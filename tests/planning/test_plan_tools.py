@@ -7,9 +7,9 @@ from typing import Final, cast
 
 import pytest
 
-from minions.contracts.json_values import JsonValue
+from minions.app.wiring.extensions import built_in_toolsets
 from minions.contracts.tools import ToolScope
-from minions.interfaces.wiring.extensions import built_in_toolsets
+from minions.data.json_values import JsonValue
 from minions.planning.plan_tools import plans_toolset
 from minions.recipe.catalog import Catalog
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minions.contracts.errors import Fault
 from minions.contracts.tools import Effect, Toolset, ToolSpec
+from minions.data.errors import Fault
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import LoadedRecipe, check_recipe_text, load_recipe_text

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator
 from minions.recipe.artifacts import ARTIFACTS_SCHEMA, artifacts_of, missing_artifacts
 
 ANSWER: Final = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.checks.carried_text import carried_by, carried_references, may_hold_text
 from minions.recipe.expressions.template import compile_template
 

@@ -8,9 +8,9 @@ import attrs
 import pytest
 
 from minions.contracts.context import Limits
-from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import SchemaValidator
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator
 from minions.recipe.editor_schema import recipe_schema
 from minions.recipe.language import keys, model_keys
 from minions.recipe.model_config import ModelConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from minions.contracts.errors import NotFoundError
+from minions.data.errors import NotFoundError
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
 from minions.recipe.model import Permissions
 from minions.recipe.reading.load import LoadedRecipe, check_recipe, check_recipe_text

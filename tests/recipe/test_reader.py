@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.errors import Fault, RecipeError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import Fault, RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.text.nodes import MappingNode, ScalarNode, SequenceNode, node_of, to_plain
 from minions.recipe.text.yaml_reader import read_document, read_source
 

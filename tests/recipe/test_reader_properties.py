@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minions.contracts.errors import Fault, RecipeError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import Fault, RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.reading.load import check_recipe_text
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.yaml_reader import read_document

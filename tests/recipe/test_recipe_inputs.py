@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.errors import RecipeError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, SecretRef
+from minions.data.errors import RecipeError, UsageError
+from minions.data.json_values import JsonValue
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 from recipe.sample_catalog import load

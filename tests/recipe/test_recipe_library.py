@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minions.contracts.errors import NotFoundError
+from minions.data.errors import NotFoundError
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import find_recipe, recipe_ids
 from minions.recipe.reading.load import check_recipe

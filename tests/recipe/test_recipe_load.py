@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from minions.contracts.calls import ModelOptions, OutputMode
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.errors import NotFoundError, RecipeError, UsageError
 from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import CompletionMode
+from minions.data.errors import NotFoundError, RecipeError, UsageError
+from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.kinds.set import SetSpec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minions.contracts.errors import Fault
+from minions.data.errors import Fault
 from minions.recipe.catalog import Catalog
 from minions.recipe.project_folders import project_root
 from minions.recipe.reading.load import check_recipe, check_recipe_text

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from minions.contracts.errors import RecipeError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, load_recipe_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.errors import RecipeError
 from minions.contracts.retry import CircuitPolicy, RetryConfig
+from minions.data.errors import RecipeError
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
 

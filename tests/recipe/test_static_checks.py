@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import SchemaValidator
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue
+from minions.data.schema import SchemaValidator
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.conditions import facts_of
 from minions.recipe.checks.shapes import Shape, find_dead_end

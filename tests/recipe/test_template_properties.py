@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, dumps
 from minions.recipe.expressions.filters import FILTERS, TESTS
 from minions.recipe.expressions.template import (
     EvaluationError,

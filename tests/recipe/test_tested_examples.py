@@ -8,11 +8,11 @@ import pytest
 
 from builders import executor_of
 from minions.adapters.models.scripted import ScriptedModel
+from minions.app.evaluating.recipe_tests import run_test
+from minions.app.wiring.runtime import Runtime
 from minions.contracts.calls import Prompt
-from minions.contracts.errors import RecipeError
-from minions.contracts.json_values import JsonValue
-from minions.interfaces.recipe_tests import run_test
-from minions.interfaces.wiring.runtime import Runtime
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builders import fake_tool
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.errors import RecipeError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.control_flow import DecisionToolSpec
 from minions.recipe.graph_paths import GraphPaths

@@ -6,9 +6,9 @@ import pytest
 from attrs import evolve
 
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.errors import RecipeError
-from minions.contracts.json_values import JsonValue
-from minions.interfaces.wiring.extensions import built_in_tools, built_in_toolsets
+from minions.app.wiring.extensions import built_in_tools, built_in_toolsets
+from minions.data.errors import RecipeError
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import (

@@ -6,7 +6,7 @@ import pytest
 
 from builders import text_step
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.expressions.template import compile_template

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
 from minions.recipe.text.yaml_writer import yaml_text

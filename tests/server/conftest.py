@@ -13,15 +13,15 @@ from asgi_client import TOKEN, Client
 from minions.adapters.models.script_items import Answer, AnswerFunction
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.app.settings.settings import Settings
 from minions.contracts.calls import ChatModel
-from minions.contracts.journal import Journal
+from minions.contracts.journal.journal import Journal
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import Services, SystemClock
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.settings import Settings
 from served import RECIPES, Door, MakeApp, echo
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from asgi_client import TOKEN, Client, Message, Reply
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError
-from minions.interfaces.server.http.access import ROOT, AccessMiddleware, StaticFile
-from minions.interfaces.server.http.responses import Answer, Receive, Scope, Send
+from minions.data.errors import EnvironmentRefusedError, MinionsError
+from minions.interfaces.http.responses import Answer, Receive, Scope, Send
+from minions.interfaces.server.access import ROOT, AccessMiddleware, StaticFile
 from minions.interfaces.server.options import ServerOptions
 
 

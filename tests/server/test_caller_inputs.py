@@ -10,11 +10,11 @@ from attrs import evolve
 
 from asgi_client import Client
 from minions import DefaultStep, MessageBundle
-from minions.contracts.json_values import JsonValue
 from minions.contracts.offers import Offer
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
-from minions.interfaces.server.http.caller_inputs import CallerInputs
-from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.http.caller_inputs import CallerInputs
+from minions.interfaces.http.problems import RefusedError
 from minions.recipe.model import ToolsetUse
 from minions.recipe.reading.load import load_recipe_text
 from served import MakeApp

@@ -16,13 +16,13 @@ import pytest_asyncio
 
 from asgi_client import Client, Reply
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.journal import Journal
+from minions.app.settings.settings import Settings
+from minions.contracts.journal.journal import Journal
 from minions.contracts.tools import Effect, Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import Services
 from minions.interfaces.server.app import api_document, create_app
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.settings import Settings
 from served import echo
 
 TOKEN: Final = "a-token-of-the-tests"

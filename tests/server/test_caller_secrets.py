@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, SecretRef
-from minions.interfaces.server.http.caller_secrets import CallerSecrets
-from minions.interfaces.server.http.problems import RefusedError
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.interfaces.http.caller_secrets import CallerSecrets
+from minions.interfaces.http.problems import RefusedError
 from minions.recipe.model import AgentRecipe, InputSpec
 
 LISTED = SecretRef("env:LISTED")

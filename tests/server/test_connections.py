@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minions.interfaces.server.http.connections import (
+from minions.interfaces.http.connections import (
     PROMPT_S,
     SPARED_S,
     Awaited,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from asgi_client import Client
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 from minions.interfaces.server.app import App
 from served import MakeApp
 

@@ -15,20 +15,20 @@ from asgi_client import Client
 from builders import fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.memory_step_cache import MemoryStepCache
+from minions.app.settings.settings import Settings
+from minions.app.wiring.runtime import Runtime, make_runtime
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.offers import Offer
 from minions.contracts.tools import Effect
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import NullLog
+from minions.interfaces.http.caller_way import OVER_MCP
 from minions.interfaces.server.app import App
-from minions.interfaces.server.http.caller_way import OVER_MCP
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.recipe_tools import RecipeTools
 from minions.interfaces.server.runtime import ServerRuntime
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.runtime import Runtime, make_runtime
 from patience import HANG_S
 from served import MakeApp
 

@@ -12,8 +12,8 @@ from attrs import frozen
 
 from asgi_client import Client, Reply
 from minions.adapters.models.scripted import ScriptedModel
+from minions.interfaces.http.tokens import CallerToken
 from minions.interfaces.server.app import api_document
-from minions.interfaces.server.tokens import CallerToken
 from patience import HANG_S
 from served import MakeApp
 

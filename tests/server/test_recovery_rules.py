@@ -11,22 +11,22 @@ import pytest
 from attrs import field, frozen
 
 from builders import draft_of, entry_of
-from minions.contracts.errors import (
+from minions.app.runs.unexecuted_runs import idle_executions, may_pass
+from minions.contracts.journal.journal import HeldLease, JournalEntry, Lease
+from minions.data.errors import (
     EnvironmentRefusedError,
     JournalError,
     LeaseHeldError,
     MinionsError,
     NotFoundError,
 )
-from minions.contracts.journal import HeldLease, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.server.live.recovery import Recovery
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.runtime import ServerRuntime
-from minions.interfaces.unexecuted_runs import idle_executions, may_pass
 from minions.testing.clock import FakeClock
 from patience import leap
 

@@ -11,10 +11,10 @@ import pytest
 from asgi_client import Client
 from builders import fake_tool
 from minions import tool
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
+from minions.app.settings.settings import Settings
 from minions.contracts.tools import Effect, ToolScope
-from minions.interfaces.settings import Settings
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
 from served import MakeApp, resume
 
 

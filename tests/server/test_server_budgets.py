@@ -9,9 +9,9 @@ import pytest
 
 from asgi_client import Client, Event, Reply, events_in
 from builders import answer_of
+from minions.app.settings.settings import Settings
 from minions.contracts.budgets import Budgets
 from minions.contracts.calls import ModelCallResponse, Prompt
-from minions.interfaces.settings import Settings
 from served import MakeApp
 
 TOKENS = 15

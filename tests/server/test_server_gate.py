@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from asgi_client import TOKEN, Client, Message
-from minions.contracts.errors import UsageError
+from minions.app.settings.settings import Settings
+from minions.data.errors import UsageError
 from minions.interfaces.server.app import api_document
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.settings import Settings
 from served import Door, MakeApp
 
 

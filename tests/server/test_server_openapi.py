@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from asgi_client import Client, events_in
-from minions.contracts.schema import SchemaValidator, check_schema
+from minions.data.schema import SchemaValidator, check_schema
 from patience import HANG_S
 from served import RECIPES
 from serving import EXTENSIONS, Serving

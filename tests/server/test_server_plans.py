@@ -11,7 +11,7 @@ import pytest
 
 from asgi_client import Client
 from minions.contracts.calls import Prompt
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from served import MakeApp
 
 PLAN: JsonValue = {

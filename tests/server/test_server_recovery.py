@@ -14,9 +14,9 @@ from asgi_client import Client
 from builders import draft_of
 from journals import JournalInFront
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.errors import JournalError
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import Journal
+from minions.data.errors import JournalError
+from minions.data.json_values import JsonValue
 from minions.engine.services.services import NullLog, SystemClock
 from minions.engine.sessions.archive import load_archive, store_archive
 from minions.interfaces.server.live.recovery import Recovery

@@ -11,10 +11,10 @@ import pytest
 
 from asgi_client import Client
 from builders import fake_tool
-from minions.contracts.codec import encode
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.tools import Effect
 from minions.contracts.waiting import RunWait
+from minions.data.codec import encode
+from minions.data.json_values import JsonValue, dumps
 from patience import HANG_S
 from served import MakeApp
 

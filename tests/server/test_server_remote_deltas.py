@@ -10,9 +10,9 @@ import pytest
 from asgi_client import Client
 from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.app.settings.settings import Settings
 from minions.contracts.dispatch import WorkerPlan
 from minions.engine.services.services import SystemClock
-from minions.interfaces.settings import Settings
 from patience import HANG_S
 from served import MakeApp
 from typed_answers import TOKEN, TypedAnswers

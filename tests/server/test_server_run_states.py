@@ -8,7 +8,7 @@ from typing import Any
 from asgi_client import Client
 from builders import draft_of
 from minions.contracts.executions import RUN_STATES, RunState
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from served import Door, MakeApp
 
 NAMES = [state.value for state in RunState]

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from asgi_client import Client
-from minions.contracts.journal import EntryDraft
+from minions.contracts.journal.journal import EntryDraft
 from served import RECIPES, Door, MakeApp
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from asgi_client import Client, Reply, events_in
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.interfaces.settings import Settings
+from minions.app.settings.settings import Settings
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from served import MakeApp
 from serving import Serving
 

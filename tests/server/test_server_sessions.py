@@ -10,11 +10,11 @@ import pytest
 from asgi_client import TOKEN, Client, Event, Reply, events_in
 from minions.adapters.models.script_items import tool_request
 from minions.adapters.models.scripted import ScriptedModel
+from minions.app.settings.settings import Settings
 from minions.contracts.calls import Prompt
 from minions.contracts.events import StepEventType
 from minions.interfaces.server.app import create_app
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.settings import Settings
 from served import Door, MakeApp
 
 

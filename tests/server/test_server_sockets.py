@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 from minions.interfaces.server.app import App
 from minions.interfaces.server.process import bound_socket, serve
 from served import MakeApp

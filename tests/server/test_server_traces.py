@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from asgi_client import TOKEN, Client
 from minions.adapters.telemetry.open_telemetry import OpenTelemetryTracer
 from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
+from minions.app.settings.settings import Settings
 from minions.engine.services.services import Services
 from minions.interfaces.server.app import create_app
 from minions.interfaces.server.options import ServerOptions
-from minions.interfaces.settings import Settings
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

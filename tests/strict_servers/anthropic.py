@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import ClassVar, cast
 
 from minions.adapters.models.anthropic import AnthropicModel
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.testing.endpoint import RecordedRequest
 from strict_servers.server import (
     KEY,

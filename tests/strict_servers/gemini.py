@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, cast
 
 from minions.adapters.models.gemini import GeminiModel
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.testing.endpoint import RecordedRequest
 from strict_servers.server import (
     KEY,

@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.responses import ResponsesModel
 from minions.adapters.models.strict_schema import is_strict_schema
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.testing import endpoint as fake
 from minions.testing.endpoint import RecordedRequest
 from strict_servers.server import (

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from attrs import frozen
 
 from minions.adapters.models.http_model import HttpModel
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.testing.endpoint import Behaviour, Exchange, RecordedRequest
 
 __all__ = ["KEY", "Planned", "Refusal", "StrictServer", "allow", "signature_of"]

@@ -11,8 +11,8 @@ from returns.result import Result
 
 from minions import Message, OpenAIModel, Prompt
 from minions.contracts.calls import ModelCallResponse, ModelFailure
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.data.json_values import JsonValue
 from minions.testing import ChaosEndpoint, FaultPlan, Served, ServerFault, VirtualTime
 from minions.testing.plausible_answers import plausible_value
 

@@ -6,7 +6,7 @@ import pytest
 from returns.pipeline import is_successful
 
 from minions import Message, OpenAIModel, Prompt
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 from minions.guide import ModelOptions
 from minions.testing import ChatEndpoint, endpoint
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 from minions.testing import ChaosEndpoint, FaultPlan, ServerFault
 
 

@@ -14,19 +14,22 @@ from builders import fake_tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.state_store import MemoryState
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.settings.settings import Settings
+from minions.app.wiring.runtime import Runtime
 from minions.contracts.calls import ChatModel
-from minions.contracts.child_runs import child_runs_start
 from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
 from minions.contracts.executions import RunState
-from minions.contracts.facts import RunFinished, given
-from minions.contracts.journal import EntryDraft, Journal
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.child_runs import child_runs_start
+from minions.contracts.journal.facts import RunFinished, given
+from minions.contracts.journal.journal import EntryDraft, Journal
+from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.queue_places import QueuePlace
-from minions.contracts.run_rows import RunFilter, RunRow
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.calls.pending_decisions import pending_decisions
 from minions.engine.compile.extensions import Extensions
-from minions.engine.history.lookup import find_run
 from minions.engine.history.replay import Replay
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
@@ -34,11 +37,8 @@ from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.leases import acquire_lease
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import NullLog, Services, SystemClock
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.schedule_store import ScheduleStore
+from minions.engine.views.lookup import find_run
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.runtime import Runtime
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text

@@ -23,9 +23,9 @@ from crash.inspection import repeated_work
 from crash.legs import acknowledgement
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.contracts.executions import RunState
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.run_rows import RunFilter
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.run_rows import RunFilter
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.services.services import SystemClock
 from minions.engine.services.worker_names import is_worker_gone
 from patience import HANG_S

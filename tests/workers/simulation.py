@@ -22,22 +22,22 @@ from minions import tool
 from minions.adapters.dispatch.local_dispatch import LocalDispatch, _Server
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.state_store import MemoryState
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.settings.settings import Settings
+from minions.app.wiring.runtime import Runtime
 from minions.contracts.dispatch import Job, JobState, JobView, WorkerPlan
-from minions.contracts.errors import JournalError
 from minions.contracts.executions import RunState
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.queue_places import QueuePlace
-from minions.contracts.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope
+from minions.data.errors import JournalError
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.services.services import Services
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.schedule_store import ScheduleStore
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.runtime import Runtime
 from minions.interfaces.worker.worker import Worker, WorkerRuntime
 from minions.recipe.reading.load import load_recipe_text
 from minions.testing.virtual_time import VirtualTime

@@ -25,18 +25,17 @@ import minions.interfaces.cli.commands.worker as worker_command
 from crash.legs import acknowledgement
 from minions.adapters.dispatch import dbos_dispatch, dbos_server  # noqa: F401
 from minions.adapters.stores.postgres_journal import PostgresJournal
+from minions.app.settings.settings import Settings
+from minions.app.wiring import dispatch, extension_files, runtime, webhook  # noqa: F401
+from minions.app.wiring.databases import postgres_of
 from minions.contracts.dispatch import DispatchEngine
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import dumps
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.runtime import Log
+from minions.data.json_values import dumps
 from minions.engine.compile import extensions  # noqa: F401
 from minions.engine.services.services import SystemClock
-from minions.interfaces import extension_files  # noqa: F401
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.server.live import waiting_notices  # noqa: F401
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring import dispatch, runtime, webhook  # noqa: F401
-from minions.interfaces.wiring.databases import postgres_of
 from minions.interfaces.worker import health, worker  # noqa: F401
 from workers.fleet import DEAD_AFTER_S, HEARTBEAT_S
 

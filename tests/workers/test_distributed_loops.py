@@ -12,18 +12,18 @@ import pytest
 
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelCallResponse, Prompt
-from minions.contracts.child_runs import OPEN_STATES
-from minions.contracts.errors import ToolError
 from minions.contracts.executions import RunState
-from minions.contracts.facts import RunBeginning
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.journal.child_runs import OPEN_STATES
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.run_rows import RunFilter, Spender
 from minions.contracts.messages import TokenUsage, assistant
 from minions.contracts.offers import Offer
-from minions.contracts.run_rows import RunFilter, Spender
-from minions.engine.history.lookup import find_run
-from minions.engine.history.run_detail import show_run
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.sessions.cancellation import cancel_run
+from minions.engine.views.lookup import find_run
+from minions.engine.views.run_detail import show_run
 from patience import HANG_S
 from workers.distribution import Site, double
 

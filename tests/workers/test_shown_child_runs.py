@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from minions.contracts.errors import ToolError
 from minions.contracts.executions import RunState
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import find_run
-from minions.engine.history.run_detail import RunDetail, show_run
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
 from minions.engine.sessions.cancellation import cancel_run
+from minions.engine.views.lookup import find_run
+from minions.engine.views.run_detail import RunDetail, show_run
 from minions.interfaces.cli.console.child_run_lines import child_run_lines
 from patience import HANG_S
 from workers.distribution import Site, double

@@ -10,7 +10,7 @@ import os
 import pytest
 from attrs import evolve
 
-from minions.contracts.journal import Lease
+from minions.contracts.journal.journal import Lease
 from minions.engine.services.memory_journal import MemoryJournal
 from workers.simulation import Outcome, Plan, simulated
 

@@ -44,8 +44,8 @@ from minions.contracts.dispatch import (
     WorkerPlan,
     WorkerView,
 )
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.runtime import Log
+from minions.data.errors import EnvironmentRefusedError
 
 if TYPE_CHECKING:
     from dbos import DBOSClient, WorkflowStatus

@@ -12,9 +12,9 @@ from typing import Final
 
 from minions.adapters.dispatch.postgres_workers import SCHEMA
 from minions.contracts.dispatch import Execute, Job, JobEnd, WorkerPlan
-from minions.contracts.errors import EnvironmentRefusedError, words_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
+from minions.data.errors import EnvironmentRefusedError, words_of
+from minions.data.json_values import JsonValue
 
 __all__ = ["APPLICATION", "VERSION", "WORKFLOW", "DbosServer", "refuse_pickles"]
 

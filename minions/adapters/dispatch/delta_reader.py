@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from attrs import frozen
 
-from minions.adapters.models.http_pool import (
+from minions.adapters.http.http_pool import (
     BrokenBodyError,
     HttpPool,
     HttpResponse,
@@ -22,10 +22,10 @@ from minions.adapters.models.http_pool import (
     trusted_certificates,
 )
 from minions.contracts.base_url import check_base_url
-from minions.contracts.codec import decode
-from minions.contracts.errors import UsageError
 from minions.contracts.events import StepDeltaEvent
-from minions.contracts.json_values import parse_json
+from minions.data.codec import decode
+from minions.data.errors import UsageError
+from minions.data.json_values import parse_json
 
 __all__ = ["Piece", "StreamLostError", "read_pieces"]
 

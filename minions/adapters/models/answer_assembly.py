@@ -17,8 +17,8 @@ from minions.adapters.models.chat_shapes import ChosenCall, Completion, Piece
 from minions.adapters.models.fragments import as_reasoning
 from minions.adapters.models.fragments import joined_texts as _joined
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["AnswerAssembly", "MalformedAnswerError", "read_usage", "usual_response"]
 

@@ -14,7 +14,6 @@ from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.fragments import FragmentedText, as_reasoning
 from minions.adapters.models.kept_parts import KeptPart, provider_data
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import (
     CUT_AT_LIMIT,
     ProviderData,
@@ -22,6 +21,7 @@ from minions.contracts.messages import (
     ToolCallRequest,
     assistant,
 )
+from minions.data.json_values import JsonValue
 
 __all__ = ["FILTERED", "AnswerBlock", "AnswerBlocks", "BlockKind"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 from minions.adapters.models.answer_assembly import MalformedAnswerError
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["count_in", "json_text", "mapping_in", "mappings_in", "text_in"]
 

@@ -10,12 +10,12 @@ from typing import Final
 from attrs import define, evolve
 from returns.result import Failure, Result
 
+from minions.adapters.http.server_sent_events import EventParser
 from minions.adapters.models.answer_assembly import MalformedAnswerError
 from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.server_sent_events import EventParser
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
-from minions.contracts.json_values import json_type
 from minions.contracts.messages import TokenUsage
+from minions.data.json_values import json_type
 
 __all__ = ["AnswerReader", "EventAnswer"]
 

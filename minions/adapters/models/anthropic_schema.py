@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 __all__ = ["expressible_schema"]
 

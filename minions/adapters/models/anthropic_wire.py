@@ -33,9 +33,9 @@ from minions.adapters.models.prompt_parts import (
 from minions.adapters.models.strict_schema import is_strict_schema
 from minions.adapters.models.wire_form import WireForm
 from minions.contracts.calls import ModelOptions, Prompt
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Attachment, Message, MessageRole, ToolCallRequest
 from minions.contracts.model_endpoints import ModelApi
+from minions.data.json_values import JsonValue
 
 __all__ = ["AnthropicWire"]
 

@@ -14,8 +14,8 @@ from minions.adapters.models.answer_blocks import AnswerBlocks
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
 from minions.adapters.models.chat_failures import ChatPeer, error_failure
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
-from minions.contracts.json_values import json_type
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage
+from minions.data.json_values import json_type
 
 __all__ = ["BlockAnswer", "BlockForm", "StreamedBlocks"]
 

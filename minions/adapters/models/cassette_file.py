@@ -21,17 +21,17 @@ from msgspec import MsgspecError
 
 from minions.adapters.models.cassette_lines import CassetteLine, decode_line
 from minions.adapters.models.cassette_request import request_digest
-from minions.contracts.bounded_files import read_regular
 from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelDelta,
     ModelFailure,
 )
-from minions.contracts.codec import decode, encode
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, message_to_json
+from minions.data.bounded_files import read_regular
+from minions.data.codec import decode, encode
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = [
     "RECORD_BY",

@@ -14,7 +14,6 @@ from minions.contracts.calls import (
     ModelFailure,
     StepCompletionInstruction,
 )
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import (
     Message,
     MessageRole,
@@ -22,6 +21,7 @@ from minions.contracts.messages import (
     TokenUsage,
     ToolCallRequest,
 )
+from minions.data.json_values import JsonValue
 
 __all__ = ["CassetteLine", "decode_line"]
 

@@ -11,9 +11,9 @@ from msgspec.json import encode as encode_json
 
 from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import Prompt
-from minions.contracts.codec import encode
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, message_to_json
+from minions.data.codec import encode
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["request_digest", "request_form", "request_lines"]
 

@@ -13,8 +13,8 @@ from attrs import evolve, field, frozen
 
 from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.contracts.calls import ModelFailure, OutputMode, context_exceeded
-from minions.contracts.errors import OUTPUT_TRUNCATED, UNREACHABLE
 from minions.contracts.messages import TokenUsage, ToolCallRequest
+from minions.data.errors import OUTPUT_TRUNCATED, UNREACHABLE
 
 __all__ = ["ChatPeer", "error_failure", "retry_after_s", "status_failure"]
 

@@ -16,9 +16,9 @@ from attrs import define, field
 from msgspec.json import Encoder
 
 from minions.contracts.calls import ModelOptions, OutputRequest, Prompt
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Attachment, Message, MessageRole, ToolCallRequest
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue
 
 __all__ = ["RequestWriter", "encode_body", "request_body"]
 

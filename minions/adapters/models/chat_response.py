@@ -20,8 +20,8 @@ from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
 from minions.adapters.models.chat_failures import ChatPeer, error_failure
 from minions.adapters.models.chat_shapes import read_completion, read_piece
 from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
-from minions.contracts.json_values import json_type
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage
+from minions.data.json_values import json_type
 
 __all__ = ["PlainAnswer", "StreamedAnswer"]
 

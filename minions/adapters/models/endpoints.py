@@ -12,13 +12,13 @@ from typing import Final, Protocol
 
 from attrs import field, frozen
 
+from minions.adapters.http.header_checks import check_header, check_header_name, check_key
+from minions.adapters.http.server_addresses import is_loopback_url, ollama_url, server_address
 from minions.adapters.models.claude_names import takes_schema
-from minions.adapters.models.header_checks import check_header, check_header_name, check_key
-from minions.adapters.models.server_addresses import is_loopback_url, ollama_url, server_address
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import ModelCapabilities, OutputMode
-from minions.contracts.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
 from minions.contracts.model_endpoints import EndpointLimits, ModelApi
+from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
 
 __all__ = [
     "Endpoint",

@@ -20,11 +20,8 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
-from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
-from minions.adapters.models.attached_images import refused_attachments
-from minions.adapters.models.chat_failures import ChatPeer
-from minions.adapters.models.header_checks import check_key
-from minions.adapters.models.http_pool import (
+from minions.adapters.http.header_checks import check_key
+from minions.adapters.http.http_pool import (
     BrokenBodyError,
     HttpPool,
     HttpResponse,
@@ -33,10 +30,13 @@ from minions.adapters.models.http_pool import (
     proxy_for,
     trusted_certificates,
 )
+from minions.adapters.http.server_addresses import is_loopback_url, origin_of
+from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
+from minions.adapters.models.attached_images import refused_attachments
+from minions.adapters.models.chat_failures import ChatPeer
 from minions.adapters.models.peer_model import PeerModel
 from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.adapters.models.sent_secrets import MaskedDeltas
-from minions.adapters.models.server_addresses import is_loopback_url, origin_of
 from minions.adapters.models.server_route import (
     ServerRoute,
     default_headers,
@@ -54,8 +54,8 @@ from minions.contracts.calls import (
     ModelOptions,
     Prompt,
 )
-from minions.contracts.errors import UsageError
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint, RateLimits
+from minions.data.errors import UsageError
 
 if TYPE_CHECKING:
     import ssl

@@ -12,8 +12,8 @@ from typing import cast
 from msgspec import MsgspecError, Struct
 from msgspec.json import Decoder
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, ProviderData
+from minions.data.json_values import JsonValue
 
 __all__ = ["KeptPart", "data_of", "kept_parts", "provider_data"]
 

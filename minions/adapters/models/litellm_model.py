@@ -39,8 +39,8 @@ from minions.contracts.calls import (
     Prompt,
     context_exceeded,
 )
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
+from minions.data.errors import EnvironmentRefusedError, UsageError
 
 __all__ = ["PROVIDER", "AskLiteLLM", "LiteLLMModel", "check_litellm_name", "secrets_of"]
 

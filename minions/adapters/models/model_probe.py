@@ -23,11 +23,11 @@ from minions.contracts.calls import (
     OutputRequest,
     Prompt,
 )
-from minions.contracts.errors import OUTPUT_TRUNCATED
-from minions.contracts.json_values import JsonValue, find_json_value
 from minions.contracts.messages import Message, TokenUsage, system, user
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import OUTPUT_TRUNCATED
+from minions.data.json_values import JsonValue, find_json_value
 
 __all__ = ["MOST_REQUESTS", "ProbeOptions", "ProbeOutcome", "probe_model"]
 

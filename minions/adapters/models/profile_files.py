@@ -13,10 +13,10 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.bounded_files import read_regular
 from minions.contracts.calls import ChatModel
-from minions.contracts.codec import decode, encode
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook
+from minions.data.bounded_files import read_regular
+from minions.data.codec import decode, encode
 
 __all__ = ["ProfileFiles"]
 

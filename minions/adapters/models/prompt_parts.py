@@ -9,10 +9,10 @@ from typing import Final, cast
 from attrs import define, evolve, frozen
 
 from minions.contracts.calls import Prompt
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 __all__ = [
     "FunctionTools",

@@ -35,9 +35,9 @@ from minions.contracts.calls import (
     OutputParser,
     Prompt,
 )
-from minions.contracts.errors import UsageError, did_you_mean
-from minions.contracts.json_values import JsonValue
 from minions.contracts.model_endpoints import ModelEndpoint
+from minions.data.errors import UsageError, did_you_mean
+from minions.data.json_values import JsonValue
 
 __all__ = ["MISS", "Cassette", "CassetteRecorder", "RecordingModel", "ReplayModel"]
 

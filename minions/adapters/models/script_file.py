@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final, cast
 
 from minions.adapters.models.script_items import Answer, ScriptItem, tool_request
-from minions.contracts.bounded_files import read_regular
 from minions.contracts.calls import ModelCallResponse, ModelFailure
-from minions.contracts.errors import UsageError, did_you_mean
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
+from minions.data.bounded_files import read_regular
+from minions.data.errors import UsageError, did_you_mean
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["read_script", "script_items"]
 

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from attrs import frozen
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure, Prompt
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, ToolCallRequest
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["Answer", "AnswerFunction", "GoodAnswer", "ScriptItem", "tool_request"]
 

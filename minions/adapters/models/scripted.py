@@ -31,9 +31,9 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.errors import UNREACHABLE, UsageError
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, assistant
+from minions.data.errors import UNREACHABLE, UsageError
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["ScriptedModel", "load_script"]
 

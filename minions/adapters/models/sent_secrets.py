@@ -14,8 +14,8 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import DeltaSink, ModelCallResponse, ModelDelta, ModelFailure
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import ToolCallRequest
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = ["MASK", "MaskedDeltas", "SentSecrets"]
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from attrs import frozen
 
-from minions.adapters.models.http_pool import BrokenBodyError, HttpPool, NoAnswerError
+from minions.adapters.http.http_pool import BrokenBodyError, HttpPool, NoAnswerError
 
 __all__ = ["ServerFacts", "server_facts"]
 

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 from attrs import field, frozen
 
+from minions.adapters.http.header_checks import check_header
 from minions.adapters.models.endpoints import OperatorModels, base_url_of, resolve_endpoint
-from minions.adapters.models.header_checks import check_header
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI

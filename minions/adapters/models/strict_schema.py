@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Final
 
 from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 __all__ = ["bounded_schema", "is_strict_schema"]
 

@@ -26,11 +26,11 @@ from minions.contracts.calls import (
     OutputParser,
     OutputRequest,
 )
-from minions.contracts.json_values import JsonValue, find_json_value
 from minions.contracts.messages import assistant, system
 from minions.contracts.output import bare_text, checked_output, parse_text
-from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tool_parameters import sent_parameters
+from minions.data.json_values import JsonValue, find_json_value
+from minions.data.schema import JsonSchema, SchemaValidator
 
 if TYPE_CHECKING:
     from instructor.v2.core.function_calls import ResponseSchema

@@ -18,8 +18,6 @@ from minions.adapters.sandboxes.supervised import job_limits, result_of, supervi
 from minions.adapters.sandboxes.supervisor.jobs import CodeJob, Confinement, Job, Report
 from minions.adapters.sandboxes.supervisor.landlock import landlock_version
 from minions.adapters.sandboxes.supervisor.seccomp import has_filter
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import (
     CODE_LIMITS,
     CodeSandbox,
@@ -27,6 +25,8 @@ from minions.contracts.sandbox import (
     SandboxProbe,
     SandboxResult,
 )
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue
 
 __all__ = ["MontySandbox", "ProcessSandbox"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, cast
 
 from minions.adapters.sandboxes.supervisor.jobs import Job, JobLimits, Report
-from minions.contracts.errors import EnvironmentRefusedError, FailureInfo
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import NO_SANDBOX, SandboxCode, SandboxLimits, SandboxResult
+from minions.data.errors import EnvironmentRefusedError, FailureInfo
+from minions.data.json_values import JsonValue
 
 __all__ = ["job_limits", "result_of", "supervise", "supervise_now"]
 

@@ -18,7 +18,6 @@ from attrs import evolve
 from minions.adapters.sandboxes.supervised import job_limits, result_of, supervise, supervise_now
 from minions.adapters.sandboxes.supervisor.jobs import Confinement, Job, WorkspaceRules
 from minions.adapters.sandboxes.supervisor.landlock import landlock_version
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.sandbox import (
     COMMAND_LIMITS,
     NO_SANDBOX,
@@ -29,6 +28,7 @@ from minions.contracts.sandbox import (
     SandboxResult,
     unavailable,
 )
+from minions.data.errors import EnvironmentRefusedError
 
 __all__ = ["BubblewrapSandbox", "LandlockSandbox", "command_sandbox"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from minions.contracts.facts import RunFinished, RunRejected
-from minions.contracts.journal import EntryDraft, Lease
+from minions.contracts.journal.facts import RunFinished, RunRejected
+from minions.contracts.journal.journal import EntryDraft, Lease
 
 __all__ = ["PendingRows", "folds_later"]
 

@@ -14,8 +14,8 @@ from minions.adapters.stores.pending_rows import folds_later
 from minions.adapters.stores.postgres_entries import append_entry, append_with_rows
 from minions.adapters.stores.postgres_groups import CallKind
 from minions.adapters.stores.postgres_link import Attempt
-from minions.contracts.journal import JournalEntry, Lease
-from minions.contracts.run_rows import LISTED
+from minions.contracts.journal.journal import JournalEntry, Lease
+from minions.contracts.journal.run_rows import LISTED
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

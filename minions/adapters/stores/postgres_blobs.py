@@ -12,8 +12,8 @@ from attrs import frozen
 from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_groups import CallKind
 from minions.adapters.stores.postgres_link import Attempt, DamageError
-from minions.contracts.journal import BlobCollection
-from minions.contracts.stored_sessions import digests_in
+from minions.contracts.journal.journal import BlobCollection
+from minions.contracts.journal.stored_sessions import digests_in
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

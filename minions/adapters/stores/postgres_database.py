@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from minions.adapters.stores.postgres_url import hidden_in, is_ambiguous, without_password
-from minions.contracts.errors import EnvironmentRefusedError, JournalError
+from minions.data.errors import EnvironmentRefusedError, JournalError
 
 if TYPE_CHECKING:
     import psycopg

@@ -14,9 +14,9 @@ from minions.adapters.stores.pending_rows import folds_later
 from minions.adapters.stores.postgres_leases import fenced_error
 from minions.adapters.stores.postgres_link import Attempt, DamageError
 from minions.adapters.stores.row_bodies import body_text, read_fact
-from minions.contracts.errors import JournalError
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.run_rows import JUDGED, LISTED
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.run_rows import JUDGED, LISTED
+from minions.data.errors import JournalError
 
 if TYPE_CHECKING:
     from psycopg import AsyncCursor

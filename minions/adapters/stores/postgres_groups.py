@@ -18,7 +18,7 @@ from attrs import field, frozen, mutable
 from minions.adapters.stores.call_groups import GroupTerms, WaitingCall, take_group
 from minions.adapters.stores.postgres_database import is_connection_lost
 from minions.adapters.stores.postgres_link import Attempt, carried_through
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

@@ -40,9 +40,8 @@ from minions.adapters.stores.postgres_sessions import (
 from minions.adapters.stores.postgres_url import without_password
 from minions.adapters.stores.row_lookups import RowLookups
 from minions.adapters.stores.row_queries import Part
-from minions.contracts.entry_waiters import EntryWaiters
-from minions.contracts.errors import JournalError, NotFoundError
-from minions.contracts.journal import (
+from minions.contracts.journal.entry_waiters import EntryWaiters
+from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
     EntryDraft,
@@ -50,9 +49,17 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
+from minions.contracts.journal.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+)
+from minions.contracts.journal.stored_sessions import bad_entries, refuse_damaged
 from minions.contracts.runtime import Clock, Sleep
-from minions.contracts.stored_sessions import bad_entries, refuse_damaged
+from minions.data.errors import JournalError, NotFoundError
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

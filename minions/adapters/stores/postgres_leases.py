@@ -10,8 +10,8 @@ from attrs import frozen
 
 from minions.adapters.stores.call_groups import GroupTerms
 from minions.adapters.stores.postgres_groups import CallKind
-from minions.contracts.errors import FencedError, LeaseHeldError
-from minions.contracts.journal import HeldLease, Lease
+from minions.contracts.journal.journal import HeldLease, Lease
+from minions.data.errors import FencedError, LeaseHeldError
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

@@ -22,8 +22,8 @@ from minions.adapters.stores.postgres_database import (
     require_psycopg,
 )
 from minions.adapters.stores.postgres_url import without_password
-from minions.contracts.errors import JournalError
 from minions.contracts.runtime import Sleep
+from minions.data.errors import JournalError
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
-from minions.contracts.entry_waiters import EntryWaiters
-from minions.contracts.errors import JournalError
+from minions.contracts.journal.entry_waiters import EntryWaiters
 from minions.contracts.runtime import Sleep
+from minions.data.errors import JournalError
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

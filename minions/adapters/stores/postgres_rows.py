@@ -30,9 +30,16 @@ from minions.adapters.stores.stored_rows import (
     session_of,
     user_key,
 )
-from minions.contracts.journal import JournalEntry, Lease
-from minions.contracts.run_row_folds import folded, run_row_after, session_row_after
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
+from minions.contracts.journal.journal import JournalEntry, Lease
+from minions.contracts.journal.run_row_folds import folded, run_row_after, session_row_after
+from minions.contracts.journal.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+)
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

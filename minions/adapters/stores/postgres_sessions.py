@@ -16,8 +16,8 @@ from minions.adapters.stores.postgres_entries import (
 )
 from minions.adapters.stores.postgres_leases import busy_error, find_lease
 from minions.adapters.stores.postgres_link import Attempt
-from minions.contracts.journal import JournalEntry
-from minions.contracts.stored_sessions import session_exists
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.stored_sessions import session_exists
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

@@ -19,9 +19,9 @@ from minions.adapters.stores.step_cache_bounds import (
     as_json,
     utc_now,
 )
-from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Sleep
 from minions.contracts.step_cache import CachedStep, StepCache
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection

@@ -13,17 +13,17 @@ from typing import Final
 from msgspec import MsgspecError
 from msgspec.json import Decoder
 
-from minions.contracts.errors import JournalError
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     Fact,
     UnreadableFact,
     body_of,
     class_of,
     fact_of,
 )
-from minions.contracts.journal import EntryDraft, JournalEntry
-from minions.contracts.json_parts import LONG_TEXT, encoded_parts
-from minions.contracts.json_values import parse_json
+from minions.contracts.journal.journal import EntryDraft, JournalEntry
+from minions.data.errors import JournalError
+from minions.data.json_parts import LONG_TEXT, encoded_parts
+from minions.data.json_values import parse_json
 
 __all__ = ["body_text", "read_fact"]
 

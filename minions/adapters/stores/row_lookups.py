@@ -7,8 +7,15 @@ from collections.abc import Collection, Sequence
 
 from minions.adapters.stores.row_queries import Part
 from minions.adapters.stores.stored_rows import found_by_text
-from minions.contracts.journal import Journal
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+)
 
 __all__ = ["RowLookups"]
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from minions.adapters.stores.stored_rows import search_key
 from minions.contracts.executions import RunState
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender
+from minions.contracts.journal.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender
 
 __all__ = [
     "RUN_COLUMNS",

@@ -11,7 +11,7 @@ from typing import Final
 
 from minions.adapters.stores.sqlite_database import is_busy, transaction
 from minions.adapters.stores.sqlite_file import DamageError
-from minions.contracts.stored_sessions import digests_in
+from minions.contracts.journal.stored_sessions import digests_in
 
 __all__ = [
     "compact",

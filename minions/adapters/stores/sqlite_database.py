@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from minions.contracts.errors import JournalError
+from minions.data.errors import JournalError
 
 __all__ = [
     "FileIdentity",

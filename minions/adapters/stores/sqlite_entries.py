@@ -19,10 +19,10 @@ from minions.adapters.stores.sqlite_database import readable_rows, some_rows, tr
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.adapters.stores.sqlite_leases import check_owner
 from minions.adapters.stores.sqlite_numbers import EPOCH, as_count, as_micros, as_time
-from minions.contracts.errors import JournalError
-from minions.contracts.facts import Fact, UnreadableFact
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.run_rows import JUDGED, LISTED
+from minions.contracts.journal.facts import Fact, UnreadableFact
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.run_rows import JUDGED, LISTED
+from minions.data.errors import JournalError
 
 __all__ = [
     "INSERT",

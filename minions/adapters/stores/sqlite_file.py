@@ -31,9 +31,9 @@ from minions.adapters.stores.sqlite_database import (
     open_database,
 )
 from minions.adapters.stores.sqlite_read_only import ReadOnlyDatabase, may_be_written
-from minions.contracts.errors import JournalError
 from minions.contracts.runtime import Sleep
-from minions.contracts.work_slices import WorkSlices
+from minions.data.errors import JournalError
+from minions.data.work_slices import WorkSlices
 
 __all__ = ["DamageError", "SqliteFile"]
 

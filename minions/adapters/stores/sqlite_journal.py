@@ -56,9 +56,8 @@ from minions.adapters.stores.sqlite_sessions import (
     mark_all_rows,
     remove_session,
 )
-from minions.contracts.entry_waiters import EntryWaiters
-from minions.contracts.errors import JournalError, NotFoundError
-from minions.contracts.journal import (
+from minions.contracts.journal.entry_waiters import EntryWaiters
+from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
     EntryDraft,
@@ -66,10 +65,18 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.json_parts import is_large
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
+from minions.contracts.journal.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+)
+from minions.contracts.journal.stored_sessions import bad_entries, refuse_damaged
 from minions.contracts.runtime import Clock, Sleep, SystemClock
-from minions.contracts.stored_sessions import bad_entries, refuse_damaged
+from minions.data.errors import JournalError, NotFoundError
+from minions.data.json_parts import is_large
 
 __all__ = ["SqliteJournal"]
 

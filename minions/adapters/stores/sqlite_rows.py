@@ -29,9 +29,16 @@ from minions.adapters.stores.stored_rows import (
     time_of,
     user_key,
 )
-from minions.contracts.journal import JournalEntry
-from minions.contracts.run_row_folds import folded, run_row_after, session_row_after
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.run_row_folds import folded, run_row_after, session_row_after
+from minions.contracts.journal.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+)
 
 __all__ = [
     "DamagedRowsError",

@@ -21,8 +21,8 @@ from minions.adapters.stores.sqlite_entries import (
 )
 from minions.adapters.stores.sqlite_leases import find_lease, refuse_if_active
 from minions.adapters.stores.sqlite_numbers import as_count, as_micros
-from minions.contracts.journal import JournalEntry
-from minions.contracts.stored_sessions import session_exists
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.stored_sessions import session_exists
 
 __all__ = [
     "adopt_entries",

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from attrs import field, frozen, mutable
 from attrs.validators import ge
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "EVICTED_AT_ONCE",

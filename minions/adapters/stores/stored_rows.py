@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
-from minions.contracts.run_rows import Number, RunRow, SessionRow, Spent
+from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spent
 
 __all__ = [
     "found_by_text",

@@ -20,10 +20,10 @@ from minions.contracts.calls import (
     Prompt,
     ToolCall,
 )
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, TokenUsage
 from minions.contracts.tools import ToolSpec
 from minions.contracts.tracing import RunSubject, StepSubject
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = [
     "Attributes",

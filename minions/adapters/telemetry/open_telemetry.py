@@ -25,10 +25,10 @@ from minions.adapters.telemetry.genai_attributes import (
     tool_name,
 )
 from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, ToolCall
-from minions.contracts.errors import NEEDS_DECISION, FailureInfo
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import ToolSpec
 from minions.contracts.tracing import RunSubject, Span, StepSubject, Tracer
+from minions.data.errors import NEEDS_DECISION, FailureInfo
 
 if TYPE_CHECKING:
     from contextvars import Token

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from minions.adapters.telemetry.otlp_target import OtlpTarget
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 
 __all__ = ["check_variables", "is_disabled"]
 

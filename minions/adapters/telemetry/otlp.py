@@ -33,7 +33,7 @@ from minions.adapters.telemetry.otlp_sender import OtlpEndpoint, OtlpSender
 from minions.adapters.telemetry.otlp_spans import OtlpTracerProvider
 from minions.adapters.telemetry.otlp_target import OtlpTarget
 from minions.adapters.telemetry.span_queue import BatchLimits, SpanQueue
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 
 __all__ = ["TelemetryProviders", "open_providers"]
 

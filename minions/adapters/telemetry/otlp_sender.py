@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 
 if TYPE_CHECKING:
     import requests

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -15,7 +15,7 @@ from typing import Final
 from attrs import frozen
 
 from minions.adapters.telemetry.otlp_encoding import SpanRecord, rough_size
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 
 __all__ = ["BatchLimits", "SpanQueue"]
 

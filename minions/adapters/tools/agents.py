@@ -13,9 +13,9 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from minions.contracts.agent_calls import AgentCalls, AgentInfo
-from minions.contracts.errors import ToolError, near_hint, near_names
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
+from minions.data.errors import ToolError, near_hint, near_names
+from minions.data.json_values import JsonValue
 
 __all__ = ["built_in"]
 

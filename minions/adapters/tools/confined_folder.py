@@ -26,7 +26,6 @@ from minions.adapters.tools.folder_descriptors import (
     write_and_rename,
 )
 from minions.adapters.tools.recorded_changes import RecordChange, change_of, recordable
-from minions.contracts.errors import ToolError, UsageError, near_hint, near_names
 from minions.contracts.file_changes import digest_of
 from minions.contracts.protected_files import (
     configures,
@@ -38,6 +37,7 @@ from minions.contracts.protected_files import (
     is_secret,
     matches_any,
 )
+from minions.data.errors import ToolError, UsageError, near_hint, near_names
 
 __all__ = ["ConfinedFolder", "FolderEntry"]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.errors import ToolError
+from minions.data.errors import ToolError
 
 __all__ = ["Place", "is_encodable", "refuse_long", "shown_name"]
 

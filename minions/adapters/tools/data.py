@@ -13,10 +13,10 @@ from typing import Annotated, Final
 
 from attrs import frozen
 
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.json_values import parse_json as parsed_json
 from minions.contracts.tools import Effect, Reads, Tool, Toolset
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import parse_json as parsed_json
 
 __all__ = ["CsvTable", "built_in", "data_toolset"]
 

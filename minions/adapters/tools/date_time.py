@@ -11,9 +11,9 @@ from typing import Final, cast
 from attrs import frozen
 
 from minions.adapters.tools.declared_tool import DeclaredTool
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Reads, Tool, ToolSpec
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
 
 __all__ = ["date_time_tools"]
 

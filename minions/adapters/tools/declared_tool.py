@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Tool, ToolScope, ToolSpec
+from minions.data.json_values import JsonValue
 
 __all__ = ["DeclaredTool"]
 

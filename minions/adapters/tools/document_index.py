@@ -19,7 +19,7 @@ from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.confined_paths import Place
 from minions.adapters.tools.document_passages import Passage, passages_of
 from minions.adapters.tools.glob_pattern import GlobPattern
-from minions.contracts.errors import EnvironmentRefusedError, ToolError
+from minions.data.errors import EnvironmentRefusedError, ToolError
 
 __all__ = ["DocumentIndex", "FoundPassage", "IndexBounds", "SearchOutcome"]
 

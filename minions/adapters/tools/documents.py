@@ -19,12 +19,12 @@ from minions.adapters.tools.document_passages import fts_query, numbered
 from minions.adapters.tools.function_tool import tool
 from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.adapters.tools.text_files import FileOptions, TextFiles, as_text
-from minions.contracts.codec import decode
-from minions.contracts.errors import ToolError
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.protected_files import ALLOW_SECRETS, OPENING_OPTIONS
 from minions.contracts.tools import Effect, Reads, Tool, Toolset
+from minions.data.codec import decode
+from minions.data.errors import ToolError
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue
 
 __all__ = ["DocumentOptions", "documents_toolset"]
 

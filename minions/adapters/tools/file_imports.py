@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from minions.adapters.tools.text_files import TextFiles
-from minions.contracts.errors import ToolError
+from minions.data.errors import ToolError
 
 __all__ = ["imported_by_failing_tests", "imported_files"]
 

@@ -24,12 +24,12 @@ from minions.adapters.tools.text_files import (
     line_count,
     no_unique_match,
 )
-from minions.contracts.codec import decode
-from minions.contracts.errors import ToolError
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.protected_files import OPENING_OPTIONS
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
+from minions.data.codec import decode
+from minions.data.errors import ToolError
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue
 
 __all__ = ["built_in", "files_toolset"]
 

@@ -15,11 +15,11 @@ from typing import Final, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast,
 from attrs import evolve, frozen
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
-from minions.contracts.codec import decode, encode
-from minions.contracts.errors import SchemaError, ToolError, UsageError, near_names
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
+from minions.data.codec import decode, encode
+from minions.data.errors import SchemaError, ToolError, UsageError, near_names
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue
 
 __all__ = ["FunctionTool", "tool"]
 

@@ -21,10 +21,10 @@ from minions.adapters.tools.workspace_options import (
     default_sandbox,
     workspace_toolset,
 )
-from minions.contracts.errors import ToolError
 from minions.contracts.protected_files import ALLOW_SECRETS, is_secret
 from minions.contracts.sandbox import SandboxResult
 from minions.contracts.tools import Effect, Tool, Toolset
+from minions.data.errors import ToolError
 
 __all__ = ["GitOutput", "built_in", "git_toolset"]
 

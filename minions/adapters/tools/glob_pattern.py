@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from minions.contracts.errors import ToolError
+from minions.data.errors import ToolError
 
 __all__ = ["GlobPattern"]
 

@@ -33,16 +33,16 @@ from minions.adapters.tools.network_targets import (
     check_address,
     resolve_by_system,
 )
-from minions.contracts.errors import ToolError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
+from minions.data.errors import ToolError, UsageError
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     import ssl
 
     from yarl import URL
 
-    from minions.adapters.models.http_pool import HttpPool
+    from minions.adapters.http.http_pool import HttpPool
 
 __all__ = ["built_in", "http_toolset"]
 
@@ -125,7 +125,7 @@ def http_toolset(resolve: Resolve = resolve_by_system) -> Toolset:
     certificates = _Certificates()
 
     def open_tools(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
-        from minions.contracts.codec import decode
+        from minions.data.codec import decode
 
         checked = decode(options, _Options)
         _refuse_cookies(checked.answer_headers)
@@ -254,7 +254,7 @@ class _HttpTools:
 
     async def _once(self, request: HttpRequest, most: int) -> HttpAnswer | HttpRequest:
         """The answer to one request, or the request that a redirect leads to."""
-        from minions.adapters.models.http_pool import BrokenBodyError, HttpPool, NoAnswerError
+        from minions.adapters.http.http_pool import BrokenBodyError, HttpPool, NoAnswerError
 
         self._check_target(request.url)
         addresses = await self._addresses(request.url)
@@ -352,7 +352,7 @@ class _Certificates:
         Raises:
             NoAnswerError: They cannot be read.
         """
-        from minions.adapters.models.http_pool import trusted_certificates
+        from minions.adapters.http.http_pool import trusted_certificates
 
         if url.scheme != "https":
             return None

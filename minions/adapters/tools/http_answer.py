@@ -16,11 +16,11 @@ from minions.adapters.tools.http_request import (
     header_text,
     shown_url,
 )
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue, parse_json
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue, parse_json
 
 if TYPE_CHECKING:
-    from minions.adapters.models.http_pool import HttpResponse
+    from minions.adapters.http.http_pool import HttpResponse
 
 __all__ = ["ANSWER_HEADERS", "COOKIES", "HttpAnswer", "HttpStatusError", "answer_of", "read_body"]
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from yarl import URL
 
-    from minions.adapters.models.http_pool import HttpResponse
+    from minions.adapters.http.http_pool import HttpResponse
 
 __all__ = [
     "HARMLESS_HEADERS",

@@ -16,8 +16,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self, cast
 
-from minions.contracts.errors import ToolError
-from minions.contracts.patterns import refuse_large_pattern, without_warnings
+from minions.data.errors import ToolError
+from minions.data.patterns import refuse_large_pattern, without_warnings
 
 __all__ = ["LineMatcher"]
 

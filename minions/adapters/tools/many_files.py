@@ -13,9 +13,9 @@ from minions.adapters.tools.file_imports import imported_by_failing_tests
 from minions.adapters.tools.file_outline import outline_of
 from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.adapters.tools.text_files import TextFiles, as_text, no_unique_match
-from minions.contracts.errors import ToolError
 from minions.contracts.plans import FileForm, FileUse
 from minions.contracts.tools import ToolScope
+from minions.data.errors import ToolError
 
 __all__ = ["ManyFileTools"]
 

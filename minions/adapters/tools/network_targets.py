@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 from attrs import frozen
 
-from minions.adapters.ip_ranges import is_public
-from minions.contracts.errors import ToolError
+from minions.adapters.http.ip_ranges import is_public
+from minions.data.errors import ToolError
 
 __all__ = ["HOST_PATTERN", "AllowedHost", "Resolve", "check_address", "resolve_by_system"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import BinaryIO, Final, TypeAlias
 
 from minions.adapters.tools.confined_paths import Place
-from minions.contracts.errors import ToolError
 from minions.contracts.file_changes import FileChange, digest_of
+from minions.data.errors import ToolError
 
 __all__ = ["RecordChange", "change_of", "recordable"]
 

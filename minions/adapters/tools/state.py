@@ -10,9 +10,9 @@ from attrs import frozen
 
 from minions.adapters.stores.state_store import RESERVED, StateStore
 from minions.adapters.tools.declared_tool import DeclaredTool
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue, parse_json
 from minions.contracts.tools import Effect, Reads, Tool, ToolSpec
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue, parse_json
 
 __all__ = ["state_tools"]
 

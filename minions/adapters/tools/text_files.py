@@ -9,9 +9,9 @@ from attrs import Factory, field, frozen
 from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.confined_paths import Place
 from minions.adapters.tools.recorded_changes import RecordChange
-from minions.contracts.errors import EnvironmentRefusedError, ToolError
 from minions.contracts.protected_files import ALLOW_CONFIG, ALLOW_SECRETS
 from minions.contracts.tools import ToolScope
+from minions.data.errors import EnvironmentRefusedError, ToolError
 
 __all__ = ["FileOptions", "TextFiles", "as_text", "line_count", "no_unique_match"]
 

@@ -10,9 +10,9 @@ from typing import Annotated, Final
 from attrs import frozen
 
 from minions.adapters.tools.function_tool import tool
-from minions.contracts.errors import ToolError, near_hint, near_names
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Reads, Tool, Toolset
+from minions.data.errors import ToolError, near_hint, near_names
+from minions.data.json_values import JsonValue
 
 __all__ = ["TimeShown", "built_in", "moment_in", "time_toolset"]
 

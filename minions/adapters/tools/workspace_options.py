@@ -9,14 +9,14 @@ from typing import Final, TypeAlias, TypeVar, cast
 import attrs
 from attrs import evolve, field, frozen, mutable
 
-from minions.contracts.codec import decode
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.protected_files import OPENING_OPTIONS
 from minions.contracts.sandbox import Command, CommandSandbox, SandboxLimits, SandboxResult
-from minions.contracts.schema import JsonSchema
 from minions.contracts.tools import Tool, Toolset
+from minions.data.codec import decode
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 __all__ = [
     "ChooseSandbox",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minions.analysis.pictures.layout import rows_of
 from minions.analysis.pictures.picture import Picture
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["picture_to_json"]
 

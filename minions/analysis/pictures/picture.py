@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, dumps
 from minions.recipe.control_flow import OnError
 from minions.recipe.model import AgentRecipe, StepSpec
 

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from minions.analysis.stubs.names import class_name, doc_text, field_name, is_field_name, unique
 from minions.analysis.stubs.schema_types import ANY_JSON, SchemaTypes, TypedClass, TypeField
-from minions.contracts.schema import JsonSchema
+from minions.data.schema import JsonSchema
 from minions.recipe.model import AgentRecipe, InputSpec
 
 __all__ = ["MARK", "client_text"]

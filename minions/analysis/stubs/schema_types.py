@@ -9,8 +9,8 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.analysis.stubs.names import class_name, doc_text, is_field_name, unique
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 __all__ = ["ANY_JSON", "SchemaTypes", "TypeField", "TypedClass"]
 

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar, cast
 from attrs import evolve, frozen, mutable
 
 from minions.contracts.agent_errors import AgentStepError, SecurityError, StepResult
-from minions.contracts.errors import words_of
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import MessageRole, assistant, user
+from minions.data.errors import words_of
+from minions.data.json_values import JsonValue
 from minions.engine.agents.agents import call_agent, fingerprint_of
 from minions.engine.agents.metrics import ExecutionMetrics
 from minions.engine.agents.result_cache import cache_key

@@ -10,10 +10,10 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from attrs import frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.codec import encode
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.engine.context.agent_context import Agent
 from minions.engine.context.agent_memory import AgentMemory
 from minions.engine.services.services import Services

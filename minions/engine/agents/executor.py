@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minions.contracts.agent_errors import AgentStepError, StepResult
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 from minions.engine.agents.agent_calls import AgentCalls
 from minions.engine.agents.results import cancelled_result, category_of
 from minions.engine.agents.steps import ExecutionStep, JoinPolicy, ParallelResults, StepType

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from attrs import frozen
 
 from minions.contracts.agent_errors import AgentNotFoundError
-from minions.contracts.errors import UsageError, near_hint, near_names
-from minions.contracts.schema import JsonSchema
+from minions.data.errors import UsageError, near_hint, near_names
+from minions.data.schema import JsonSchema
 from minions.engine.agents.agents import AgentLike, StepAgent, as_agent, schema_of_agent
 from minions.engine.agents.registered_agents import RegisteredAgents
 from minions.engine.compile.named_agents import NamedAgents

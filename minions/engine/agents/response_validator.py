@@ -9,7 +9,7 @@ from typing import cast
 
 from attrs import frozen
 
-from minions.contracts.json_values import json_type
+from minions.data.json_values import json_type
 
 __all__ = ["ResponseValidator", "ValidationResult"]
 

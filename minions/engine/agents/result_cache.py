@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, MutableMapping
 from typing import TypeVar
 
-from minions.contracts.codec import encode
+from minions.data.codec import encode
 
 __all__ = ["LRUCache", "cache_key"]
 

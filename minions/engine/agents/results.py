@@ -16,17 +16,17 @@ from minions.contracts.agent_errors import (
     SecurityError,
     StepResult,
 )
-from minions.contracts.codec import encode
-from minions.contracts.errors import (
+from minions.contracts.executions import AgentExecutionError, RunStatus
+from minions.contracts.messages import Message
+from minions.data.codec import encode
+from minions.data.errors import (
     EnvironmentRefusedError,
     MinionsError,
     ToolError,
     UsageError,
     words_of,
 )
-from minions.contracts.executions import AgentExecutionError, RunStatus
-from minions.contracts.failure_categories import FailureCategory
-from minions.contracts.messages import Message
+from minions.data.failure_categories import FailureCategory
 from minions.engine.context.agent_memory import AgentMessage
 from minions.engine.services.retry import http_status_of, is_retryable_error
 

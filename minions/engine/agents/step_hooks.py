@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 from attrs import evolve
 
 from minions.contracts.agent_errors import SecurityError, StepResult
-from minions.contracts.errors import words_of
 from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema
+from minions.data.errors import words_of
+from minions.data.schema import JsonSchema
 from minions.engine.agents.agents import AgentLike, Sandbox
 from minions.engine.agents.metrics import ExecutionCounts
 from minions.engine.agents.registry import AgentRegistry

@@ -10,8 +10,8 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.agent_errors import StepResult
-from minions.contracts.errors import UsageError
 from minions.contracts.messages import ToolCallRequest
+from minions.data.errors import UsageError
 
 __all__ = ["ExecutionStep", "JoinPolicy", "ParallelResults", "StepType"]
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypedDict, TypeVar
 
 from minions.contracts.agent_errors import StepResult, ValidationError
-from minions.contracts.codec import encode
-from minions.contracts.errors import NotFoundError, ToolError, near_hint, near_names, words_of
-from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import ToolCallRequest
-from minions.contracts.patterns import match_beside_loop
-from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import Tool, ToolScope
+from minions.data.codec import encode
+from minions.data.errors import NotFoundError, ToolError, near_hint, near_names, words_of
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.patterns import match_beside_loop
+from minions.data.schema import JsonSchema, SchemaValidator
 from minions.engine.agents.results import category_of, peak_memory_bytes
 from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.retry import is_being_cancelled

@@ -10,7 +10,11 @@ from typing import Any, Final, TypeAlias
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
-from minions.contracts.errors import (
+from minions.contracts.executions import AgentResult, RunState, RunStatus, StepStatus
+from minions.contracts.journal.facts import given
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.data.errors import (
     CIRCUIT_OPEN,
     LIMIT_REACHED,
     UNREACHABLE,
@@ -19,12 +23,8 @@ from minions.contracts.errors import (
     LeaseHeldError,
     UsageError,
 )
-from minions.contracts.executions import AgentResult, RunState, RunStatus, StepStatus
-from minions.contracts.facts import given
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import match_beside_loop
-from minions.contracts.run_rows import RunFilter, RunRow
+from minions.data.json_values import JsonValue
+from minions.data.patterns import match_beside_loop
 from minions.engine.batches.budget import BatchBudget, Share
 from minions.engine.batches.lines import BatchLine, RunNames
 from minions.engine.batches.result import NOT_STARTED, BatchResult

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, SecretRef
+from minions.data.json_values import JsonValue
 
 __all__ = ["BatchLine", "RunNames"]
 

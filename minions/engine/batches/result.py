@@ -6,12 +6,12 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import RunState
-from minions.contracts.failure_categories import is_outage
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
+from minions.data.codec import encode
+from minions.data.errors import FailureInfo
+from minions.data.failure_categories import is_outage
+from minions.data.json_values import JsonValue
 
 __all__ = ["NOT_STARTED", "BatchResult"]
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from minions.contracts.agent_calls import AgentCalls, AgentInfo
 from minions.contracts.agent_errors import AgentNotFoundError
-from minions.contracts.codec import encode
-from minions.contracts.errors import (
+from minions.contracts.executions import StepExecution
+from minions.data.codec import encode
+from minions.data.errors import (
     LIMIT_REACHED,
     NEEDS_DECISION,
     FailureInfo,
@@ -17,8 +18,7 @@ from minions.contracts.errors import (
     StepFailedError,
     ToolError,
 )
-from minions.contracts.executions import StepExecution
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.context.step_view import StepView
 from minions.engine.services.error_groups import leading_error

@@ -9,9 +9,9 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.errors import did_you_mean
-from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.data.errors import did_you_mean
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.schema import JsonSchema, SchemaValidator
 
 __all__ = ["Choice", "FormField", "example_of", "fields_of", "filled_in", "typed_fields"]
 

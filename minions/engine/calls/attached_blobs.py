@@ -8,7 +8,7 @@ from attrs import evolve
 
 from minions.contracts.attachments import attachments_of
 from minions.contracts.calls import Prompt
-from minions.contracts.journal import Journal
+from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import Message
 
 __all__ = ["store_attachments", "with_attachments"]

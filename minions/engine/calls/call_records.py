@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minions.contracts.calls import ChatModel, ModelCall, ModelFailure
 from minions.contracts.events import AttemptFailed
-from minions.contracts.facts import ModelCallFact
+from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.messages import TokenUsage
 from minions.engine.calls.model_call_facts import answered, lost
 from minions.engine.context.step_view import StepView

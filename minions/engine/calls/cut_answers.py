@@ -12,8 +12,8 @@ from attrs import define, evolve, frozen
 
 from minions.contracts.calls import ModelCallResponse
 from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT, OutputInstructions
-from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.messages import assistant
+from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.engine.calls.output_parts import ObjectParts
 
 __all__ = ["ClosedAnswer", "closed_answer", "is_at_bound", "merged_parts"]

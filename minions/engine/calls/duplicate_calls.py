@@ -9,9 +9,9 @@ from typing import Final
 from attrs import evolve
 
 from minions.contracts.calls import ToolCall, ToolFailure
-from minions.contracts.json_values import parse_json
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect, Toolbox
+from minions.data.json_values import parse_json
 
 __all__ = ["duplicated_result", "first_of_each", "repeated_in_vain"]
 

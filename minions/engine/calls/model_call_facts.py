@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from minions.contracts.calls import ModelCall, ModelCallResponse, ModelFailure
-from minions.contracts.facts import ModelCallFailed, ModelCallFinished, ModelCallInterrupted
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import ModelCallFailed, ModelCallFinished, ModelCallInterrupted
+from minions.data.json_values import JsonValue
 from minions.engine.compile.prompt_sections import apportioned, tokens_of_call
 from minions.engine.context.step_view import StepView
 

@@ -24,7 +24,12 @@ from minions.contracts.calls import (
     OutputMode,
     Prompt,
 )
-from minions.contracts.errors import (
+from minions.contracts.journal.facts import ModelCallFact
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
+from minions.contracts.retry import CircuitPolicy, RetryConfig
+from minions.contracts.runtime import Clock
+from minions.data.errors import (
     NEEDS_DECISION,
     OUTPUT_TRUNCATED,
     FailureInfo,
@@ -33,13 +38,8 @@ from minions.contracts.errors import (
     StepFailedError,
     words_of,
 )
-from minions.contracts.facts import ModelCallFact
-from minions.contracts.failure_categories import RESOURCE_LIMIT
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_parts import is_large
-from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
-from minions.contracts.retry import CircuitPolicy, RetryConfig
-from minions.contracts.runtime import Clock
+from minions.data.failure_categories import RESOURCE_LIMIT
+from minions.data.json_parts import is_large
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.attached_blobs import with_attachments
 from minions.engine.calls.attempts import CallAttempts

@@ -23,9 +23,9 @@ from minions.contracts.calls import (
     Prompt,
 )
 from minions.contracts.context import RunContext
-from minions.contracts.errors import OUTPUT_TRUNCATED
 from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import MessageRole, user
+from minions.data.errors import OUTPUT_TRUNCATED
 from minions.engine.calls.completion_instructions import instruction_in
 from minions.engine.services.retry import checked_result
 

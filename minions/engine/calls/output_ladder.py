@@ -18,17 +18,17 @@ from minions.contracts.calls import (
     OutputMode,
     OutputParser,
 )
-from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT, OutputRung
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue, dumps, is_unfinished_json
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant, user
 from minions.contracts.output import checked_output
-from minions.contracts.patterns import match_beside_loop
 from minions.contracts.runtime import BlockingCalls
-from minions.contracts.schema import SchemaValidator
-from minions.contracts.schema_words import schema_words
+from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue, dumps, is_unfinished_json
+from minions.data.patterns import match_beside_loop
+from minions.data.schema import SchemaValidator
+from minions.data.schema_words import schema_words
 from minions.engine.calls.cut_answers import closed_answer, is_at_bound, merged_parts
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.output_parts import ObjectParts

@@ -8,10 +8,10 @@ import re
 from typing import Final
 
 from minions.contracts.calls import ChatModel, ModelCapabilities, OutputRequest
-from minions.contracts.errors import FailureInfo
 from minions.contracts.instructions import OutputMode
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import Clock
+from minions.data.errors import FailureInfo
 
 __all__ = ["OutputModes"]
 

@@ -8,8 +8,8 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema, SchemaValidator
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema, SchemaValidator
 
 __all__ = ["ObjectParts"]
 

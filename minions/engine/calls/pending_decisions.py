@@ -16,20 +16,20 @@ from minions.contracts.addresses import address_of, is_within
 from minions.contracts.calls import ToolCall, ToolFailure
 from minions.contracts.decision_words import Answer, Approve, Decision, Reject, word_of
 from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
-from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     DecisionFact,
     DecisionRecorded,
     DecisionWaiting,
     RecordedProposal,
 )
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue, dumps, parse_json
-from minions.contracts.patterns import match_beside_loop
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.plan_diffs import PlanProposal
-from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tool_questions import DECLINED
-from minions.contracts.words import shell_word
+from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.patterns import match_beside_loop
+from minions.data.schema import JsonSchema, SchemaValidator
+from minions.data.words import shell_word
 from minions.engine.calls.answer_forms import example_of
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in

@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from minions.contracts.decision_words import Answer, Reject
 from minions.contracts.decisions import Question
-from minions.contracts.errors import (
+from minions.contracts.journal.facts import DecisionWaiting
+from minions.contracts.tool_questions import DECLINED, ToolQuestions
+from minions.data.errors import (
     NEEDS_DECISION,
     FailureInfo,
     JournalError,
@@ -16,10 +18,8 @@ from minions.contracts.errors import (
     StepFailedError,
     ToolError,
 )
-from minions.contracts.facts import DecisionWaiting
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import JsonSchema
-from minions.contracts.tool_questions import DECLINED, ToolQuestions
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.context.step_view import StepView
 from minions.engine.history.keys import question_key

@@ -8,9 +8,9 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.calls import ToolCall
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, Tool, ToolScope, ToolSpec
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
 from minions.engine.history.shown_results import READ_RESULT, piece_of
 
 __all__ = ["ResultReader"]

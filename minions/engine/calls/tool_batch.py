@@ -13,10 +13,9 @@ from returns.result import Failure, Result
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, CallStatus, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.decision_words import Decision, Redo, word_of
-from minions.contracts.errors import NEEDS_DECISION, JournalError, StepFailedError, words_of
 from minions.contracts.events import AttemptFailed
 from minions.contracts.executions import StepExecution
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     MessageRecorded,
     ToolCallFailed,
     ToolCallFinished,
@@ -24,11 +23,12 @@ from minions.contracts.facts import (
     ToolCallOutcome,
     ToolCallStarted,
 )
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue, dumps_in_parts
 from minions.contracts.messages import ToolCallRequest, tool_result
-from minions.contracts.patterns import match_beside_loop
 from minions.contracts.tools import Effect, Tool, Toolbox
+from minions.data.errors import NEEDS_DECISION, JournalError, StepFailedError, words_of
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue, dumps_in_parts
+from minions.data.patterns import match_beside_loop
 from minions.engine.calls.agents_of_run import AgentsOfRun
 from minions.engine.calls.decisions import decided_call
 from minions.engine.calls.duplicate_calls import (

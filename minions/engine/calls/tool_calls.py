@@ -14,9 +14,14 @@ from returns.result import Failure, Result, Success
 from minions.contracts.agent_calls import AgentCalls, AgentInfo
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
-from minions.contracts.codec import encode
 from minions.contracts.context import RunContext
-from minions.contracts.errors import (
+from minions.contracts.messages import ToolCallRequest
+from minions.contracts.runtime import BlockingCalls
+from minions.contracts.secrets import Secrets
+from minions.contracts.tool_questions import ToolQuestions
+from minions.contracts.tools import Effect, Tool, ToolScope
+from minions.data.codec import encode
+from minions.data.errors import (
     MinionsError,
     ToolError,
     ToolServerError,
@@ -25,21 +30,16 @@ from minions.contracts.errors import (
     near_names,
     words_of,
 )
-from minions.contracts.failure_categories import RESOURCE_LIMIT
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import (
+from minions.data.failure_categories import RESOURCE_LIMIT
+from minions.data.json_parts import is_large
+from minions.data.json_values import (
     JsonValue,
     dumps,
     dumps_in_parts,
     json_type,
     parse_json,
 )
-from minions.contracts.messages import ToolCallRequest
-from minions.contracts.runtime import BlockingCalls
-from minions.contracts.schema import JsonSchema, SchemaValidator
-from minions.contracts.secrets import Secrets
-from minions.contracts.tool_questions import ToolQuestions
-from minions.contracts.tools import Effect, Tool, ToolScope
+from minions.data.schema import JsonSchema, SchemaValidator
 from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.services.breathing import beside
 from minions.engine.services.retry import is_being_cancelled, is_retryable_error

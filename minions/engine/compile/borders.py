@@ -14,7 +14,7 @@ from minions.contracts.border_names import (
     is_border_words,
     without_border_names,
 )
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = [
     "as_data",

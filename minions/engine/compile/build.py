@@ -8,13 +8,13 @@ from typing import Final, cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import (
-    GraphError,
-)
 from minions.contracts.graph import StepGraph
-from minions.contracts.json_values import dumps
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
+from minions.data.errors import (
+    GraphError,
+)
+from minions.data.json_values import dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.compile.kinds.compiler import BuildParts

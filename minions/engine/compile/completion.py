@@ -9,10 +9,10 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.completion import CompletionLink, StepCompletionChain
-from minions.contracts.errors import MAX_MODEL_CALLS
 from minions.contracts.executions import StepExecution
-from minions.contracts.patterns import search
 from minions.contracts.verdicts import Completion, CompletionMode, Verdict
+from minions.data.errors import MAX_MODEL_CALLS
+from minions.data.patterns import search
 from minions.recipe.artifacts import artifacts_of, missing_artifacts
 
 __all__ = [

@@ -14,11 +14,11 @@ from typing import Final
 from attrs import evolve, frozen
 
 from minions.contracts.calls import ModelCapabilities, OutputMode
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
+from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.borders import as_data, border_of, border_words, several_within
 from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.compile.completion import SIGNAL_WORDS

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from attrs import frozen
 
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
 from minions.contracts.file_changes import RollbackReport
-from minions.contracts.json_values import JsonValue
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
-from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import StepScope
+from minions.data.errors import FailureInfo
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.engine.compile.opening_rights import MadeOf
 from minions.recipe.expressions.template import Reference
 from minions.recipe.model import AgentRecipe

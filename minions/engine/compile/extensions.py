@@ -10,10 +10,10 @@ from attrs import field, frozen
 
 from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.completion import CompletionLink
-from minions.contracts.errors import UsageError
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.steps import Step
 from minions.contracts.tools import Tool, Toolbox, Toolset
+from minions.data.errors import UsageError
 from minions.engine.compile.function_steps import step_classes
 from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, RecipeAgents
 from minions.engine.compile.registered_steps import parameters_of

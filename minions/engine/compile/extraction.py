@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, system, user
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 from minions.engine.compile.borders import border_of_run, border_words, within, without_markers
 
 __all__ = ["extraction_question", "summarised"]

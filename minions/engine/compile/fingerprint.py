@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from minions.contracts.context import RunContext
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["Fingerprint", "Fingerprinted"]
 

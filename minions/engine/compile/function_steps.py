@@ -12,17 +12,17 @@ from typing import Final, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from attrs import evolve, frozen
 
-from minions.contracts.codec import decode, encode
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
-from minions.contracts.errors import FailureInfo, SchemaError, StepFailedError, UsageError
-from minions.contracts.hint_schemas import schema_of
 from minions.contracts.instructions import OutputInstructions, T_co
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageRole
-from minions.contracts.schema import SchemaValidator
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.verdicts import CompletionMode
+from minions.data.codec import decode, encode
+from minions.data.errors import FailureInfo, SchemaError, StepFailedError, UsageError
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import SchemaValidator
 from minions.recipe.expressions.template import Template, compile_template
 
 __all__ = ["FunctionStep", "step", "step_classes"]

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from minions.contracts.errors import GraphError, did_you_mean, near_names
 from minions.contracts.graph import StepGraph
 from minions.contracts.steps import Step
+from minions.data.errors import GraphError, did_you_mean, near_names
 from minions.engine.history.keys import RESERVED_SIGNS
 
 __all__ = ["DefaultStepGraph", "DependencyStepGraph"]

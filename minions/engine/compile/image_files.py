@@ -17,10 +17,10 @@ from minions.contracts.attachments import (
     MOST_IMAGES,
     attachment_of,
 )
-from minions.contracts.errors import FailureInfo, StepFailedError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Attachment
 from minions.contracts.protected_files import is_secret
+from minions.data.errors import FailureInfo, StepFailedError
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.template import Template
 
 __all__ = ["read_images"]

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, user
+from minions.data.json_values import JsonValue
 from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.recipe_step import as_text
 from minions.recipe.expressions.template import Template

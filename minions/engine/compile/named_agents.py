@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from minions.contracts.agent_errors import AgentNotFoundError
-from minions.contracts.errors import near_hint, near_names
+from minions.data.errors import near_hint, near_names
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["JoinedAgents", "NamedAgents", "RecipeAgents", "unknown_agent"]

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.offers import Offer
 from minions.contracts.tools import Toolset
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue, dumps
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.inputs import operators_inputs
 from minions.recipe.model import AgentRecipe, StepSpec, ToolsetUse

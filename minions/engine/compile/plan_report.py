@@ -11,10 +11,10 @@ from typing import Final, cast
 
 from attrs import evolve
 
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.file_changes import RollbackReport
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import FailureInfo
+from minions.data.json_values import JsonValue
 from minions.engine.compile.recipe_step import as_text, bounded
 
 __all__ = ["plan_failure", "plan_report", "plan_steps", "report_text", "rollback_words"]

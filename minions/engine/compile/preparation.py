@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from typing import Final, cast
 
 from minions.contracts.context import Limits
-from minions.contracts.errors import EnvironmentRefusedError, SchemaError
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import SchemaValidator, check_schema
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
+from minions.data.errors import EnvironmentRefusedError, SchemaError
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import SchemaValidator, check_schema
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.code import refuse_code

@@ -17,10 +17,10 @@ from attrs import frozen
 
 from minions.contracts.calls import ModelCall, OutputMode, Prompt, PromptLayout
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.json_values import dumps
 from minions.contracts.messages import Conversation, Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import dumps
 from minions.engine.compile.borders import is_border_words
 
 __all__ = [

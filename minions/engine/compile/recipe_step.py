@@ -10,10 +10,10 @@ from attrs import evolve
 
 from minions.contracts.context import RunContext
 from minions.contracts.instructions import T_co
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import EXAMPLE, Message, MessageRole, ToolCallRequest, user
 from minions.contracts.retry import RetryConfig
 from minions.contracts.steps import Step
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.recipe.control_flow import OnError
 from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example, ExampleStepSpec

@@ -11,16 +11,16 @@ from typing import cast
 from attrs import frozen
 
 from minions.contracts.calls import OutputInstructions
-from minions.contracts.codec import decode
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.context import RunContext
-from minions.contracts.errors import MinionsError, SchemaError, UsageError, words_of
-from minions.contracts.hint_schemas import schema_of
 from minions.contracts.history import HistoryWindow
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, ToolCallRequest
-from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.data.codec import decode
+from minions.data.errors import MinionsError, SchemaError, UsageError, words_of
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.kinds.uses import UsesSpec

@@ -11,12 +11,12 @@ from typing import Final, cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
-from minions.contracts.facts import RecordedItem, RecordedPart
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.words import shell_word
-from minions.engine.history.lookup import json_of_blob
+from minions.contracts.journal.facts import RecordedItem, RecordedPart
+from minions.contracts.journal.journal import Journal
+from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
+from minions.data.json_values import JsonValue, dumps
+from minions.data.words import shell_word
+from minions.engine.views.lookup import json_of_blob
 from minions.recipe.model import AgentRecipe, StepSpec
 
 __all__ = [

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from minions.contracts.errors import MinionsError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import MinionsError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.recipe_step import as_text
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.template import (

@@ -10,14 +10,14 @@ from typing import TypeAlias
 from attrs import Factory, field, frozen
 
 from minions.contracts.context import Limits, RunContext
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import RunWarning, StepExecution
-from minions.contracts.facts import WarningRecorded
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import WarningRecorded
 from minions.contracts.memory import ModelMemory
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
+from minions.data.errors import FailureInfo
+from minions.data.json_values import JsonValue
 from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.compile.opening_rights import MadeOf
 from minions.engine.context.progress import StepProgress

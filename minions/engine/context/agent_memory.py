@@ -12,8 +12,6 @@ from typing import Final, Self, cast
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import (
     Message,
     MessageRole,
@@ -21,6 +19,8 @@ from minions.contracts.messages import (
     message_to_json,
     tool_result,
 )
+from minions.data.codec import encode
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.borders import as_text_data, border_of, border_words, within
 
 __all__ = ["AgentMemory", "AgentMessage", "as_request_text", "attributed_request", "settled"]

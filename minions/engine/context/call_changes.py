@@ -7,10 +7,10 @@ import base64
 from concurrent.futures import Future, wait
 from typing import Final
 
-from minions.contracts.errors import JournalError, ToolError
-from minions.contracts.facts import FileChangeRecorded
 from minions.contracts.file_changes import ChangeRecorder, FileChange
+from minions.contracts.journal.facts import FileChangeRecorded
 from minions.contracts.secrets import Secrets
+from minions.data.errors import JournalError, ToolError
 from minions.engine.history.recorder import Recorder
 
 __all__ = ["CallChanges"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from minions.contracts.child_runs import ChildWait
 from minions.contracts.context import Limits
 from minions.contracts.executions import RunWarning
+from minions.contracts.journal.child_runs import ChildWait
 from minions.contracts.messages import Message
 from minions.engine.history.conversation import ConversationSummary, LiveConversation
 from minions.engine.history.open_calls import OpenCall

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepStatus
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import Secrets
 from minions.contracts.steps import PythonStep, Step
+from minions.data.errors import FailureInfo
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue
 from minions.engine.context.iterations import Feedback
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.values import MissingValueError, Reference, resolve

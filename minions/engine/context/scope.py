@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 from attrs import evolve, frozen
 
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.offers import Offer
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
+from minions.data.json_values import JsonValue
 from minions.engine.compile.opening_rights import MadeOf, OpeningRights
 from minions.engine.history.events import EventStream
-from minions.engine.history.pinned_examples import PinnedExamples
 from minions.engine.history.recorder import Recorder
 from minions.engine.history.replay import Replay
 from minions.engine.services.run_log import RunLog
 from minions.engine.services.secrets import declared_secrets
 from minions.engine.services.services import NullLog, Services
+from minions.engine.views.pinned_examples import PinnedExamples
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights

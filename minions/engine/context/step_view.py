@@ -16,7 +16,6 @@ from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
 from minions.contracts.file_changes import ChangeRecorder
-from minions.contracts.json_values import JsonValue
 from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import BlockingCalls, Log
@@ -24,6 +23,7 @@ from minions.contracts.secrets import Secrets
 from minions.contracts.tool_questions import ToolQuestions
 from minions.contracts.tools import ReportProgress, StoreBlob, Tool, Toolbox, ToolSpec
 from minions.contracts.tracing import StepSubject
+from minions.data.json_values import JsonValue
 from minions.engine.context.call_changes import CallChanges
 from minions.engine.context.iterations import Iteration
 from minions.engine.history.conversation import LiveConversation

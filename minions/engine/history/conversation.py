@@ -9,20 +9,20 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.calls import ModelCall
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     RecordedConversation,
     RunBeginning,
     RunFinished,
     ToolCallFact,
     ToolCallFinished,
 )
-from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.messages import Message, MessageRole, ToolCallRequest
 from minions.contracts.sessions import SessionStep
 from minions.contracts.tools import Effect, Toolbox
-from minions.contracts.words import shell_word
+from minions.data.errors import UsageError
+from minions.data.words import shell_word
 from minions.engine.history.conversation_cache import CONVERSATIONS
 from minions.engine.history.entry_checks import fact_in, origin_of
 from minions.engine.history.memory import tool_content

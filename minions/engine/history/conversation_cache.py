@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from attrs import define
 
-from minions.contracts.facts import SessionForked
-from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.journal.facts import SessionForked
+from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.engine.history.session_messages import CONVERSATION_KINDS, SessionConversation
 
 __all__ = ["CONVERSATIONS", "ConversationCache"]

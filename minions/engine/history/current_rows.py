@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from minions.contracts.facts import RunResumed
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal.facts import RunResumed
+from minions.contracts.journal.journal import JournalEntry
 from minions.engine.history.keys import base_key, execution_key
 from minions.engine.history.replay import Replay
 

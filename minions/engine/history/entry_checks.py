@@ -7,10 +7,10 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from minions.contracts.errors import JournalError
-from minions.contracts.facts import SessionForked, UnreadableFact
-from minions.contracts.journal import JournalEntry
-from minions.contracts.stored_sessions import refuse_damaged, unreadable_entry
+from minions.contracts.journal.facts import SessionForked, UnreadableFact
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.stored_sessions import refuse_damaged, unreadable_entry
+from minions.data.errors import JournalError
 
 __all__ = ["fact_in", "origin_of", "too_deep", "unreadable_among"]
 

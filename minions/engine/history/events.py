@@ -8,10 +8,9 @@ from typing import Final, TypeAlias, TypedDict, assert_never
 
 from minions.contracts import events
 from minions.contracts.addresses import address_of
-from minions.contracts.errors import words_of
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,
     DecisionTaken,
@@ -48,9 +47,10 @@ from minions.contracts.facts import (
     body_of,
     given,
 )
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import MessageRole, TokenUsage
+from minions.data.errors import words_of
+from minions.data.json_values import JsonValue
 from minions.engine.history.recorded import error_document
 from minions.engine.history.session_messages import session_step_of
 from minions.recipe.model import MESSAGE_INPUT

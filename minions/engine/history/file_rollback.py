@@ -13,16 +13,6 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from minions.contracts.addresses import address_of
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.facts import (
-    Fact,
-    FileChangeImported,
-    FileChangeRecorded,
-    FileRollbackFinished,
-    FileRollbackStarted,
-    RunBeginning,
-    ToolCallStarted,
-)
 from minions.contracts.file_changes import (
     FileOutcome,
     FileRestorer,
@@ -32,7 +22,17 @@ from minions.contracts.file_changes import (
     RolledBackFile,
     digest_of,
 )
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal.facts import (
+    Fact,
+    FileChangeImported,
+    FileChangeRecorded,
+    FileRollbackFinished,
+    FileRollbackStarted,
+    RunBeginning,
+    ToolCallStarted,
+)
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.errors import EnvironmentRefusedError
 from minions.engine.history.keys import execution_key
 from minions.engine.history.open_calls import was_refused
 from minions.engine.history.recorder import Recorder

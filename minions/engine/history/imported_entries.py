@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     DecisionImported,
     DecisionRecorded,
     FileChangeImported,
@@ -25,7 +25,7 @@ from minions.contracts.facts import (
     SessionForked,
     SessionOpened,
 )
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal.journal import JournalEntry
 
 __all__ = ["STRANGERS_RECIPE", "imported_entry"]
 

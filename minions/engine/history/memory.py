@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from minions.contracts.errors import StaleSnapshotError
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,
     DecisionFact,
@@ -41,11 +40,12 @@ from minions.contracts.facts import (
     WarningRecorded,
     given,
 )
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import dumps
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.stored_sessions import unreadable_entry
 from minions.contracts.memory import MemorySnapshot, ModelMemory
 from minions.contracts.messages import Conversation, Message, calls_length, tool_result
-from minions.contracts.stored_sessions import unreadable_entry
+from minions.data.errors import StaleSnapshotError
+from minions.data.json_values import dumps
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.shown_results import shown_text
 

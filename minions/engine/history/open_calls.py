@@ -7,9 +7,9 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.addresses import address_of
-from minions.contracts.facts import Fact, ToolCallOutcome, ToolCallStarted, UnreadableFact
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import Fact, ToolCallOutcome, ToolCallStarted, UnreadableFact
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.json_values import JsonValue
 from minions.engine.history.entry_checks import fact_in
 
 __all__ = ["OpenCall", "open_call", "was_refused"]

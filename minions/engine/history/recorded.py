@@ -18,9 +18,8 @@ from minions.contracts.calls import (
     ToolCallResponse,
     ToolFailure,
 )
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     ModelCallFact,
     ModelCallFinished,
     ModelCallLoss,
@@ -34,13 +33,14 @@ from minions.contracts.facts import (
     ToolCallStarted,
     given,
 )
-from minions.contracts.failure_categories import FailureCategory
-from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.messages import Message, TokenUsage, ToolCallRequest
-from minions.contracts.run_rows import RunRow
 from minions.contracts.sessions import StepMetrics
 from minions.contracts.verdicts import Completion, Verdict
+from minions.data.errors import FailureInfo
+from minions.data.failure_categories import FailureCategory
+from minions.data.json_values import JsonValue
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.memory import (
     ConversationMemory,

@@ -11,11 +11,11 @@ from typing import Final
 
 from attrs import mutable
 
-from minions.contracts.errors import JournalError, LeaseHeldError
-from minions.contracts.facts import Fact
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_parts import is_large
-from minions.contracts.work_slices import WorkSlices
+from minions.contracts.journal.facts import Fact
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.data.errors import JournalError, LeaseHeldError
+from minions.data.json_parts import is_large
+from minions.data.work_slices import WorkSlices
 from minions.engine.history.events import NOTED, EventMaker, EventStream
 from minions.engine.history.replay import Replay
 from minions.engine.services.breathing import breathe

@@ -14,7 +14,7 @@ from attrs import frozen
 from minions.contracts.addresses import address_of, around
 from minions.contracts.decision_words import Decision
 from minions.contracts.executions import RunWarning
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,
     DecisionFact,
@@ -52,9 +52,9 @@ from minions.contracts.facts import (
     WarningRecorded,
     given,
 )
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
-from minions.contracts.stored_sessions import unreadable_entry
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.stored_sessions import unreadable_entry
+from minions.data.json_values import JsonValue
 from minions.engine.history.keys import (
     base_key,
     enclosing,

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from attrs import evolve
 
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,
     DecisionFact,
@@ -41,7 +41,7 @@ from minions.contracts.facts import (
     UnreadableFact,
     WarningRecorded,
 )
-from minions.contracts.journal import JournalEntry
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import CUT_AT_LIMIT
 from minions.contracts.sessions import SessionStep, StepMetrics
 from minions.engine.history.entry_checks import fact_in

@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import field, mutable
 
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     StepEnd,
     StepFailed,
     StepFinished,
@@ -14,8 +14,8 @@ from minions.contracts.facts import (
     StepStarted,
     given,
 )
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.json_values import JsonValue
 
 __all__ = ["EXHAUSTED", "STUCK", "StepRows"]
 

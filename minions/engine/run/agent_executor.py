@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import match_beside_loop
 from minions.contracts.secrets import InputValue
+from minions.data.json_values import JsonValue
+from minions.data.patterns import match_beside_loop
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.run_factory import RunFactory
 from minions.engine.run.run_start import own_recipe

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Generic, cast
 
 from attrs import evolve
 
-from minions.contracts.child_runs import WAITS_FOR_RUNS, ChildWait
-from minions.contracts.errors import (
+from minions.contracts.executions import AgentResult, RunState, RunStatus
+from minions.contracts.instructions import T_co
+from minions.contracts.journal.child_runs import WAITS_FOR_RUNS, ChildWait
+from minions.contracts.journal.facts import (
+    RunFinished,
+)
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import BlockingCalls
+from minions.contracts.steps import PythonStep
+from minions.contracts.tracing import RunSubject
+from minions.data.errors import (
     NEEDS_DECISION,
     BudgetSpentError,
     FailureInfo,
@@ -20,19 +30,9 @@ from minions.contracts.errors import (
     UsageError,
     words_of,
 )
-from minions.contracts.executions import AgentResult, RunState, RunStatus
-from minions.contracts.facts import (
-    RunFinished,
-)
-from minions.contracts.failure_categories import RESOURCE_LIMIT
-from minions.contracts.instructions import T_co
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import RunFilter
-from minions.contracts.runtime import BlockingCalls
-from minions.contracts.steps import PythonStep
-from minions.contracts.tracing import RunSubject
-from minions.contracts.words import shell_word
+from minions.data.failure_categories import RESOURCE_LIMIT
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.calls.pending_decisions import PendingDecision, waiting_failure
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext

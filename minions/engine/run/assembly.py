@@ -10,9 +10,9 @@ from attrs import frozen
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
-from minions.contracts.json_values import JsonValue
 from minions.contracts.offers import Offer
 from minions.contracts.tools import Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.compile.build import BuiltRecipe, child_of, part_of
 from minions.engine.compile.extensions import ModelSource
 from minions.engine.compile.preparation import Preparation, rendered

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from minions.contracts.executions import StepExecution, StepStatus
-from minions.contracts.facts import BackEdge, StepWithdrawn
+from minions.contracts.journal.facts import BackEdge, StepWithdrawn
 from minions.contracts.steps import Step
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.selection import ChosenSteps

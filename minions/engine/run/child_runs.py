@@ -7,13 +7,18 @@ from typing import Final, TypeAlias
 
 from attrs import evolve, frozen
 
-from minions.contracts.child_runs import ChildLink, ChildRunNames, ChildRunQueue, QueueableRun
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import RunState, StepExecution, StepStatus
-from minions.contracts.facts import RunBeginning, StepFailed, StepFinished, given
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.run_rows import RunFilter, RunRow
+from minions.contracts.journal.child_runs import (
+    ChildLink,
+    ChildRunNames,
+    ChildRunQueue,
+    QueueableRun,
+)
+from minions.contracts.journal.facts import RunBeginning, StepFailed, StepFinished, given
+from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.steps import Step
+from minions.data.errors import FailureInfo
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.engine.compile.selection import ChildItem, ChosenSteps

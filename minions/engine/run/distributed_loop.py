@@ -13,19 +13,19 @@ from typing import Final
 
 from attrs import evolve, field, frozen, mutable
 
-from minions.contracts.child_runs import (
+from minions.contracts.executions import RunState, StepExecution, StepStatus
+from minions.contracts.journal.child_runs import (
     OPEN_STATES,
     WAITS_FOR_RUNS,
     ChildLink,
     ChildRunNames,
     ChildWait,
 )
-from minions.contracts.errors import FailureInfo, JournalError, LeaseHeldError, MinionsError
-from minions.contracts.executions import RunState, StepExecution, StepStatus
-from minions.contracts.facts import RunFinished, StepFailed, StepFinished, given
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import RunFinished, StepFailed, StepFinished, given
+from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.messages import TokenUsage
-from minions.contracts.run_rows import RunRow
+from minions.data.errors import FailureInfo, JournalError, LeaseHeldError, MinionsError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.build import LoopControl
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.compile.selection import ChildItem

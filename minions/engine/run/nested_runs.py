@@ -8,11 +8,11 @@ from pathlib import Path
 
 from attrs import evolve
 
-from minions.contracts.errors import NEEDS_DECISION, FailureInfo, MinionsError
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import match_beside_loop
 from minions.contracts.secrets import InputValue
+from minions.data.errors import NEEDS_DECISION, FailureInfo, MinionsError
+from minions.data.json_values import JsonValue
+from minions.data.patterns import match_beside_loop
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.named_agents import NamedAgents
 from minions.engine.compile.opening_rights import MadeOf

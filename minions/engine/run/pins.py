@@ -7,21 +7,21 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import OPEN_STATES, RunState
-from minions.contracts.facts import StepEnd, StepFinished, StepSkipped, given
-from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import RunFilter
-from minions.contracts.stored_sessions import refuse_damaged
+from minions.contracts.journal.facts import StepEnd, StepFinished, StepSkipped, given
+from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.journal.stored_sessions import refuse_damaged
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.selection import RunPart, choose_steps, missing_pins, needed_steps
 from minions.engine.history.current_rows import visible
 from minions.engine.history.entry_checks import unreadable_among
 from minions.engine.history.keys import base_key, enclosing, step_of
-from minions.engine.history.lookup import find_run, list_runs
-from minions.engine.history.run_summary import RunSummary
 from minions.engine.run.recorded_run import RecordedRun, given_inputs, load_recorded_run
 from minions.engine.run.run_steps import WHEN_IS_FALSE
+from minions.engine.views.lookup import find_run, list_runs
+from minions.engine.views.run_summary import RunSummary
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["Pins", "find_pins"]

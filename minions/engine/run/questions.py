@@ -8,9 +8,9 @@ from typing import cast
 from attrs import frozen
 
 from minions.contracts.calls import ChatModel
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.steps import PythonStep, StepScope
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.services import Services

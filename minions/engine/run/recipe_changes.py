@@ -9,9 +9,9 @@ from typing import Final, cast
 
 import attrs
 
-from minions.contracts.errors import NotFoundError, UsageError, near_names
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
+from minions.data.errors import NotFoundError, UsageError, near_names
+from minions.data.json_values import JsonValue
 from minions.engine.history.replay import Replay
 from minions.recipe.bundles import bundle_of
 from minions.recipe.graph_paths import GraphPaths

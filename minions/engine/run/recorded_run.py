@@ -10,18 +10,16 @@ import attrs
 from attrs import frozen
 from msgspec.structs import replace
 
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import RunBeginning, given, inputs_in
-from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import RunBeginning, given, inputs_in
+from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue
-from minions.contracts.words import shell_word
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.imported_entries import STRANGERS_RECIPE
-from minions.engine.history.lookup import REJECTED, find_run, json_of_blob
-from minions.engine.history.run_summary import RunSummary
 from minions.engine.run.recipe_changes import (
     changed_documents,
     changed_steps,
@@ -30,6 +28,8 @@ from minions.engine.run.recipe_changes import (
     step_versions,
 )
 from minions.engine.services.breathing import beside
+from minions.engine.views.lookup import REJECTED, find_run, json_of_blob
+from minions.engine.views.run_summary import RunSummary
 from minions.recipe.bundles import BundledRecipes, bundle_of
 from minions.recipe.catalog import Catalog
 from minions.recipe.inputs import resolve_inputs

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from attrs import evolve
 
-from minions.contracts.errors import Fault, RecipeError
-from minions.contracts.facts import RunRejected
-from minions.contracts.journal import EntryDraft
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import RunRejected
+from minions.contracts.journal.journal import EntryDraft
+from minions.data.errors import Fault, RecipeError
+from minions.data.json_values import JsonValue
 from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
 

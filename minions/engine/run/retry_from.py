@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from minions.contracts.addresses import address_of
 from minions.engine.history.keys import enclosing
 from minions.engine.history.replay import Replay
-from minions.engine.history.run_names import unknown_address
 from minions.engine.run.recipe_changes import step_versions, steps_from
+from minions.engine.views.run_names import unknown_address
 from minions.recipe.model import AgentRecipe, StepSpec
 
 __all__ = ["is_address", "reruns_from"]

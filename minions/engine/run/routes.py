@@ -11,21 +11,21 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from minions.contracts.call_executors import ToolCallExecutorFactory
-from minions.contracts.codec import encode
-from minions.contracts.errors import (
+from minions.contracts.executions import StepExecution
+from minions.contracts.instructions import OutputInstructions
+from minions.contracts.journal.facts import RouteFailed, RouteFinished
+from minions.contracts.messages import Message, system, user
+from minions.contracts.steps import Step
+from minions.data.codec import encode
+from minions.data.errors import (
     FailureInfo,
     MinionsError,
     StepFailedError,
     did_you_mean,
     near_names,
 )
-from minions.contracts.executions import StepExecution
-from minions.contracts.facts import RouteFailed, RouteFinished
-from minions.contracts.instructions import OutputInstructions
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.messages import Message, system, user
-from minions.contracts.schema import JsonSchema
-from minions.contracts.steps import Step
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.borders import as_data, border_of_run, border_words, within
 from minions.engine.compile.build import BuiltRecipe

@@ -11,9 +11,9 @@ from attrs import evolve
 from minions.contracts.budgets import checked_user
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import NotFoundError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue, Secrets
+from minions.data.errors import NotFoundError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.calls.tool_calls import tool_call_executors
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.compile.named_agents import NamedAgents

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
-from minions.contracts.codec import encode
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
+from minions.data.codec import encode
+from minions.data.json_values import JsonValue
 from minions.engine.calls.model_executors import ModelCallExecutors, warm_up
 from minions.engine.compile.build import BuiltRecipe, asking_within
 from minions.engine.compile.extensions import ModelChooser, ModelSource

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from minions.contracts.codec import decode, encode
 from minions.contracts.executions import StepExecution, StepStatus
-from minions.contracts.schema import SchemaValidator
+from minions.data.codec import decode, encode
+from minions.data.schema import SchemaValidator
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.graph import DependencyStepGraph
 from minions.engine.context.agent_context import AgentContext

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Required, TypedDict
 
-from minions.contracts.codec import encode
 from minions.contracts.decision_words import word_of
 from minions.contracts.events import RunCompleted
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     MessageRecorded,
     RecordedConversation,
     RecordedPart,
@@ -19,10 +18,11 @@ from minions.contracts.facts import (
     RunStarted,
     ToolCallInDoubt,
 )
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue, dumps, dumps_in_parts
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import TokenUsage, usage_document, user
+from minions.data.codec import encode
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue, dumps, dumps_in_parts
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext

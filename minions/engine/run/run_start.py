@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from attrs import evolve, field, frozen
 
 from minions.contracts.decision_words import Decision
-from minions.contracts.errors import RecipeError, UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import InputValue
 from minions.contracts.tools import Effect, Toolbox
-from minions.contracts.words import shell_word
+from minions.data.errors import RecipeError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.calls.decisions import calls_in_doubt, check_edits, checked_decisions
 from minions.engine.compile.selection import ChosenSteps
 from minions.engine.history.conversation import ConversationStart

@@ -7,16 +7,16 @@ from functools import partial
 from typing import Final, TypeVar, cast
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.codec import encode
-from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
-from minions.contracts.facts import StepFailed, StepFinished, StepSkipped
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import StepFailed, StepFinished, StepSkipped
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tracing import StepSubject
 from minions.contracts.verdicts import CompletionMode
-from minions.contracts.words import shell_word
+from minions.data.codec import encode
+from minions.data.errors import FailureInfo, MinionsError
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.compile.build import BuiltRecipe, StepControl
 from minions.engine.compile.kinds.set import SetStep
 from minions.engine.compile.recipe_step import WrittenStep

@@ -9,9 +9,9 @@ from typing import Final
 from attrs import evolve, frozen
 
 from minions.contracts.call_executors import ToolCallExecutorFactory
-from minions.contracts.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.steps import Step
+from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.engine.calls.decisions import doubt
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.graph import DependencyStepGraph

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from minions.contracts.patterns import match_beside_loop
 from minions.contracts.runtime import BlockingCalls
+from minions.data.patterns import match_beside_loop
 
 __all__ = ["FEW", "beside", "breathe"]
 

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from attrs import frozen
 
 from minions.contracts.context import Limits
-from minions.contracts.errors import LIMIT_REACHED, FailureInfo, StepFailedError
-from minions.contracts.failure_categories import FailureCategory
+from minions.contracts.journal.run_rows import Spent
 from minions.contracts.messages import TokenUsage
-from minions.contracts.run_rows import Spent
+from minions.data.errors import LIMIT_REACHED, FailureInfo, StepFailedError
+from minions.data.failure_categories import FailureCategory
 from minions.engine.services.spending import CallEstimate, CallHold, EarlierUsage, Spending
 
 __all__ = ["CallReservation", "RunBudget"]

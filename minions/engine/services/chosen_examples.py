@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from attrs import field, frozen
 
-from minions.contracts.facts import PinnedExample
+from minions.contracts.journal.facts import PinnedExample
 
 __all__ = ["ChosenExamples", "ExampleMemory"]
 

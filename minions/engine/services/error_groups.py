@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minions.contracts.errors import JournalError, MinionsError
+from minions.data.errors import JournalError, MinionsError
 
 __all__ = ["leading_error"]
 

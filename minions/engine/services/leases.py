@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from minions.contracts.errors import LeaseHeldError, UsageError
-from minions.contracts.journal import HeldLease, Lease
+from minions.contracts.journal.journal import HeldLease, Lease
+from minions.data.errors import LeaseHeldError, UsageError
 from minions.engine.services.services import Services
 
 __all__ = ["acquire_lease", "held_lease", "refuse_if_renewed"]

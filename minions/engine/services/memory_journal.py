@@ -11,11 +11,10 @@ from itertools import islice
 
 from attrs import evolve, field, frozen, mutable
 
-from minions.contracts.entry_waiters import EntryWaiters
-from minions.contracts.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import RunBeginning, RunFinished
-from minions.contracts.journal import (
+from minions.contracts.journal.entry_waiters import EntryWaiters
+from minions.contracts.journal.facts import RunBeginning, RunFinished
+from minions.contracts.journal.journal import (
     SPARED_S,
     BlobCollection,
     EntryDraft,
@@ -24,7 +23,7 @@ from minions.contracts.journal import (
     JournalEntry,
     Lease,
 )
-from minions.contracts.run_rows import (
+from minions.contracts.journal.run_rows import (
     LISTED,
     RunFilter,
     RunRow,
@@ -33,13 +32,14 @@ from minions.contracts.run_rows import (
     Spender,
     Spent,
 )
-from minions.contracts.runtime import Clock
-from minions.contracts.stored_sessions import (
+from minions.contracts.journal.stored_sessions import (
     bad_entries,
     digests_in,
     refuse_damaged,
     session_exists,
 )
+from minions.contracts.runtime import Clock
+from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.engine.services.memory_rows import MemoryRows
 
 __all__ = ["MemoryJournal"]

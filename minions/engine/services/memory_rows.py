@@ -9,9 +9,16 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from minions.contracts.journal import JournalEntry
-from minions.contracts.run_row_folds import folded
-from minions.contracts.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender, Spent
+from minions.contracts.journal.journal import JournalEntry
+from minions.contracts.journal.run_row_folds import folded
+from minions.contracts.journal.run_rows import (
+    RunFilter,
+    RunRow,
+    SessionFilter,
+    SessionRow,
+    Spender,
+    Spent,
+)
 
 __all__ = ["MemoryRows"]
 

@@ -13,9 +13,9 @@ from minions.contracts.calls import (
     OutputMode,
     OutputParser,
 )
-from minions.contracts.json_values import dumps
 from minions.contracts.output import parse_text
-from minions.contracts.schema import SchemaValidator
+from minions.data.json_values import dumps
+from minions.data.schema import SchemaValidator
 
 __all__ = ["TextOutputParser"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from attrs import evolve
 
 from minions.contracts.calls import ChatModel, ModelOptions
-from minions.contracts.errors import EnvironmentRefusedError, StepFailedError, words_of
 from minions.contracts.messages import TokenUsage
+from minions.data.errors import EnvironmentRefusedError, StepFailedError, words_of
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services
 

@@ -10,8 +10,8 @@ from attrs import frozen
 from returns.pipeline import is_successful
 from returns.result import Result
 
-from minions.contracts.errors import CIRCUIT_OPEN, MinionsError, ToolError
 from minions.contracts.retry import ExceptionTypes, RetryConfig
+from minions.data.errors import CIRCUIT_OPEN, MinionsError, ToolError
 from minions.engine.services.services import Services
 
 __all__ = [

@@ -7,9 +7,9 @@ from typing import cast
 
 from msgspec import Struct
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
+from minions.data.json_values import JsonValue
 
 __all__ = ["RunLog"]
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, cast
 
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.codec import encode
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.secrets import SecretRef, Secrets, SecretSource
 from minions.contracts.tools import Tool
+from minions.data.bounded_files import read_regular
+from minions.data.codec import encode
+from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError, words_of
+from minions.data.json_values import JsonValue
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["declared_secrets", "environment_and_files", "hidden_errors", "refuse_shown_secrets"]

@@ -16,7 +16,7 @@ from minions.contracts.calls import OutputParser
 from minions.contracts.decisions import Decider, Deny
 from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
-from minions.contracts.journal import Journal
+from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import ProfileBook
 from minions.contracts.runtime import (
@@ -43,7 +43,7 @@ from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name
 
 if TYPE_CHECKING:
-    from minions.contracts.child_runs import ChildRunQueue
+    from minions.contracts.journal.child_runs import ChildRunQueue
     from minions.engine.services.run_pause import RunPause
     from minions.engine.services.shared_budgets import SharedBudgets
 

@@ -16,10 +16,10 @@ from attrs import frozen
 
 from minions.contracts.budgets import Budgets, DayBudget
 from minions.contracts.context import Limits
-from minions.contracts.errors import BudgetSpentError
-from minions.contracts.journal import Journal
-from minions.contracts.run_rows import RunFilter, RunRow, Spender, Spent, day_of
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter, RunRow, Spender, Spent, day_of
 from minions.contracts.runtime import Clock
+from minions.data.errors import BudgetSpentError
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.loop_lock import LoopLock
 from minions.engine.services.spending import EarlierUsage, Spending

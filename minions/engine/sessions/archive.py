@@ -12,22 +12,22 @@ from typing import BinaryIO, Final, NoReturn, cast
 
 from attrs import field, frozen, mutable
 
-from minions.contracts.bounded_files import BoundedLines, LongLineError
-from minions.contracts.codec import decode, encode
-from minions.contracts.errors import NotFoundError, UsageError, words_of
-from minions.contracts.facts import SessionForked, UnreadableFact, fact_of
-from minions.contracts.hidden_characters import one_line
-from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue, most_values
-from minions.contracts.stored_sessions import digests_in
-from minions.contracts.words import shell_word
+from minions.contracts.journal.facts import SessionForked, UnreadableFact, fact_of
+from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.stored_sessions import digests_in
+from minions.data.bounded_files import BoundedLines, LongLineError
+from minions.data.codec import decode, encode
+from minions.data.errors import NotFoundError, UsageError, words_of
+from minions.data.hidden_characters import one_line
+from minions.data.json_values import JsonValue, most_values
+from minions.data.words import shell_word
 from minions.engine.history.entry_checks import origin_of, too_deep
 from minions.engine.history.imported_entries import imported_entry
-from minions.engine.history.lookup import REJECTED, list_runs
-from minions.engine.history.run_detail import show_run
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.lookup import REJECTED, list_runs
+from minions.engine.views.run_detail import show_run
 
 __all__ = [
     "Archive",

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from minions.contracts.child_runs import OPEN_STATES, child_runs_start
-from minions.contracts.errors import FailureInfo, LeaseHeldError, UsageError
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import RunFinished
-from minions.contracts.journal import EntryDraft, Lease
-from minions.contracts.run_rows import RunFilter, RunRow
-from minions.engine.history.lookup import find_run
-from minions.engine.history.run_summary import RunSummary
+from minions.contracts.journal.child_runs import OPEN_STATES, child_runs_start
+from minions.contracts.journal.facts import RunFinished
+from minions.contracts.journal.journal import EntryDraft, Lease
+from minions.contracts.journal.run_rows import RunFilter, RunRow
+from minions.data.errors import FailureInfo, LeaseHeldError, UsageError
 from minions.engine.services.leases import acquire_lease
 from minions.engine.services.services import Services
+from minions.engine.views.lookup import find_run
+from minions.engine.views.run_summary import RunSummary
 
 __all__ = ["cancel_child_runs", "cancel_run", "fail_run"]
 

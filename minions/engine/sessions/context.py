@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, MessageRole, message_from_dict
 from minions.contracts.sessions import SessionStep
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.sessions.store import StepRepository
 
 __all__ = [

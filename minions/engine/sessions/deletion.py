@@ -12,15 +12,15 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.child_runs import child_runs_start, parent_part
-from minions.contracts.errors import LeaseHeldError, NotFoundError, UsageError, near_names
 from minions.contracts.executions import OPEN_STATES, RunState, RunStatus
-from minions.contracts.journal import SPARED_S, BlobCollection, Journal
-from minions.contracts.run_rows import RunFilter, SessionFilter, SessionRow
-from minions.contracts.words import shell_word
-from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
+from minions.contracts.journal.child_runs import child_runs_start, parent_part
+from minions.contracts.journal.journal import SPARED_S, BlobCollection, Journal
+from minions.contracts.journal.run_rows import RunFilter, SessionFilter, SessionRow
+from minions.data.errors import LeaseHeldError, NotFoundError, UsageError, near_names
+from minions.data.words import shell_word
 from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
+from minions.engine.views.run_names import meaning_of, not_unique, unknown_name
 
 __all__ = [
     "CleanUp",

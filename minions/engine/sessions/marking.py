@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
-from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.executions import RunState
-from minions.contracts.facts import MarkFact, MarkRecorded, StepFinished
-from minions.contracts.journal import JournalEntry
-from minions.contracts.words import shell_word
+from minions.contracts.journal.facts import MarkFact, MarkRecorded, StepFinished
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.errors import LeaseHeldError, UsageError
+from minions.data.words import shell_word
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.events import EventStream
-from minions.engine.history.lookup import REJECTED, find_run
 from minions.engine.history.recorder import Recorder
-from minions.engine.history.run_names import unknown_address
-from minions.engine.history.run_steps import row_address
-from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.services import Services
+from minions.engine.views.lookup import REJECTED, find_run
+from minions.engine.views.run_names import unknown_address
+from minions.engine.views.run_steps import row_address
+from minions.engine.views.run_summary import RunSummary
 
 __all__ = ["LONGEST_NOTE", "Verdict", "mark_run"]
 

@@ -9,14 +9,14 @@ from typing import Final, Protocol
 from attrs import evolve, field, frozen
 
 from minions.contracts.agent_errors import StepResult
-from minions.contracts.codec import encode
-from minions.contracts.errors import UsageError
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageBundle, user
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import InputValue
 from minions.contracts.sessions import SessionStep
+from minions.data.codec import encode
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.context.agent_memory import (
     AgentMemory,
     as_request_text,

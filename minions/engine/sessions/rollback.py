@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from minions.contracts.errors import LeaseHeldError, UsageError
 from minions.contracts.executions import RunState
 from minions.contracts.file_changes import RollbackReport
-from minions.contracts.words import shell_word
+from minions.data.errors import LeaseHeldError, UsageError
+from minions.data.words import shell_word
 from minions.engine.history.events import EventStream
 from minions.engine.history.file_rollback import (
     RecordedChanges,
@@ -13,10 +13,10 @@ from minions.engine.history.file_rollback import (
     recorded_changes,
     roll_back_within,
 )
-from minions.engine.history.lookup import find_run
 from minions.engine.history.recorder import Recorder
-from minions.engine.history.run_summary import RunSummary
 from minions.engine.services.services import Services
+from minions.engine.views.lookup import find_run
+from minions.engine.views.run_summary import RunSummary
 
 __all__ = ["roll_back_run"]
 

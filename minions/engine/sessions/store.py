@@ -8,8 +8,7 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.errors import NotFoundError, UsageError, near_names
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     MessageRecorded,
     RunBeginning,
     SavedMessage,
@@ -17,17 +16,18 @@ from minions.contracts.facts import (
     SessionForked,
     SessionOpened,
 )
-from minions.contracts.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import LISTED, SessionFilter, SessionRow
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.journal.run_rows import LISTED, SessionFilter, SessionRow
 from minions.contracts.sessions import Session, SessionStep
+from minions.data.errors import NotFoundError, UsageError, near_names
+from minions.data.json_values import JsonValue
 from minions.engine.history.conversation import read_conversation, refuse_while_it_waits
 from minions.engine.history.entry_checks import origin_of
-from minions.engine.history.lookup import UNREADABLE
-from minions.engine.history.run_states import with_states
 from minions.engine.history.session_messages import SessionConversation, sequence_of
 from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
+from minions.engine.views.lookup import UNREADABLE
+from minions.engine.views.run_states import with_states
 
 __all__ = ["StepRepository", "unknown_session"]
 

@@ -14,13 +14,13 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.calls import OutputInstructions
-from minions.contracts.codec import encode
-from minions.contracts.errors import MinionsError, words_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, ToolSpec
+from minions.data.codec import encode
+from minions.data.errors import MinionsError, words_of
+from minions.data.json_values import JsonValue
 from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.kinds.goal import GoalStep
 from minions.engine.compile.recipe_step import WrittenStep

@@ -10,27 +10,27 @@ from attrs import evolve
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ModelOptions, OutputInstructions, PromptLayout
-from minions.contracts.codec import encode
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.decisions import Question
-from minions.contracts.errors import (
+from minions.contracts.executions import StepExecution
+from minions.contracts.file_changes import RollbackReport
+from minions.contracts.journal.facts import PlanReplaced
+from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
+from minions.contracts.plan_diffs import PlanDiff, PlanProposal
+from minions.contracts.steps import DefaultStep
+from minions.contracts.verdicts import CompletionMode
+from minions.data.codec import encode
+from minions.data.errors import (
     LIMIT_REACHED,
     NEEDS_DECISION,
     FailureInfo,
     StepFailedError,
     UsageError,
 )
-from minions.contracts.executions import StepExecution
-from minions.contracts.facts import PlanReplaced
-from minions.contracts.file_changes import RollbackReport
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue, dumps, dumps_in_parts
-from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
-from minions.contracts.plan_diffs import PlanDiff, PlanProposal
-from minions.contracts.schema import JsonSchema
-from minions.contracts.steps import DefaultStep
-from minions.contracts.verdicts import CompletionMode
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue, dumps, dumps_in_parts
+from minions.data.schema import JsonSchema
 from minions.engine.calls.model_executors import capabilities_of
 from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.calls.tool_batch import ToolBatch

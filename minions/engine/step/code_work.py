@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 from minions.contracts.calls import OutputInstructions
-from minions.contracts.codec import decode
-from minions.contracts.errors import MinionsError, UsageError
 from minions.contracts.executions import StepExecution
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
+from minions.data.codec import decode
+from minions.data.errors import MinionsError, UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext

@@ -23,9 +23,9 @@ from minions.contracts.calls import (
     PromptLayout,
     context_exceeded,
 )
-from minions.contracts.errors import FailureInfo
 from minions.contracts.history import HistoryStrategy, HistoryWindow
 from minions.contracts.messages import Message, MessageRole, system, user
+from minions.data.errors import FailureInfo
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.borders import as_data, as_text_data, border_of, border_words, within

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from minions.contracts.errors import FailureInfo
 from minions.contracts.verdicts import Completion
+from minions.data.errors import FailureInfo
 
 __all__ = ["Ending"]
 

@@ -11,21 +11,21 @@ from msgspec.structs import replace
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ModelOptions
-from minions.contracts.codec import encode
 from minions.contracts.context import Limits
-from minions.contracts.errors import FailureInfo, JournalError, MinionsError, words_of
 from minions.contracts.executions import StepExecution
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     StepFailed,
     StepFinished,
     StepInterrupted,
     StepStarted,
 )
-from minions.contracts.failure_categories import RESOURCE_LIMIT
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.verdicts import Completion
+from minions.data.codec import encode
+from minions.data.errors import FailureInfo, JournalError, MinionsError, words_of
+from minions.data.failure_categories import RESOURCE_LIMIT
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue
 from minions.engine.calls.attached_blobs import store_attachments
 from minions.engine.calls.model_executors import recall
 from minions.engine.calls.trace import StepTrace

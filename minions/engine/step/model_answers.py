@@ -21,13 +21,13 @@ from minions.contracts.calls import (
     Prompt,
     PromptLayout,
 )
-from minions.contracts.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.contracts.events import ModelReplaced
-from minions.contracts.facts import ModelCallFact
+from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.messages import CUT_AT_LIMIT, Conversation, TokenUsage, assistant
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import CompletionMode
+from minions.data.errors import OUTPUT_TRUNCATED, FailureInfo
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.model_tiers import ModelTiers, Replacement
 from minions.engine.calls.output_ladder import ENDLESS_TOKENS, Answer

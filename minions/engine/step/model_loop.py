@@ -19,23 +19,23 @@ from minions.contracts.calls import (
     PromptLayout,
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
-from minions.contracts.errors import (
+from minions.contracts.events import OutputChecked
+from minions.contracts.messages import (
+    assistant,
+    tool_result,
+    user,
+)
+from minions.contracts.steps import Step
+from minions.contracts.verdicts import Completion, Verdict
+from minions.data.errors import (
     LIMIT_REACHED,
     MAX_MODEL_CALLS,
     OUTPUT_TRUNCATED,
     FailureInfo,
     StepFailedError,
 )
-from minions.contracts.events import OutputChecked
-from minions.contracts.json_values import JsonValue
-from minions.contracts.messages import (
-    assistant,
-    tool_result,
-    user,
-)
-from minions.contracts.patterns import match_beside_loop
-from minions.contracts.steps import Step
-from minions.contracts.verdicts import Completion, Verdict
+from minions.data.json_values import JsonValue
+from minions.data.patterns import match_beside_loop
 from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.model_executors import model_of
 from minions.engine.calls.output_ladder import Answer, OutputLadder

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minions.contracts.calls import ModelOptions, OutputInstructions, PromptLayout
-from minions.contracts.errors import MinionsError
 from minions.contracts.executions import StepExecution
-from minions.contracts.facts import StepFinished, StepStarted
+from minions.contracts.journal.facts import StepFinished, StepStarted
 from minions.contracts.messages import Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
+from minions.data.errors import MinionsError
 from minions.engine.calls.model_executors import capabilities_of
 from minions.engine.compile.borders import without_border_names
 from minions.engine.compile.fingerprint import Fingerprint

@@ -9,10 +9,10 @@ from attrs import field, frozen
 
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.calls import ToolCall
-from minions.contracts.errors import FailureInfo, MinionsError, StepFailedError, UsageError
 from minions.contracts.executions import StepExecution
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.steps import Step
+from minions.data.errors import FailureInfo, MinionsError, StepFailedError, UsageError
 from minions.engine.calls.tool_batch import ToolBatch
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.recipe_step import WrittenStep

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from minions.contracts.border_names import border_in, is_border_words, with_border_words
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.executions import StepExecution
-from minions.contracts.facts import ConversationStarted
+from minions.contracts.journal.facts import ConversationStarted
 from minions.contracts.messages import Message, MessageRole, system, tool_result
 from minions.contracts.output import output_words
 from minions.contracts.verdicts import CompletionMode

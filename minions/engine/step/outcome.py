@@ -8,14 +8,14 @@ from typing import Final, Required, TypedDict, Unpack
 from attrs import evolve
 from msgspec import UnsetType
 
-from minions.contracts.child_runs import WAITS_FOR_RUNS
-from minions.contracts.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo
 from minions.contracts.executions import StepExecution, StepStatus
-from minions.contracts.facts import StepFailed, StepFinished, StepInterrupted, StepSkipped
-from minions.contracts.failure_categories import RESOURCE_LIMIT
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.child_runs import WAITS_FOR_RUNS
+from minions.contracts.journal.facts import StepFailed, StepFinished, StepInterrupted, StepSkipped
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
+from minions.data.errors import LIMIT_REACHED, NEEDS_DECISION, FailureInfo
+from minions.data.failure_categories import RESOURCE_LIMIT
+from minions.data.json_values import JsonValue
 from minions.engine.context.agent_context import AgentContext
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from minions.contracts.facts import MessageRecorded, Rollback
+from minions.contracts.journal.facts import MessageRecorded, Rollback
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import Message
 from minions.engine.calls.trace import StepTrace

@@ -11,9 +11,9 @@ from attrs import frozen
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ModelOptions, OutputInstructions
 from minions.contracts.executions import StepExecution
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.context.agent_context import AgentContext

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import click
 from click.shell_completion import CompletionItem
 
-from minions.contracts.bounded_files import read_regular
+from minions.data.bounded_files import read_regular
 
 __all__ = ["VARIABLE", "stand_in"]
 
@@ -110,7 +110,7 @@ def _steps(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Comp
 
 
 def _recipe_file(name: str) -> Path | None:
-    from minions.contracts.errors import MinionsError
+    from minions.data.errors import MinionsError
     from minions.recipe.library import find_recipe
 
     try:
@@ -172,7 +172,7 @@ def _rows(ctx: click.Context, question: str, start: str) -> list[tuple[object, .
     """
     import sqlite3
 
-    from minions.contracts.errors import MinionsError
+    from minions.data.errors import MinionsError
     from minions.recipe.project_folders import project_of
 
     with contextlib.suppress(MinionsError, OSError, sqlite3.Error):
@@ -187,9 +187,9 @@ def _rows(ctx: click.Context, question: str, start: str) -> list[tuple[object, .
 
 
 def _database(ctx: click.Context) -> Path | None:
-    from minions.interfaces.folder_trust import FolderTrust
-    from minions.interfaces.setting_sources import environment, load_settings, user_settings_file
-    from minions.interfaces.wiring.databases import database_of, postgres_of
+    from minions.app.settings.folder_trust import FolderTrust
+    from minions.app.settings.setting_sources import environment, load_settings, user_settings_file
+    from minions.app.wiring.databases import database_of, postgres_of
 
     db = ctx.params.get("db")
     flags = {"db": db} if db else {}

@@ -11,20 +11,20 @@ from typing import Final
 
 import click
 
-from minions.contracts.errors import (
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_sources import load_settings, user_settings_file
+from minions.app.settings.settings import Settings
+from minions.contracts.executions import RunStatus
+from minions.data.errors import (
     EnvironmentRefusedError,
     FailureInfo,
     MinionsError,
     UsageError,
     words_of,
 )
-from minions.contracts.executions import RunStatus
 from minions.interfaces.cli.console.console import json_text, keep_to_lines, say, tell
 from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_sources import load_settings, user_settings_file
-from minions.interfaces.settings import Settings
 
 __all__ = ["report_failure"]
 

@@ -97,7 +97,7 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in _COMMANDS:
-            from minions.contracts.errors import did_you_mean
+            from minions.data.errors import did_you_mean
 
             raise click.UsageError(
                 f"No such command '{args[0]}'.{did_you_mean(args[0], _COMMANDS)} "

@@ -17,23 +17,23 @@ import attrs
 import click
 from attrs import evolve, field, frozen
 
-from minions.contracts.budgets import checked_user
-from minions.interfaces.cli.standard_input import StandardInput
-from minions.interfaces.folder_trust import TRUST_VARIABLE, FolderTrust
-from minions.interfaces.setting_sources import (
+from minions.app.settings.folder_trust import TRUST_VARIABLE, FolderTrust
+from minions.app.settings.setting_sources import (
     Origin,
     environment,
     load_settings,
     user_settings_file,
 )
-from minions.interfaces.settings import LogFormat, Settings
+from minions.app.settings.settings import LogFormat, Settings
+from minions.contracts.budgets import checked_user
+from minions.interfaces.cli.standard_input import StandardInput
 
 if TYPE_CHECKING:
     from minions.adapters.tools.mcp.toolsets import McpToolsets
-    from minions.contracts.journal import Journal
+    from minions.app.wiring.runtime import Runtime
+    from minions.contracts.journal.journal import Journal
     from minions.contracts.step_cache import StepCache
     from minions.engine.compile.extensions import Extensions
-    from minions.interfaces.wiring.runtime import Runtime
     from minions.recipe.catalog import Catalog
 
 __all__ = [
@@ -339,7 +339,7 @@ class CommandContext:
 
     def extensions(self) -> Extensions:
         """The built-in tools and the operator's own code; `saveState` stores values in memory."""
-        from minions.interfaces.wiring.extensions import built_in_extensions, extended
+        from minions.app.wiring.extensions import built_in_extensions, extended
 
         return extended(built_in_extensions(servers=self.mcp_toolsets()), self.own_extensions())
 
@@ -349,7 +349,7 @@ class CommandContext:
         Raises:
             UsageError: An address or the lock cannot be read.
         """
-        from minions.interfaces.wiring.mcp import make_mcp_toolsets
+        from minions.app.wiring.mcp import make_mcp_toolsets
 
         return make_mcp_toolsets(self.settings, self.folder_of, self.environ)
 
@@ -359,8 +359,8 @@ class CommandContext:
         Raises:
             UsageError: It cannot be loaded.
         """
+        from minions.app.wiring.extension_files import load_extensions
         from minions.engine.compile.extensions import Extensions
-        from minions.interfaces.extension_files import load_extensions
 
         is_of_environment = self.origin.origins["extensions"] == "environment"
         folder = None if is_of_environment else self.folder_of("extensions")
@@ -368,7 +368,7 @@ class CommandContext:
 
     def catalog(self) -> Catalog:
         """Everything that recipes may name. Loads the engine only for code of the operator."""
-        from minions.interfaces.wiring.extensions import (
+        from minions.app.wiring.extensions import (
             built_in_recipes,
             built_in_tools,
             built_in_toolsets,
@@ -388,26 +388,26 @@ class CommandContext:
 
     def journal(self) -> Journal:
         """The configured journal; opens nothing yet."""
-        from minions.interfaces.wiring.databases import make_journal
+        from minions.app.wiring.databases import make_journal
 
         return make_journal(self.settings, self.folder_of("db"))
 
     def known_journal(self) -> Journal:
         """The same for a command about what it holds: an SQLite file that is missing stays so."""
-        from minions.interfaces.wiring.databases import make_journal
+        from minions.app.wiring.databases import make_journal
 
         return make_journal(self.known_stores(), self.folder_of("db"))
 
     def known_stores(self) -> Settings:
         """The settings, with stores in memory where the SQLite file does not exist."""
-        from minions.interfaces.wiring.databases import has_database
+        from minions.app.wiring.databases import has_database
 
         is_there = has_database(self.settings, self.folder_of("db"))
         return self.settings if is_there else evolve(self.settings, no_store=True)
 
     def cache(self) -> StepCache:
         """The configured cache of step outputs; opens nothing yet."""
-        from minions.interfaces.wiring.databases import make_cache
+        from minions.app.wiring.databases import make_cache
 
         return make_cache(self.settings, self.folder_of("db"))
 
@@ -420,9 +420,9 @@ class CommandContext:
         Raises:
             UsageError: A setting is wrong, or the operator's code cannot be loaded.
         """
+        from minions.app.wiring.logs import make_log
+        from minions.app.wiring.runtime import make_runtime
         from minions.interfaces.cli.console.console import log_line, tell
-        from minions.interfaces.wiring.logs import make_log
-        from minions.interfaces.wiring.runtime import make_runtime
 
         return make_runtime(
             self.settings if is_stored else evolve(self.settings, no_store=True),
@@ -439,8 +439,8 @@ class CommandContext:
 @contextlib.contextmanager
 def naming_the_journal(context: CommandContext) -> Iterator[None]:
     """Add the place of the journal to the error of a run that is not found."""
-    from minions.contracts.errors import NotFoundError
-    from minions.interfaces.wiring.databases import has_database, place_of_journal
+    from minions.app.wiring.databases import has_database, place_of_journal
+    from minions.data.errors import NotFoundError
 
     try:
         yield

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.errors import RecipeError, UsageError
-from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.data.bounded_files import read_regular
+from minions.data.errors import RecipeError, UsageError
+from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.interfaces.cli.options import (
     CommandContext,
 )

@@ -13,7 +13,7 @@ __all__ = ["process_log"]
 
 def process_log(context: CommandContext) -> Log:
     """The log in the form that was asked for, else as plain lines."""
-    from minions.interfaces.wiring.logs import make_log
+    from minions.app.wiring.logs import make_log
 
     settings = context.settings
     return make_log(settings, log_line) if settings.log_format is not None else _Lines()

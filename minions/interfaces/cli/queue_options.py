@@ -10,20 +10,20 @@ from typing import Final, TextIO
 import click
 from attrs import frozen
 
-from minions.contracts.durations import seconds_of
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
+from minions.app.runs.run_queue import QueuedRun, RunQueue
+from minions.app.wiring.dispatch import shared_dispatch
+from minions.app.wiring.logs import make_log
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
-from minions.contracts.words import shell_word
+from minions.data.durations import seconds_of
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     option,
 )
-from minions.interfaces.run_queue import QueuedRun, RunQueue
-from minions.interfaces.wiring.dispatch import shared_dispatch
-from minions.interfaces.wiring.logs import make_log
 
 __all__ = ["PRIORITY", "QueueOptions", "open_queue", "queue_place", "report_queued"]
 

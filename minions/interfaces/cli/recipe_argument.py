@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 from minions.interfaces.cli.options import (
     CommandContext,
 )
@@ -14,7 +14,7 @@ from minions.recipe.reading.load import LoadedRecipe, check_recipe, check_recipe
 from minions.recipe.text.yaml_reader import read_source
 
 if TYPE_CHECKING:
-    from minions.interfaces.wiring.runtime import Runtime
+    from minions.app.wiring.runtime import Runtime
     from minions.recipe.catalog import Catalog
     from minions.recipe.model import AgentRecipe
 

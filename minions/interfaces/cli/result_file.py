@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self, TextIO
 
-from minions.contracts.bounded_files import open_regular
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.data.bounded_files import open_regular
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.engine.batches.result import BatchResult
 from minions.interfaces.cli.console.console import json_text, say
 

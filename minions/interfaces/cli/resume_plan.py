@@ -12,15 +12,21 @@ import click
 from attrs import evolve, frozen
 
 from minions.adapters.stores.memory_step_cache import NoStepCache
-from minions.contracts.errors import (
+from minions.app.runs.deciders import decider_for
+from minions.app.runs.run_policy import QUEUE, RunPolicy
+from minions.app.settings.settings import Settings
+from minions.app.wiring.databases import has_database
+from minions.app.wiring.models import ModelChoice
+from minions.app.wiring.runtime import ServiceChanges
+from minions.contracts.journal.journal import Journal
+from minions.contracts.queue_places import QueuePlace
+from minions.data.errors import (
     EnvironmentRefusedError,
     LeaseHeldError,
     RecipeError,
     UsageError,
 )
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue
-from minions.contracts.queue_places import QueuePlace
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
@@ -42,12 +48,6 @@ from minions.interfaces.cli.queue_options import (
     report_queued,
 )
 from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
-from minions.interfaces.deciders import decider_for
-from minions.interfaces.run_policy import QUEUE, RunPolicy
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.databases import has_database
-from minions.interfaces.wiring.models import ModelChoice
-from minions.interfaces.wiring.runtime import ServiceChanges
 from minions.recipe.model import AgentRecipe
 
 __all__ = ["RecordedRunOpener", "RerunOptions", "ResumeOptions"]

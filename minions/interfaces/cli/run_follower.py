@@ -14,15 +14,19 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Protocol, Self, TextIO
 
+from minions.app.runs.deciders import TerminalDecider
+from minions.app.settings.operator_limits import bounded
+from minions.app.settings.settings import Settings
+from minions.app.wiring.cassettes import Cassettes
 from minions.contracts.context import Limits
-from minions.contracts.durations import spoken
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError, UsageError
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
-from minions.contracts.words import shell_word
-from minions.engine.history.run_names import shortest_name
+from minions.data.durations import spoken
+from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
+from minions.engine.views.run_names import shortest_name
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import LiveProgress, PlainProgress, Progress
 from minions.interfaces.cli.console.render import stderr_painter, wants_color
@@ -36,11 +40,7 @@ from minions.interfaces.cli.console.run_reports import RunReports
 from minions.interfaces.cli.options import (
     CommandContext,
 )
-from minions.interfaces.deciders import TerminalDecider
-from minions.interfaces.operator_limits import bounded
 from minions.interfaces.pasted_commands import with_options
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.cassettes import Cassettes
 
 __all__ = [
     "EventPrinter",

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from minions.contracts.errors import NotFoundError, UsageError
-from minions.contracts.journal import Journal
-from minions.contracts.run_rows import RunFilter, SessionFilter
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter, SessionFilter
 from minions.contracts.sessions import Session, SessionStep
-from minions.engine.history.run_names import meaning_of, not_unique, unknown_name
+from minions.data.errors import NotFoundError, UsageError
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.runner import StepRunner
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.run_names import meaning_of, not_unique, unknown_name
 from minions.interfaces.cli.options import (
     CommandContext,
     naming_the_journal,

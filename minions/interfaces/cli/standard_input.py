@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import BinaryIO, Final
 
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 from minions.interfaces.cli.console.console import tell
 
 __all__ = ["MOST_INPUT_BYTES", "StandardInput"]

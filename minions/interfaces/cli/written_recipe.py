@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 
 __all__ = ["refuse_target", "write_recipe"]
 

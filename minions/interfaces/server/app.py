@@ -14,23 +14,31 @@ from pathlib import Path
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.telemetry.open_telemetry_metrics import OpenTelemetryMetrics
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.worker_streams import remote_deltas
+from minions.app.settings.setting_sources import environment
+from minions.app.settings.settings import Settings
+from minions.app.wiring.databases import place_of_journal, state_beside
+from minions.app.wiring.dispatch import shared_dispatch
+from minions.app.wiring.logs import is_logging
+from minions.app.wiring.runtime import Runtime, make_runtime
+from minions.app.wiring.webhook import waiting_webhook
 from minions.contracts.calls import ChatModel
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.metrics import JointMetrics, Metrics
 from minions.contracts.runtime import Log
-from minions.contracts.schema import load_validator
 from minions.contracts.waiting import OnWaiting
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue
+from minions.data.schema import load_validator
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.run_queue import RunQueue
+from minions.interfaces.http.incidents import Incidents, StandardLog
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.responses import AsgiApp, Receive, Scope, Send, refusal
+from minions.interfaces.http.traced_requests import TracedRequests
+from minions.interfaces.server.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.app_state import AppState
-from minions.interfaces.server.http.access import AccessMiddleware, StaticFile
-from minions.interfaces.server.http.incidents import Incidents, StandardLog
-from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import AsgiApp, Receive, Scope, Send, refusal
-from minions.interfaces.server.http.traced_requests import TracedRequests
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
@@ -42,14 +50,6 @@ from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
-from minions.interfaces.setting_sources import environment
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.databases import place_of_journal, state_beside
-from minions.interfaces.wiring.dispatch import shared_dispatch
-from minions.interfaces.wiring.logs import is_logging
-from minions.interfaces.wiring.runtime import Runtime, make_runtime
-from minions.interfaces.wiring.webhook import waiting_webhook
-from minions.interfaces.wiring.worker_streams import remote_deltas
 from minions.recipe.project_folders import project_of
 
 __all__ = ["App", "api_document", "create_app"]

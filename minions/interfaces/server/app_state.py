@@ -7,10 +7,10 @@ from datetime import datetime
 from attrs import frozen
 
 from minions.contracts.executions import RunStatus
-from minions.contracts.journal import Journal
+from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import BlockingCalls, Log
-from minions.engine.history.run_summary import RunSummary
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.run_locks import RunLocks

@@ -16,26 +16,26 @@ from litestar.openapi import ResponseSpec
 from litestar.params import BodyKwarg, HeaderParameter, PathParameter, SkipValidationMarker
 from litestar.response.base import ASGIResponse
 
-from minions.contracts.codec import encode
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import BlockingCalls
+from minions.data.codec import encode
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue
 from minions.engine.services.breathing import beside
-from minions.interfaces.server.app_state import AppState
-from minions.interfaces.server.documents.common import MOST_DIGITS
-from minions.interfaces.server.http.access import ROOT
-from minions.interfaces.server.http.callers import CALLER, Caller
-from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
-from minions.interfaces.server.http.request_parsing import read_body, read_query
-from minions.interfaces.server.http.responses import (
+from minions.interfaces.http.callers import CALLER, Caller
+from minions.interfaces.http.problems import PROBLEM_TYPE, Problem
+from minions.interfaces.http.request_parsing import read_body, read_query
+from minions.interfaces.http.responses import (
     Receive,
     Scope,
     Send,
     json_bytes,
     json_bytes_in_parts,
 )
+from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.access import ROOT
+from minions.interfaces.server.app_state import AppState
+from minions.interfaces.server.documents.common import MOST_DIGITS
 from minions.interfaces.server.live.run_starter import LONGEST_KEY
-from minions.interfaces.server.tokens import TokenScope
 
 __all__ = [
     "APP_STATE",

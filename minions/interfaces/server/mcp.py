@@ -10,12 +10,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
-from minions.contracts.errors import FailureInfo, MinionsError
-from minions.contracts.json_values import JsonValue, dumps, most_values
-from minions.interfaces.server.http.access import AccessMiddleware
-from minions.interfaces.server.http.callers import CALLER, Caller
-from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import (
+from minions.data.errors import FailureInfo, MinionsError
+from minions.data.json_values import JsonValue, dumps, most_values
+from minions.interfaces.http.callers import CALLER, Caller
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.responses import (
     AsgiApp,
     Message,
     Receive,
@@ -23,9 +22,10 @@ from minions.interfaces.server.http.responses import (
     Send,
     refusal,
 )
+from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.access import AccessMiddleware
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_tools import RecipeTool, RecipeTools, ToolOutcome
-from minions.interfaces.server.tokens import TokenScope
 
 if TYPE_CHECKING:
     import mcp_types as types

@@ -23,16 +23,16 @@ from litestar.routes import HTTPRoute
 from litestar.typing import FieldDefinition
 
 from minions import __version__
-from minions.contracts.hint_schemas import schema_of
-from minions.contracts.json_values import JsonValue
+from minions.data.hint_schemas import schema_of
+from minions.data.json_values import JsonValue
+from minions.interfaces.http.problems import PROBLEM_TYPE, Problem
+from minions.interfaces.http.tokens import SCOPES
 from minions.interfaces.server.documents.common import number_schema
 from minions.interfaces.server.endpoints import HEADER_SCHEMAS, EventStream
-from minions.interfaces.server.http.problems import PROBLEM_TYPE, Problem
 from minions.interfaces.server.openapi_events import STREAM, event_schemas
 from minions.interfaces.server.openapi_links import TAGS, links_of_operation, tag_of
 from minions.interfaces.server.routes.api import API
 from minions.interfaces.server.routes.runs import follow_run
-from minions.interfaces.server.tokens import SCOPES
 
 __all__ = ["openapi_of"]
 

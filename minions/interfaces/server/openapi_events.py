@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast, get_args
 
+from minions.app.runs.event_schema import events_schema
 from minions.contracts.events import RunEvent, StepEventType
-from minions.contracts.json_values import JsonValue
-from minions.interfaces.event_schema import events_schema
-from minions.interfaces.server.http.responses import EVENT_STREAM
+from minions.data.json_values import JsonValue
+from minions.interfaces.http.responses import EVENT_STREAM
 
 __all__ = ["STREAM", "event_schemas"]
 

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, gt
 
-from minions.contracts.errors import UsageError
 from minions.contracts.queue_places import QueuePlace
-from minions.interfaces.server.tokens import CallerToken, check_token
+from minions.data.errors import UsageError
+from minions.interfaces.http.tokens import CallerToken, check_token
 
 __all__ = ["LOOPBACK_NAMES", "ServerOptions"]
 

@@ -19,19 +19,19 @@ from minions.contracts.decision_words import (
     Reject,
     name_of,
 )
-from minions.contracts.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
 from minions.contracts.executions import OPEN_STATES, RunState
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     DecisionTaken,
     RecordedProposal,
     RunResumed,
     ToolCallInDoubt,
     given,
 )
-from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.run_rows import RunFilter
-from minions.contracts.stored_sessions import unreadable_entry
+from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.journal.stored_sessions import unreadable_entry
+from minions.data.errors import NEEDS_DECISION, JournalError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.calls.answer_forms import filled_in
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
@@ -40,16 +40,16 @@ from minions.engine.calls.pending_decisions import (
     shortened,
 )
 from minions.engine.history.entry_checks import too_deep
-from minions.engine.history.lookup import list_runs
 from minions.engine.history.open_calls import OpenCall
 from minions.engine.history.replay import Replay
-from minions.engine.history.run_summary import RunSummary
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_summary import RunSummary
+from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.server.documents.runs import (
     ApprovalView,
     DecisionRequest,
     PlanOfApproval,
 )
-from minions.interfaces.server.http.problems import RefusedError
 
 __all__ = [
     "CallsInDoubt",

@@ -18,12 +18,12 @@ from typing import Final, Literal, cast
 
 import uvicorn
 
-from minions.contracts.errors import EnvironmentRefusedError
 from minions.contracts.runtime import Log
+from minions.data.errors import EnvironmentRefusedError
+from minions.interfaces.http.acceptor import Acceptor, Rarely
+from minions.interfaces.http.connections import ConnectionLimits, Connections, client_of
+from minions.interfaces.http.responses import AsgiApp
 from minions.interfaces.server.app import App
-from minions.interfaces.server.http.acceptor import Acceptor, Rarely
-from minions.interfaces.server.http.connections import ConnectionLimits, Connections, client_of
-from minions.interfaces.server.http.responses import AsgiApp
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.timed_protocol import (
     dropping_late,

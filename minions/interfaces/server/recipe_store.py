@@ -10,7 +10,9 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import (
+from minions.app.wiring.built_in_recipes import BUILT_IN_RECIPES
+from minions.contracts.runtime import Log
+from minions.data.errors import (
     Fault,
     MinionsError,
     NotFoundError,
@@ -19,9 +21,7 @@ from minions.contracts.errors import (
     near_hint,
     near_names,
 )
-from minions.contracts.runtime import Log
-from minions.interfaces.built_in_recipes import BUILT_IN_RECIPES
-from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.http.problems import RefusedError
 from minions.recipe.catalog import Catalog
 from minions.recipe.library import recipe_ids
 from minions.recipe.model import AgentRecipe, StepSpec

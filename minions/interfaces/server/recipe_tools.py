@@ -9,15 +9,15 @@ from typing import Final, TypeAlias
 
 from attrs import evolve, frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.errors import FailureInfo, NotFoundError, near_hint, near_names
 from minions.contracts.events import RunEvent, StepFinished, StepStarted, ToolProgress
 from minions.contracts.executions import AgentResult
-from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import match_beside_loop
-from minions.contracts.schema import JsonSchema
+from minions.data.codec import encode
+from minions.data.errors import FailureInfo, NotFoundError, near_hint, near_names
+from minions.data.json_values import JsonValue
+from minions.data.patterns import match_beside_loop
+from minions.data.schema import JsonSchema
+from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.pasted_commands import with_options
-from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec

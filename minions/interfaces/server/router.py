@@ -18,8 +18,13 @@ from litestar.types import ASGIApp
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.telemetry.prometheus import PrometheusMetrics
 from minions.adapters.telemetry.series import CONTENT_TYPE, require_client
-from minions.contracts.errors import MinionsError
 from minions.contracts.metrics import JointMetrics
+from minions.data.errors import MinionsError
+from minions.interfaces.http.allowed_methods import AllowedMethods
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.responses import Answer, AsgiApp, Receive, Scope, Send, refusal
+from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.server.access import ROOT
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.endpoints import (
     APP_STATE,
@@ -29,13 +34,8 @@ from minions.interfaces.server.endpoints import (
     caller_in,
     check_scope,
 )
-from minions.interfaces.server.http.access import ROOT
-from minions.interfaces.server.http.allowed_methods import AllowedMethods
-from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import Answer, AsgiApp, Receive, Scope, Send, refusal
 from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.routes.api import API
-from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["litestar_app"]
 

@@ -10,25 +10,25 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.errors import (
+from minions.app.runs.unattended_runtime import UnattendedRuntime
+from minions.app.settings.settings import Settings
+from minions.app.wiring.runtime import Runtime
+from minions.contracts.offers import Offer
+from minions.contracts.runtime import Ids
+from minions.data.errors import (
     MinionsError,
     near_names,
 )
-from minions.contracts.json_values import JsonValue
-from minions.contracts.offers import Offer
-from minions.contracts.runtime import Ids
+from minions.data.json_values import JsonValue
 from minions.engine.history.open_calls import OpenCall
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.worker_names import worker_name
-from minions.interfaces.server.http.caller_inputs import CallerInputs
-from minions.interfaces.server.http.caller_secrets import CallerSecrets
-from minions.interfaces.server.http.caller_way import OVER_HTTP, CallerWay
-from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.settings import Settings
-from minions.interfaces.unattended_runtime import UnattendedRuntime
-from minions.interfaces.wiring.runtime import Runtime
+from minions.interfaces.http.caller_inputs import CallerInputs
+from minions.interfaces.http.caller_secrets import CallerSecrets
+from minions.interfaces.http.caller_way import OVER_HTTP, CallerWay
+from minions.interfaces.http.problems import RefusedError
 from minions.recipe.kinds.ask import AskSpec
 from minions.recipe.kinds.assertion import AssertSpec
 from minions.recipe.kinds.recipe import RecipeSpec

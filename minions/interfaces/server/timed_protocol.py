@@ -14,14 +14,14 @@ from typing import ClassVar, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from minions.contracts.errors import words_of
-from minions.contracts.json_values import JsonValue
 from minions.contracts.runtime import Log
+from minions.data.errors import words_of
+from minions.data.json_values import JsonValue
 from minions.engine.services.breathing import breathe
-from minions.interfaces.server.http.acceptor import Rarely
-from minions.interfaces.server.http.connections import Awaited, Connections, client_of
-from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import json_bytes, refusal
+from minions.interfaces.http.acceptor import Rarely
+from minions.interfaces.http.connections import Awaited, Connections, client_of
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.responses import json_bytes, refusal
 
 __all__ = ["TimedProtocol", "dropping_late", "no_room_response", "protocol_of"]
 

@@ -7,25 +7,25 @@ from typing import Final, cast
 
 from attrs import evolve
 
-from minions.contracts.child_runs import (
+from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.unattended_runtime import UnattendedRuntime
+from minions.contracts.dispatch import DispatchEngine, Job, JobEnd
+from minions.contracts.executions import RunState
+from minions.contracts.journal.child_runs import (
     OPEN_STATES,
     ChildRunQueue,
     ChildWait,
     QueueableRun,
 )
-from minions.contracts.dispatch import DispatchEngine, Job, JobEnd
-from minions.contracts.executions import RunState
-from minions.contracts.facts import RunBeginning
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.queue_places import QueuePlace
-from minions.contracts.run_rows import RunFilter
 from minions.contracts.runtime import Log
+from minions.data.json_values import JsonValue
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.sessions.cancellation import cancel_child_runs, cancel_run
-from minions.interfaces.run_policy import RunPolicy
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.recipe.model import AgentRecipe, StepSpec
 

@@ -12,21 +12,21 @@ from typing import Final
 
 from attrs import evolve, field, mutable
 
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.schedule_store import SCHEDULE, Progress, Schedule, ScheduleStore
+from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.contracts.dispatch import DispatchEngine
-from minions.contracts.errors import (
+from minions.contracts.executions import OPEN_STATES, RunState
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import Log
+from minions.data.errors import (
     BudgetSpentError,
     JournalError,
     LeaseHeldError,
     NotFoundError,
     words_of,
 )
-from minions.contracts.executions import OPEN_STATES, RunState
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import RunFilter
-from minions.contracts.runtime import Log
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.schedule_store import SCHEDULE, Progress, Schedule, ScheduleStore
-from minions.interfaces.unattended_runtime import UnattendedRuntime
+from minions.data.json_values import JsonValue
 from minions.recipe.model import AgentRecipe
 from minions.recipe.schedules import MOST_MISSED, MissedRuns, Overlap, due_times, next_due
 

@@ -13,20 +13,20 @@ from typing import Final, cast
 from attrs import frozen
 
 from minions import __version__
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.runtime import Log
-from minions.interfaces.server.http.acceptor import Acceptor
-from minions.interfaces.server.http.callers import Caller, caller_of
-from minions.interfaces.server.http.connections import (
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue, dumps
+from minions.interfaces.http.acceptor import Acceptor
+from minions.interfaces.http.callers import Caller, caller_of
+from minions.interfaces.http.connections import (
     Awaited,
     ConnectionLimits,
     Connections,
     client_of,
 )
-from minions.interfaces.server.http.responses import EVENT_STREAM
-from minions.interfaces.server.token_file import FileTokens
-from minions.interfaces.server.tokens import TokenScope, check_token, digest_of
+from minions.interfaces.http.responses import EVENT_STREAM
+from minions.interfaces.http.token_file import FileTokens
+from minions.interfaces.http.tokens import TokenScope, check_token, digest_of
 from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
 from minions.interfaces.worker.worker import Worker
 

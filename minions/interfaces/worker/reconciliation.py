@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.run_queue import job_of
+from minions.app.runs.unexecuted_runs import RunPages
 from minions.contracts.dispatch import DispatchEngine, Job
 from minions.contracts.executions import RunState
-from minions.contracts.facts import RunBeginning
-from minions.contracts.run_rows import RunRow
+from minions.contracts.journal.facts import RunBeginning
+from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.runtime import IsWorkerGone, Log
-from minions.engine.history.run_states import executed_runs
 from minions.engine.services.services import Services
-from minions.interfaces.run_policy import RunPolicy
-from minions.interfaces.run_queue import job_of
-from minions.interfaces.unexecuted_runs import RunPages
+from minions.engine.views.run_states import executed_runs
 
 __all__ = ["Reconciliation"]
 

@@ -9,9 +9,16 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.child_runs import ChildWait
+from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.unattended_runtime import UnattendedRuntime
+from minions.app.runs.unexecuted_runs import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 from minions.contracts.dispatch import Job, JobEnd
-from minions.contracts.errors import (
+from minions.contracts.executions import RunStatus
+from minions.contracts.journal.child_runs import ChildWait
+from minions.contracts.queue_places import QueuePlace
+from minions.contracts.runtime import Log
+from minions.data.errors import (
     EnvironmentRefusedError,
     FailureInfo,
     JournalError,
@@ -20,19 +27,12 @@ from minions.contracts.errors import (
     NotFoundError,
     words_of,
 )
-from minions.contracts.executions import RunStatus
-from minions.contracts.queue_places import QueuePlace
-from minions.contracts.runtime import Log
-from minions.contracts.words import shell_word
-from minions.engine.history.lookup import find_run
+from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.run_pause import RunPause
 from minions.engine.sessions.cancellation import fail_run
-from minions.interfaces.run_policy import RunPolicy
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.unattended_runtime import UnattendedRuntime
-from minions.interfaces.unexecuted_runs import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
+from minions.engine.views.lookup import find_run
 from minions.interfaces.worker.child_queue import ParentRuns
 from minions.interfaces.worker.delta_streams import DeltaStreams
 

@@ -10,16 +10,16 @@ from typing import Final
 
 from attrs import evolve, frozen
 
+from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.run_queue import RunQueue
+from minions.app.runs.unattended_runtime import UnattendedRuntime
+from minions.app.runs.unexecuted_runs import RunPages
 from minions.contracts.dispatch import DispatchEngine
-from minions.contracts.errors import words_of
 from minions.contracts.executions import RunState
-from minions.contracts.facts import RunFinished
-from minions.contracts.run_rows import RunRow
+from minions.contracts.journal.facts import RunFinished
+from minions.contracts.journal.run_rows import RunRow
 from minions.contracts.runtime import Log
-from minions.interfaces.run_policy import RunPolicy
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.unattended_runtime import UnattendedRuntime
-from minions.interfaces.unexecuted_runs import RunPages
+from minions.data.errors import words_of
 
 __all__ = ["TimedWaits"]
 

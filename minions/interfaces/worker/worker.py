@@ -9,12 +9,12 @@ from typing import Final
 
 from attrs import evolve
 
+from minions.app.runs.schedule_store import ScheduleStore
+from minions.app.runs.unattended_runtime import UnattendedRuntime
 from minions.contracts.dispatch import DispatchEngine, WorkerPlan
-from minions.contracts.errors import MinionsError, words_of
 from minions.contracts.runtime import Log
-from minions.interfaces.schedule_store import ScheduleStore
+from minions.data.errors import MinionsError, words_of
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
-from minions.interfaces.unattended_runtime import UnattendedRuntime
 from minions.interfaces.worker.child_queue import ParentRuns
 from minions.interfaces.worker.delta_streams import DeltaStreams
 from minions.interfaces.worker.due_schedules import DueSchedules

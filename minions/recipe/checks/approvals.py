@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.checks.carried_text import carried_references
 from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import Reference, compile_condition, compile_template

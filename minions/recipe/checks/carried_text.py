@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.filters import FILTERS, TESTS, TYPES_GIVEN
 from minions.recipe.expressions.template import Reference, compile_template
 from minions.recipe.expressions.terms import (

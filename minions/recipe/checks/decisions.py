@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.errors import Fault
+from minions.data.errors import Fault
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.kinds.registry import KINDS
 from minions.recipe.model import AgentRecipe, StepSpec

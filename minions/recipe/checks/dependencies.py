@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from minions.contracts.errors import Fault
+from minions.data.errors import Fault
 from minions.recipe.checks.references import Readings
 from minions.recipe.drafts import RecipeDraft, StepDraft, is_lost_name
 from minions.recipe.model import ExecutionMode

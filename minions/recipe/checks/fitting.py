@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.schema import JsonSchema
+from minions.data.schema import JsonSchema
 from minions.recipe.checks.shapes import Mismatch, Shape, kind_of
 from minions.recipe.checks.sources import KnownShape, Sources
 from minions.recipe.checks.tools import given_parameters, is_constant

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.errors import Fault
+from minions.data.errors import Fault
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.template import Reference

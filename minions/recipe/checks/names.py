@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from minions.contracts.errors import Fault
+from minions.data.errors import Fault
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.tokens import WORDS
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode

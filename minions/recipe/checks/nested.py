@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.checks.tools import check_against_schema, is_constant
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.template import compile_template

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.expressions.values import PathPart, is_list
 
 __all__ = ["ANYTHING", "DeadEnd", "Mismatch", "Shape", "find_dead_end", "kind_names", "kind_of"]

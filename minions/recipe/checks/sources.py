@@ -9,8 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from minions.contracts.executions import StepStatus
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.drafts import TemplateUse
 from minions.recipe.expressions.terms import Comparison, ListTerm, Literal, Path, Term
 from minions.recipe.expressions.values import Reference

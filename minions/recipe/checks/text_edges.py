@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
+from minions.data.json_values import JsonValue
 from minions.recipe.checks.approvals import Approvals
 from minions.recipe.checks.carried_text import carried_references, may_hold_text
 from minions.recipe.checks.shapes import ANYTHING, Shape

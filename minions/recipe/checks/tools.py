@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from minions.contracts.errors import Fault
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.tools import Effect, ToolSpec
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.expressions.template import compile_template

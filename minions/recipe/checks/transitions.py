@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from minions.contracts.errors import Fault, MinionsError
 from minions.contracts.verdicts import CompletionMode
+from minions.data.errors import Fault, MinionsError
 from minions.recipe.checks.graph_readings import check_graph_readings
 from minions.recipe.checks.shapes import kind_names
 from minions.recipe.checks.sources import Sources

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.operands import OF_ITEM, expect_number, expect_text, items_of
 from minions.recipe.expressions.values import (
     Meter,

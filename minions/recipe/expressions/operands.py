@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.values import (
     EvaluationError,
     Meter,

@@ -13,7 +13,7 @@ from typing import Final, NoReturn, TypeVar
 
 from msgspec import Struct
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.filters import FILTERS, TESTS
 from minions.recipe.expressions.operands import Function
 from minions.recipe.expressions.terms import (

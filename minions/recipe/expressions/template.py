@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.syntax import parse_expression
 from minions.recipe.expressions.terms import Path, Term
 from minions.recipe.expressions.values import (

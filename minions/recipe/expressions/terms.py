@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.operators import COMPARISONS, combined
 from minions.recipe.expressions.values import (
     MISSING,

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias, TypeGuard
 
 from msgspec import Struct
 
-from minions.contracts.errors import MinionsError, UsageError, near_names
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.errors import MinionsError, UsageError, near_names
+from minions.data.json_values import JsonValue, dumps
 
 __all__ = [
     "EvaluationError",

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft
 from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, EXAMPLES_KEY, ExampleStepSpec
 from minions.recipe.kinds.goal_parts import read_step_examples

@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import CODE_LIMITS, SandboxLimits
+from minions.data.json_values import JsonValue
 from minions.recipe.drafts import StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind, given_mapping
 from minions.recipe.model import StepSpec

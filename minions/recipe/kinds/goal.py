@@ -12,9 +12,9 @@ from attrs import frozen
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.history import HistoryWindow
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
 from minions.contracts.verdicts import CompletionMode
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.drafts import TEXT_OUTPUT, StepDraft
 from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, EXAMPLES_KEY, ExampleStepSpec
 from minions.recipe.kinds.goal_parts import COMPLETION, HISTORY, MESSAGE, PART, read_goal_parts

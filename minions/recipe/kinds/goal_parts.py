@@ -12,10 +12,10 @@ from attrs import evolve
 from msgspec import structs
 
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.errors import Fault, SchemaError
 from minions.contracts.history import HistoryStrategy, HistoryWindow
-from minions.contracts.schema import JsonSchema, check_schema
 from minions.contracts.verdicts import CompletionMode
+from minions.data.errors import Fault, SchemaError
+from minions.data.schema import JsonSchema, check_schema
 from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import GoalParts, TemplateUse, read_templates

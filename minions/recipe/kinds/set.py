@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.drafts import StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind, given_mapping
 from minions.recipe.model import StepSpec

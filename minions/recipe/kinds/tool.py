@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tools import Effect, ToolSpec
+from minions.data.json_values import JsonValue
 from minions.recipe.drafts import StepDraft
 from minions.recipe.expressions.template import Reference, Template, compile_template
 from minions.recipe.kinds.kind import CommonKeys, Look, StepKind, given_mapping

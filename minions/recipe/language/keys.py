@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import CircuitPolicy
+from minions.data.json_values import JsonValue
 from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.schedules import MissedRuns, Overlap
 from minions.recipe.text.key_types import (

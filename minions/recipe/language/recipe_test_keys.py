@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.recipe.text.key_types import TEXTS, Key, Table, choice_key, mapping_key, text_key
 
 __all__ = ["EXPECT", "TEST"]

@@ -14,9 +14,9 @@ from typing import TypeAlias
 from attrs import frozen
 from msgspec import structs
 
-from minions.contracts.errors import MinionsError, NotFoundError, UsageError
-from minions.contracts.json_values import JsonValue, dumps, parse_json
 from minions.contracts.protected_files import is_secret
+from minions.data.errors import MinionsError, NotFoundError, UsageError
+from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.recipe.examples import (
     CHARACTERS_PER_TOKEN,
     EXAMPLES_FROM,

@@ -10,9 +10,9 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.errors import Fault, RecipeError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.errors import Fault, RecipeError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.caching import check_caching
 from minions.recipe.checks.dependencies import link_steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from minions.contracts.errors import Fault
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.decisions import check_decisions
 from minions.recipe.drafts import RecipeDraft, read_condition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from minions.contracts.errors import Fault, near_names
+from minions.data.errors import Fault, near_names
 from minions.recipe.drafts import RecipeDraft
 from minions.recipe.language import keys
 from minions.recipe.schedules import MOST_CHARACTERS, ScheduleSpec, cron_problem, timezone_problem

@@ -11,12 +11,12 @@ from msgspec import structs
 from minions.contracts.base_url import check_base_url
 from minions.contracts.calls import OutputMode
 from minions.contracts.context import Limits
-from minions.contracts.errors import Fault, MetadataError, UsageError
 from minions.contracts.instructions import OutputRung
-from minions.contracts.json_values import JsonValue
 from minions.contracts.retry import RetryConfig
-from minions.contracts.schema import JsonSchema, SchemaValidator
 from minions.contracts.secrets import SecretRef
+from minions.data.errors import Fault, MetadataError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, read_templates
 from minions.recipe.language import keys, model_keys

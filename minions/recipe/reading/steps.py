@@ -7,7 +7,7 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.schema import JsonSchema
+from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog
 from minions.recipe.control_flow import OnError, OnItemError
 from minions.recipe.drafts import (

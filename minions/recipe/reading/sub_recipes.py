@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from attrs import evolve
 
-from minions.contracts.errors import Fault, MinionsError, NotFoundError, near_names
-from minions.contracts.words import shell_word
+from minions.data.errors import Fault, MinionsError, NotFoundError, near_names
+from minions.data.words import shell_word
 from minions.recipe.catalog import Catalog, FindRecipe, FoundRecipe
 from minions.recipe.checks.nested import check_given
 from minions.recipe.drafts import RecipeDraft

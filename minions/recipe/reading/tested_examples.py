@@ -9,8 +9,8 @@ from attrs import evolve, frozen
 from msgspec import structs
 
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import SchemaValidator
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import SchemaValidator
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.example_choice import ExampleCandidate, choose_examples
 from minions.recipe.examples import (

@@ -8,10 +8,10 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import Fault
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import OWN_SERVER, SERVER, ToolServer, own_server
 from minions.contracts.tools import Reads, Toolset
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.language import keys
 from minions.recipe.model import ToolsetUse

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import attrs
 
-from minions.contracts.errors import Fault
-from minions.contracts.json_values import texts_in
-from minions.contracts.schema import SchemaValidator
 from minions.contracts.tools import Reads, Toolset, ToolSpec
+from minions.data.errors import Fault
+from minions.data.json_values import texts_in
+from minions.data.schema import SchemaValidator
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.tools import check_against_schema
 from minions.recipe.drafts import RecipeDraft, ToolNames, read_templates

@@ -8,8 +8,8 @@ from typing import Final
 from attrs import field, frozen
 
 from minions.contracts.context import snake_case
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema
 
 __all__ = [
     "CACHE_KEY",

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct, structs
 
-from minions.contracts.errors import Fault, RecipeError
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import Fault, RecipeError
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "LINE_BREAKS",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from minions.contracts.errors import Fault, SchemaError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.schema import JsonSchema, check_schema
+from minions.data.errors import Fault, SchemaError
+from minions.data.json_values import JsonValue
+from minions.data.schema import JsonSchema, check_schema
 from minions.recipe.expressions.values import nearest
 from minions.recipe.text.foreign_words import SCHEMA_WORDS, TYPE_WORDS, enum_hint, type_hint
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain

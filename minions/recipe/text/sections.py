@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 from attrs import evolve
 from msgspec import Struct, field
 
-from minions.contracts.errors import Fault
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
 from minions.recipe.expressions.values import nearest
 from minions.recipe.text.foreign_words import (
     CHOICE_HINT,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import structs
 
-from minions.contracts.errors import Fault
+from minions.data.errors import Fault
 from minions.recipe.text.nodes import Place, Source
 
 if TYPE_CHECKING:

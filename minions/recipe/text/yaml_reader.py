@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from msgspec import Struct, structs
 
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.errors import Fault, NotFoundError, RecipeError, UsageError
+from minions.data.bounded_files import read_regular
+from minions.data.errors import Fault, NotFoundError, RecipeError, UsageError
 from minions.recipe.text.nodes import (
     LINE_BREAKS,
     MAX_DEPTH,

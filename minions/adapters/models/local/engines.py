@@ -21,7 +21,7 @@ from minions.adapters.models.local.engine_process import (
     spawn_process,
 )
 from minions.contracts.calls import ModelFailure
-from minions.contracts.failure_categories import RESOURCE_LIMIT
+from minions.data.failure_categories import RESOURCE_LIMIT
 
 __all__ = [
     "ENGINE_CRASHED",

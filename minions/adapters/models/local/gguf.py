@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 from attrs import frozen
 
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 
 __all__ = ["BAD_WEIGHTS", "GgufHead", "read_gguf_head"]
 

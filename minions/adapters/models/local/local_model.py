@@ -18,8 +18,8 @@ from minions.contracts.calls import (
     ModelFailure,
     Prompt,
 )
-from minions.contracts.errors import UNREACHABLE
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
+from minions.data.errors import UNREACHABLE
 
 __all__ = ["LocalModel", "MakeClient"]
 

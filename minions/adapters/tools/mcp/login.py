@@ -28,16 +28,16 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from minions.adapters.ip_ranges import is_loopback, is_public
+from minions.adapters.http.ip_ranges import is_loopback, is_public
 from minions.adapters.tools.mcp.bounded_http import CONNECT_TO
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import LOGIN
 from minions.adapters.tools.mcp.login_store import LoginStore
 from minions.adapters.tools.network_targets import resolve_by_system
-from minions.contracts.errors import words_of
-from minions.contracts.hidden_characters import shown_text
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import Grant, ServerLogin
+from minions.data.errors import words_of
+from minions.data.hidden_characters import shown_text
+from minions.data.json_values import JsonValue
 
 __all__ = ["Visitor", "login_of"]
 

@@ -15,7 +15,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from minions.adapters.tools.mcp.login import Visitor
 from minions.adapters.tools.mcp.login_store import LoginStore
-from minions.contracts.hidden_characters import shown_text
+from minions.data.hidden_characters import shown_text
 
 __all__ = ["returning_browser"]
 

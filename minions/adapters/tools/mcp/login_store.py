@@ -12,8 +12,8 @@ from typing import Final, cast
 
 from attrs import frozen
 
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.json_values import JsonValue
+from minions.data.bounded_files import read_regular
+from minions.data.json_values import JsonValue
 
 __all__ = ["LoginStore"]
 

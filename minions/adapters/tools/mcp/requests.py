@@ -20,7 +20,7 @@ from mcp_types import (
 
 from minions.adapters.tools.mcp.elicitation import CallInFlight, elicited
 from minions.adapters.tools.mcp.failures import BAD_RESULT, REFUSED, failed
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 
 __all__ = ["call_tool"]
 

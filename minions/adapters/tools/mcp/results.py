@@ -11,12 +11,12 @@ from attrs import define, field
 
 from minions.adapters.tools.mcp.failures import BAD_RESULT, failed
 from minions.contracts.attachments import media_type_of
-from minions.contracts.errors import ToolError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.patterns import match_beside_loop
-from minions.contracts.schema import SchemaValidator
 from minions.contracts.tool_servers import PinnedTool
 from minions.contracts.tools import ToolScope
+from minions.data.errors import ToolError
+from minions.data.json_values import JsonValue
+from minions.data.patterns import match_beside_loop
+from minions.data.schema import SchemaValidator
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock

@@ -25,11 +25,11 @@ from minions.adapters.tools.mcp.failures import (
 )
 from minions.adapters.tools.mcp.listing import as_pinned, changes_of, listed_tools, repeated_names
 from minions.adapters.tools.mcp.wrong_parts import wrong_parts
-from minions.contracts.errors import ToolError, ToolServerError, words_of
-from minions.contracts.hidden_characters import printable_text, shown_text
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import PinnedServer, PinnedTool, Protocol, ToolServer
 from minions.contracts.tools import ReportProgress, ToolScope
+from minions.data.errors import ToolError, ToolServerError, words_of
+from minions.data.hidden_characters import printable_text, shown_text
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

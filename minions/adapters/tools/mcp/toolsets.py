@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 from attrs import field, frozen
 
 from minions.adapters.tools.mcp.failures import NO_EXTRA, NOT_LOCKED
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.tool_servers import (
     OWN_SERVER,
     SERVER,
@@ -18,6 +16,8 @@ from minions.contracts.tool_servers import (
     ToolServer,
 )
 from minions.contracts.tools import Reads, Tool, ToolScope, Toolset, ToolSpec
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:  # checking a recipe needs no event loop
     from minions.adapters.tools.mcp.program import ProgramCheck

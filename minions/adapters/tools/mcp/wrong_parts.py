@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from minions.contracts.errors import words_of
+from minions.data.errors import words_of
 
 __all__ = ["wrong_parts"]
 

@@ -11,10 +11,10 @@ from attrs import frozen
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.messages import Message, MessageRole, system
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.borders import as_text_data, border_of, border_words, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
 from minions.engine.compile.marked_feedback import feedback_data, with_marked_feedback

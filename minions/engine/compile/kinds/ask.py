@@ -7,8 +7,8 @@ from typing import Final, cast
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import Default, EngineScope, render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep

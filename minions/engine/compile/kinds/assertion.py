@@ -9,12 +9,12 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.context import RunContext
-from minions.contracts.errors import (
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.data.errors import (
     FailureInfo,
     StepFailedError,
 )
-from minions.contracts.json_values import JsonValue
-from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep

@@ -9,10 +9,10 @@ import attrs
 from attrs import frozen
 
 from minions.contracts.context import RunContext
-from minions.contracts.errors import EnvironmentRefusedError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sandbox import NO_SANDBOX, CodeSandbox, unavailable
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.data.errors import EnvironmentRefusedError
+from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler

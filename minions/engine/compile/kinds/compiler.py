@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 from attrs import frozen
 
 from minions.contracts.instructions import OutputInstructions
-from minions.contracts.json_values import JsonValue
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
+from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart

@@ -11,15 +11,15 @@ from attrs import Factory, evolve, field, frozen
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
-from minions.contracts.errors import (
-    UsageError,
-    near_names,
-)
 from minions.contracts.history import HistoryWindow
 from minions.contracts.messages import Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import CompletionMode
+from minions.data.errors import (
+    UsageError,
+    near_names,
+)
 from minions.engine.compile.borders import as_data, border_of, border_words, several_within, within
 from minions.engine.compile.completion import (
     ArtifactsLink,

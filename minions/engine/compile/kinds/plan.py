@@ -7,14 +7,14 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import FailureInfo, StepFailedError, UsageError
 from minions.contracts.executions import StepExecution
-from minions.contracts.failure_categories import FailureCategory
-from minions.contracts.json_values import JsonValue
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal, diff_plans
 from minions.contracts.plans import Plan, json_object
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import ToolSpec
+from minions.data.errors import FailureInfo, StepFailedError, UsageError
+from minions.data.failure_categories import FailureCategory
+from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import Default, EngineScope, NestedOutcome, render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.opening_rights import MadeOf

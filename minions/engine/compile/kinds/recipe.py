@@ -8,11 +8,11 @@ from typing import Final, cast
 from attrs import evolve, frozen
 
 from minions.contracts.context import RunContext
-from minions.contracts.errors import (
+from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.data.errors import (
     UsageError,
 )
-from minions.contracts.json_values import JsonValue
-from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.data.json_values import JsonValue
 from minions.engine.compile.engine_scope import EngineScope, render_beside
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler

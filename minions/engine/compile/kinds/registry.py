@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 from minions.engine.compile.kinds.compiler import StepCompiler
 from minions.recipe.kinds.registry import KINDS
 from minions.recipe.model import StepSpec

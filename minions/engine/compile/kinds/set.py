@@ -8,8 +8,8 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.context import RunContext
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.steps import PythonStep, Step, StepScope
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.engine_scope import render_beside
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, StepCompiler
 from minions.engine.compile.planned_step import PlannedStep

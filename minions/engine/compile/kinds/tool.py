@@ -9,18 +9,18 @@ from attrs import frozen
 
 from minions.contracts.calls import OutputInstructions
 from minions.contracts.context import RunContext
-from minions.contracts.errors import FailureInfo, StepFailedError
-from minions.contracts.facts import (
+from minions.contracts.journal.facts import (
     ConversationStarted,
     ToolCallInDoubt,
     ToolCallOutcome,
     ToolCallStarted,
 )
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue, dumps, parse_json
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, ToolSpec
+from minions.data.errors import FailureInfo, StepFailedError
+from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.engine.compile.engine_scope import EngineScope, render_beside
 from minions.engine.compile.extraction import extraction_question
 from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted

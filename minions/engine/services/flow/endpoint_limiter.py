@@ -13,10 +13,10 @@ from typing import Final
 from msgspec import Struct
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
-from minions.contracts.errors import UNREACHABLE
 from minions.contracts.flow import CallAsk, CircuitState
 from minions.contracts.model_endpoints import EndpointLimits, RateLimits
 from minions.contracts.retry import CircuitPolicy
+from minions.data.errors import UNREACHABLE
 from minions.engine.services.flow.circuit import CircuitBreaker, CircuitConfig
 from minions.engine.services.flow.model_pace import ModelPace, PaceTicket
 from minions.engine.services.flow.rate_window import RateWindow

@@ -13,7 +13,6 @@ from msgspec import Struct
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import ModelCallResponse, ModelFailure
-from minions.contracts.errors import CIRCUIT_OPEN
 from minions.contracts.flow import (
     Admission,
     CallAsk,
@@ -24,6 +23,7 @@ from minions.contracts.flow import (
 )
 from minions.contracts.model_endpoints import ModelEndpoint
 from minions.contracts.runtime import Clock, Random, Sleep
+from minions.data.errors import CIRCUIT_OPEN
 from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.endpoint_limiter import (
     EndpointLimiter,

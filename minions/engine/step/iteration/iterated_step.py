@@ -10,13 +10,13 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from minions.contracts.calls import ModelCall, ToolCall
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import StepExecution
-from minions.contracts.facts import StepFinished, StepStarted
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.facts import StepFinished, StepStarted
+from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import TokenUsage
 from minions.contracts.steps import Step
+from minions.data.errors import FailureInfo
+from minions.data.json_values import JsonValue
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Iteration
 from minions.engine.services.breathing import beside

@@ -8,12 +8,12 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
-from minions.contracts.errors import CIRCUIT_OPEN, UNREACHABLE, FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.flow import STARTED_TOGETHER
-from minions.contracts.json_values import JsonValue, json_type
 from minions.contracts.steps import Step
-from minions.contracts.work_slices import WorkSlices
+from minions.data.errors import CIRCUIT_OPEN, UNREACHABLE, FailureInfo, MinionsError
+from minions.data.json_values import JsonValue, json_type
+from minions.data.work_slices import WorkSlices
 from minions.engine.compile.build import LoopControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import LoopItem

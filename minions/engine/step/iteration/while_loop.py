@@ -6,11 +6,11 @@ import asyncio
 from collections import ChainMap
 from typing import cast
 
-from minions.contracts.errors import FailureInfo, MinionsError
 from minions.contracts.executions import StepExecution
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue, dumps_in_parts
 from minions.contracts.steps import Step
+from minions.data.errors import FailureInfo, MinionsError
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue, dumps_in_parts
 from minions.engine.compile.build import WhileControl
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt

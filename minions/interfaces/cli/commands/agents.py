@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 from attrs import frozen
 
-from minions.contracts.errors import MinionsError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.words import shell_word
+from minions.data.errors import MinionsError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.interfaces.cli.commands.run import RunOptions, run_with
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.options import (

@@ -17,16 +17,21 @@ from attrs import evolve, frozen
 
 from minions.analysis.explanation import explain
 from minions.analysis.spending import KnownModel
-from minions.contracts.durations import spoken
-from minions.contracts.errors import LIMIT_REACHED, BudgetSpentError, FailureInfo, UsageError
+from minions.app.runs.batch_items import ItemsFile, count_lines, lines_of, store_items
+from minions.app.runs.deciders import POLICIES, decider_for
+from minions.app.settings.settings import Settings
+from minions.app.wiring.models import ModelChoice
+from minions.app.wiring.prices import knowledge_of_models
+from minions.app.wiring.runtime import Runtime
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
-from minions.contracts.json_values import JsonValue, dumps
 from minions.contracts.queue_places import QueuePlace
+from minions.data.durations import spoken
+from minions.data.errors import LIMIT_REACHED, BudgetSpentError, FailureInfo, UsageError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.batches.batch import Batch, BatchPlan, Enqueue
 from minions.engine.batches.result import NOT_STARTED
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.batch_items import ItemsFile, count_lines, lines_of, store_items
 from minions.interfaces.cli.console.batch_progress import BatchTally, batch_progress
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.results import usage_text
@@ -49,11 +54,6 @@ from minions.interfaces.cli.queue_options import (
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
 from minions.interfaces.cli.result_file import ResultFile
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
-from minions.interfaces.deciders import POLICIES, decider_for
-from minions.interfaces.settings import Settings
-from minions.interfaces.wiring.models import ModelChoice
-from minions.interfaces.wiring.prices import knowledge_of_models
-from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.tool_specs import tool_specs

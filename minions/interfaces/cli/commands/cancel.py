@@ -7,12 +7,12 @@ import asyncio
 import click
 from attrs import evolve
 
-from minions.contracts.errors import UsageError
-from minions.contracts.words import shell_word
-from minions.engine.history.run_summary import RunSummary
+from minions.data.errors import UsageError
+from minions.data.words import shell_word
 from minions.engine.services.services import Services
 from minions.engine.services.worker_names import worker_name
 from minions.engine.sessions.cancellation import cancel_run
+from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,

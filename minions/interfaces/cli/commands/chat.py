@@ -14,9 +14,10 @@ import click
 from attrs import frozen
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
-from minions.contracts.errors import MinionsError, NotFoundError, UsageError, did_you_mean
+from minions.app.runs.deciders import POLICIES
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.words import shell_word
+from minions.data.errors import MinionsError, NotFoundError, UsageError, did_you_mean
+from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.sessions.context import get_context_summary
 from minions.interfaces.cli.console.answer_printer import AnswerPrinter
@@ -40,7 +41,6 @@ from minions.interfaces.cli.session_choice import (
     message_text,
     what_it_cost,
 )
-from minions.interfaces.deciders import POLICIES
 
 __all__ = ["command"]
 

@@ -9,14 +9,14 @@ import attrs
 import click
 
 from minions.adapters.stores.postgres_url import without_password
-from minions.contracts.codec import encode
+from minions.app.settings.settings import Settings
+from minions.data.codec import encode
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.options import (
     CommonOptions,
     command_context,
     takes_options,
 )
-from minions.interfaces.settings import Settings
 
 __all__ = ["command"]
 

@@ -21,8 +21,8 @@ from minions.contracts.decision_words import (
     name_of,
     word_of,
 )
-from minions.contracts.errors import UsageError
 from minions.contracts.queue_places import QueuePlace
+from minions.data.errors import UsageError
 from minions.engine.calls.pending_decisions import (
     PendingDecision,
     pending_decisions,

@@ -15,9 +15,19 @@ from pathlib import Path
 import click
 from attrs import frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.errors import EnvironmentRefusedError, MinionsError
+from minions.app.settings.folder_trust import UnreadKeys
+from minions.app.settings.setting_rights import rights_of
+from minions.app.settings.setting_sources import ProjectFile
+from minions.app.wiring.databases import (
+    database_of,
+    has_database,
+    place_of_journal,
+    postgres_of,
+)
+from minions.app.wiring.profiles import user_profiles
 from minions.contracts.sandbox import Sandbox, probe_words
+from minions.data.codec import encode
+from minions.data.errors import EnvironmentRefusedError, MinionsError
 from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import painter, wants_color
@@ -27,16 +37,6 @@ from minions.interfaces.cli.options import (
     command_context,
     takes_options,
 )
-from minions.interfaces.folder_trust import UnreadKeys
-from minions.interfaces.setting_rights import rights_of
-from minions.interfaces.setting_sources import ProjectFile
-from minions.interfaces.wiring.databases import (
-    database_of,
-    has_database,
-    place_of_journal,
-    postgres_of,
-)
-from minions.interfaces.wiring.profiles import user_profiles
 
 __all__ = ["command"]
 
@@ -127,7 +127,7 @@ def _sandboxes() -> Iterator[Finding]:
     the machine: what needs it is refused.
     """
     from minions.adapters.sandboxes.workspaces import BubblewrapSandbox, LandlockSandbox
-    from minions.interfaces.built_in_sandboxes import BuiltInSandboxes
+    from minions.app.wiring.built_in_sandboxes import BuiltInSandboxes
 
     found: list[Sandbox] = [*BuiltInSandboxes().values(), BubblewrapSandbox(), LandlockSandbox()]
     for sandbox in found:

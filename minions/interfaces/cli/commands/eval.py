@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Final
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import UsageError
+from minions.app.evaluating.evaluation_runs import (
+    EvaluatedRecipe,
+    Evaluation,
+    EvaluationPlan,
+    checked_scorers,
+)
+from minions.app.runs.deciders import decider_for
+from minions.app.wiring.runtime import Runtime
 from minions.contracts.flow import Priority
+from minions.data.errors import UsageError
 from minions.evaluation.report import EvaluationReport, VariantOutcome
 from minions.evaluation.suite_file import read_suite
 from minions.evaluation.suites import Suite
@@ -35,14 +43,6 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
-from minions.interfaces.deciders import decider_for
-from minions.interfaces.evaluation_runs import (
-    EvaluatedRecipe,
-    Evaluation,
-    EvaluationPlan,
-    checked_scorers,
-)
-from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe
 
 if TYPE_CHECKING:
@@ -236,8 +236,8 @@ def _write(options: _EvalOptions, report: EvaluationReport) -> None:
 
         write_junit(options.junit, [_suite_of(each) for each in report.variants])
     if options.page is not None:
+        from minions.app.pages.evaluation_page import EvaluationPage
         from minions.interfaces.cli.console.whole_file import write_whole
-        from minions.interfaces.evaluation_page import EvaluationPage
 
         write_whole(options.page, EvaluationPage(report).html().encode("utf-8", "replace"))
 

@@ -20,9 +20,10 @@ from minions.analysis.explanation import (
     explain,
 )
 from minions.analysis.spending import Spending, UpperBound
-from minions.contracts.durations import spoken
-from minions.contracts.errors import MinionsError
-from minions.contracts.json_values import JsonValue, dumps
+from minions.app.wiring.prices import knowledge_of_models
+from minions.data.durations import spoken
+from minions.data.errors import MinionsError
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.dry_run import planned_prompts
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep
@@ -35,7 +36,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 from minions.interfaces.cli.recipe_argument import checked_recipe
-from minions.interfaces.wiring.prices import knowledge_of_models
 from minions.recipe.checks.flows import Flow
 from minions.recipe.model import AgentRecipe
 from minions.recipe.tool_specs import tool_specs

@@ -8,10 +8,10 @@ from typing import cast
 
 import click
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
-from minions.contracts.words import shell_word
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.interfaces.cli.console.console import json_text, say, tell

@@ -8,7 +8,7 @@ import click
 from attrs import frozen
 
 from minions.analysis.pictures.picture import Picture, picture_of, with_statuses
-from minions.contracts.errors import UsageError
+from minions.data.errors import UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -77,8 +77,8 @@ def _statuses(context: CommandContext, recipe: AgentRecipe, name: str) -> dict[s
     """
     import asyncio
 
-    from minions.engine.history.lookup import find_run
-    from minions.engine.history.run_detail import RunDetail, show_run
+    from minions.engine.views.lookup import find_run
+    from minions.engine.views.run_detail import RunDetail, show_run
 
     async def look() -> RunDetail:
         journal = context.known_journal()

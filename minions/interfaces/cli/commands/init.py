@@ -11,10 +11,10 @@ from typing import Final
 
 import click
 
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_sources import ProjectFile
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import say, tell
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_sources import ProjectFile
 from minions.recipe.editor_schema import recipe_schema
 
 __all__ = ["command"]

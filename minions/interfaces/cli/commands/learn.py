@@ -12,9 +12,17 @@ from pathlib import Path
 import click
 from attrs import frozen
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.contracts.words import shell_word
+from minions.app.evaluating.learning import (
+    LearntRecipe,
+    LearntStep,
+    TestComparison,
+    compare_tests,
+    learn_recipe,
+)
+from minions.app.wiring.models import ModelChoice
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.test_comparison import comparison_lines
 from minions.interfaces.cli.console.whole_file import check_writable, write_whole
@@ -27,14 +35,6 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.recipe_argument import editable_path, recipe_text
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
-from minions.interfaces.learning import (
-    LearntRecipe,
-    LearntStep,
-    TestComparison,
-    compare_tests,
-    learn_recipe,
-)
-from minions.interfaces.wiring.models import ModelChoice
 from minions.recipe.examples import MOST_EXAMPLE_TOKENS, MOST_EXAMPLES
 
 __all__ = ["command"]

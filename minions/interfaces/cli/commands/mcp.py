@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import NotFoundError, UsageError, did_you_mean, near_names
-from minions.contracts.json_values import JsonValue
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.wiring.mcp import (
+    as_server,
+    configured_servers,
+    lock_path,
+    locked_server,
+    login_store,
+    read_lock,
+    server_parts,
+)
 from minions.contracts.tool_servers import Grant, PinnedTool, ServerLogin, ToolServer
-from minions.contracts.words import shell_word
+from minions.data.errors import NotFoundError, UsageError, did_you_mean, near_names
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.interfaces.cli.commands.mcp_lock import lock
 from minions.interfaces.cli.commands.mcp_serve import serve
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
@@ -24,16 +34,6 @@ from minions.interfaces.cli.options import (
     OutputOptions,
     command_context,
     takes_options,
-)
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.wiring.mcp import (
-    as_server,
-    configured_servers,
-    lock_path,
-    locked_server,
-    login_store,
-    read_lock,
-    server_parts,
 )
 
 if TYPE_CHECKING:

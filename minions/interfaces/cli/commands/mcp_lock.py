@@ -11,28 +11,9 @@ from typing import cast
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import (
-    EnvironmentRefusedError,
-    MinionsError,
-    NotFoundError,
-    UsageError,
-    did_you_mean,
-    near_names,
-)
-from minions.contracts.json_values import JsonValue
-from minions.contracts.tool_servers import PinnedServer, ToolServer
-from minions.interfaces.cli.console.console import json_text, say, tell
-from minions.interfaces.cli.console.render import plain
-from minions.interfaces.cli.options import (
-    CommandContext,
-    OutputOptions,
-    command_context,
-    takes_options,
-)
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.mcp_locks import changes_between, looked_at, stored_lock
-from minions.interfaces.setting_rights import server_rights
-from minions.interfaces.wiring.mcp import (
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_rights import server_rights
+from minions.app.wiring.mcp import (
     Lock,
     OwnServer,
     configured_servers,
@@ -42,6 +23,25 @@ from minions.interfaces.wiring.mcp import (
     programs_now,
     read_lock,
     with_own,
+)
+from minions.app.wiring.mcp_locks import changes_between, looked_at, stored_lock
+from minions.contracts.tool_servers import PinnedServer, ToolServer
+from minions.data.errors import (
+    EnvironmentRefusedError,
+    MinionsError,
+    NotFoundError,
+    UsageError,
+    did_you_mean,
+    near_names,
+)
+from minions.data.json_values import JsonValue
+from minions.interfaces.cli.console.console import json_text, say, tell
+from minions.interfaces.cli.console.render import plain
+from minions.interfaces.cli.options import (
+    CommandContext,
+    OutputOptions,
+    command_context,
+    takes_options,
 )
 
 __all__ = ["lock"]

@@ -12,7 +12,7 @@ import click
 from attrs import frozen
 
 import minions
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import log_line, tell
 from minions.interfaces.cli.console.render import plain
 from minions.interfaces.cli.options import (
@@ -125,12 +125,12 @@ def _tools(
     context: CommandContext, folders: list[Path], offered: tuple[str, ...], max_runs: int
 ) -> RecipeTools:
     """The recipes, with an executor as the one of `minions serve`."""
+    from minions.app.wiring.logs import is_logging, make_log
     from minions.interfaces.cli.run_follower import note_of
-    from minions.interfaces.server.http.caller_way import OVER_MCP
+    from minions.interfaces.http.caller_way import OVER_MCP
     from minions.interfaces.server.recipe_store import RecipeStore
     from minions.interfaces.server.recipe_tools import RecipeTools
     from minions.interfaces.server.runtime import ServerRuntime
-    from minions.interfaces.wiring.logs import is_logging, make_log
 
     runtime = context.runtime(recipe_folders=tuple(folders))
     note = {**note_of(context, None), "approve": context.settings.approve or "wait"}
@@ -173,7 +173,7 @@ async def _until_signal(serving: object) -> None:
 
 
 async def _serve_http(tools: RecipeTools, place: _Place, max_runs: int) -> int:
-    from minions.interfaces.server.http.incidents import Incidents, StandardLog
+    from minions.interfaces.http.incidents import Incidents, StandardLog
     from minions.interfaces.server.mcp import PATH, http_app
     from minions.interfaces.server.process import bound_socket, serve_until_signal
 
@@ -208,8 +208,8 @@ def _options(place: _Place, max_runs: int) -> ServerOptions:
             "Install the extra: pip install 'minions-engine[server]'.",
             code="missing-extra",
         )
+    from minions.interfaces.http.token_file import FileTokens, read_token_file
     from minions.interfaces.server.options import LOOPBACK_NAMES, ServerOptions
-    from minions.interfaces.server.token_file import FileTokens, read_token_file
 
     if place.token_file is None:
         tokens = FileTokens(token=secrets.token_urlsafe(24))

@@ -15,11 +15,12 @@ from typing import Final, TextIO, cast
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.errors import RecipeError, UsageError
+from minions.app.wiring.models import ModelChoice
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
-from minions.contracts.words import shell_word
+from minions.data.bounded_files import read_regular
+from minions.data.errors import RecipeError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import PlainProgress
@@ -34,7 +35,6 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
-from minions.interfaces.wiring.models import ModelChoice
 from minions.planning.mending import MendedRecipe, mend_recipe
 from minions.planning.migration import (
     CheckRecipe,

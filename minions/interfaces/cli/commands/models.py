@@ -11,16 +11,21 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 
 from minions.adapters.models.model_probe import MOST_REQUESTS, ProbeOptions, ProbeOutcome
+from minions.app.wiring.databases import has_database
+from minions.app.wiring.local_models import weights_store
+from minions.app.wiring.models import ModelChoice
+from minions.app.wiring.prices import make_prices
+from minions.app.wiring.profiles import probe_server, user_profiles
 from minions.contracts.calls import ChatModel, ModelFailure
-from minions.contracts.codec import encode
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import PriceBook
-from minions.contracts.words import shell_word
-from minions.engine.history.output_rungs import RungCount, rungs_of_model
+from minions.data.codec import encode
+from minions.data.errors import EnvironmentRefusedError, UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.services.services import SystemClock
+from minions.engine.views.output_rungs import RungCount, rungs_of_model
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.results import rung_words
 from minions.interfaces.cli.options import (
@@ -30,17 +35,12 @@ from minions.interfaces.cli.options import (
     command_context,
     takes_options,
 )
-from minions.interfaces.wiring.databases import has_database
-from minions.interfaces.wiring.local_models import weights_store
-from minions.interfaces.wiring.models import ModelChoice
-from minions.interfaces.wiring.prices import make_prices
-from minions.interfaces.wiring.profiles import probe_server, user_profiles
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from minions.adapters.models.local.weights import Weights
-    from minions.contracts.json_values import JsonValue
+    from minions.data.json_values import JsonValue
 
 __all__ = ["command"]
 

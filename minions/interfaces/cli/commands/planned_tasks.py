@@ -13,10 +13,12 @@ from typing import TextIO, cast
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import UsageError
+from minions.app.runs.deciders import POLICIES, decider_for
+from minions.app.wiring.models import ModelChoice
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.contracts.json_values import JsonValue
-from minions.contracts.words import shell_word
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.interfaces.cli.commands.run import reports_of
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.progress import PlainProgress
@@ -44,8 +46,6 @@ from minions.interfaces.cli.run_follower import (
     refuse_two_outputs,
 )
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
-from minions.interfaces.deciders import POLICIES, decider_for
-from minions.interfaces.wiring.models import ModelChoice
 from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.catalog import Catalog

@@ -11,10 +11,12 @@ from typing import Final, TypeVar
 import click
 from attrs import evolve, frozen
 
+from minions.app.wiring.dispatch import shared_dispatch
+from minions.app.wiring.logs import make_log
 from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView, RateLimit, WorkerView
-from minions.contracts.durations import seconds_of
-from minions.contracts.errors import NotFoundError, UsageError, near_hint, near_names
-from minions.contracts.json_values import JsonValue
+from minions.data.durations import seconds_of
+from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
+from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -23,8 +25,6 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.wiring.dispatch import shared_dispatch
-from minions.interfaces.wiring.logs import make_log
 
 __all__ = ["queues", "workers"]
 

@@ -10,8 +10,8 @@ from typing import TextIO
 
 import click
 
-from minions.contracts.errors import UsageError
 from minions.contracts.queue_places import QueuePlace
+from minions.data.errors import UsageError
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import (
     CommandContext,

@@ -11,9 +11,9 @@ from typing import TextIO
 
 import click
 
-from minions.contracts.errors import MinionsError, UsageError
-from minions.contracts.facts import given
+from minions.contracts.journal.facts import given
 from minions.contracts.queue_places import QueuePlace
+from minions.data.errors import MinionsError, UsageError
 from minions.engine.run.recipe_changes import is_same_json
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.options import (

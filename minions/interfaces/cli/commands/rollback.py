@@ -10,9 +10,9 @@ from typing import Final
 import click
 
 from minions.adapters.tools.file_restorer import LocalFileRestorer
-from minions.contracts.errors import UsageError
 from minions.contracts.file_changes import FileOutcome, RollbackReport, RolledBackFile
-from minions.contracts.words import shell_word
+from minions.data.errors import UsageError
+from minions.data.words import shell_word
 from minions.engine.services.services import Services
 from minions.engine.sessions.rollback import roll_back_run
 from minions.interfaces.cli.console.console import json_text, say, tell

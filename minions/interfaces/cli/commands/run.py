@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, TextIO
 import click
 from attrs import frozen
 
-from minions.contracts.errors import MinionsError, RecipeError, UsageError
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue, dumps
-from minions.contracts.patterns import match_beside_loop
+from minions.app.runs.deciders import POLICIES, decider_for
+from minions.app.wiring.databases import has_database
+from minions.app.wiring.models import ModelChoice
+from minions.app.wiring.runtime import Runtime
+from minions.contracts.journal.journal import Journal
 from minions.contracts.queue_places import QueuePlace
+from minions.data.errors import MinionsError, RecipeError, UsageError
+from minions.data.json_values import JsonValue, dumps
+from minions.data.patterns import match_beside_loop
 from minions.engine.compile.selection import RunPart
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.rejection import record_rejected_run
@@ -53,10 +57,6 @@ from minions.interfaces.cli.run_follower import (
     note_of,
     refuse_two_outputs,
 )
-from minions.interfaces.deciders import POLICIES, decider_for
-from minions.interfaces.wiring.databases import has_database
-from minions.interfaces.wiring.models import ModelChoice
-from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.library import recipe_id_of
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text_input import no_text_input, text_input

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 import click
 from attrs import evolve, field, frozen
 
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
+from minions.app.wiring.models import ModelChoice
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
-from minions.contracts.words import shell_word
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.options import (
     CacheOption,
@@ -34,13 +35,12 @@ from minions.interfaces.cli.queue_options import (
 )
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.run_follower import note_of
-from minions.interfaces.wiring.models import ModelChoice
 
 if TYPE_CHECKING:
-    from minions.contracts.journal import Journal
-    from minions.contracts.run_rows import RunRow
-    from minions.interfaces.schedule_store import Progress, Schedule, ScheduleStore
-    from minions.interfaces.wiring.runtime import Runtime
+    from minions.app.runs.schedule_store import Progress, Schedule, ScheduleStore
+    from minions.app.wiring.runtime import Runtime
+    from minions.contracts.journal.journal import Journal
+    from minions.contracts.journal.run_rows import RunRow
 
 __all__ = ["command"]
 
@@ -201,7 +201,7 @@ def _schedules(
         RecipeError: The recipe is wrong.
         EnvironmentRefusedError: There is no model.
     """
-    from minions.interfaces.schedule_store import Schedule
+    from minions.app.runs.schedule_store import Schedule
 
     recipe = named_recipe(options.recipe, context, runtime)
     if not recipe.schedules or recipe.document is None:
@@ -279,8 +279,8 @@ class _Line:
 
 
 async def _line(journal: Journal, store: ScheduleStore, name: str) -> _Line:
-    from minions.contracts.errors import JournalError
-    from minions.contracts.run_rows import RunFilter
+    from minions.contracts.journal.run_rows import RunFilter
+    from minions.data.errors import JournalError
     from minions.engine.services.services import SystemClock
 
     progress = await store.progress(name)
@@ -360,8 +360,8 @@ def _store(context: CommandContext, *, is_known: bool = False) -> ScheduleStore:
     Raises:
         UsageError: Nothing is stored.
     """
-    from minions.interfaces.schedule_store import ScheduleStore
-    from minions.interfaces.wiring.databases import make_state
+    from minions.app.runs.schedule_store import ScheduleStore
+    from minions.app.wiring.databases import make_state
 
     if context.settings.no_store:
         raise UsageError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import click
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.console import json_text, say
 from minions.recipe.editor_schema import recipe_schema
 
@@ -27,7 +27,7 @@ def command(what: str) -> int:
 
 
 def _events() -> Mapping[str, JsonValue]:
-    from minions.interfaces.event_schema import events_schema
+    from minions.app.runs.event_schema import events_schema
 
     return events_schema()
 

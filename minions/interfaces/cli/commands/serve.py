@@ -12,7 +12,7 @@ from urllib.parse import quote
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import EnvironmentRefusedError, UsageError
+from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CacheOption,
@@ -29,9 +29,9 @@ from minions.interfaces.cli.queue_options import (
 )
 
 if TYPE_CHECKING:
-    from minions.contracts.json_values import JsonValue
+    from minions.data.json_values import JsonValue
+    from minions.interfaces.http.token_file import FileTokens
     from minions.interfaces.server.options import ServerOptions
-    from minions.interfaces.server.token_file import FileTokens
 
 __all__ = ["command"]
 
@@ -197,7 +197,7 @@ def _tokens(file: str | None) -> FileTokens:
     Raises:
         EnvironmentRefusedError: The file cannot be used.
     """
-    from minions.interfaces.server.token_file import FileTokens, read_token_file
+    from minions.interfaces.http.token_file import FileTokens, read_token_file
 
     if file is None:
         return FileTokens(token=secrets.token_urlsafe(24))

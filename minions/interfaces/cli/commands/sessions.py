@@ -12,22 +12,22 @@ from typing import Final, cast
 import click
 from attrs import frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.durations import spoken
-from minions.contracts.errors import UsageError
-from minions.contracts.journal import Journal, JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.sessions import Session, SessionStep
-from minions.contracts.words import shell_word
+from minions.data.codec import encode
+from minions.data.durations import spoken
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.compile.prompt_sections import section_words
-from minions.engine.history.lookup import find_run
-from minions.engine.history.output_rungs import RungCount
-from minions.engine.history.run_detail import RunDetail, SentPrompt, StepSummary, show_run
-from minions.engine.history.run_notes import RunNote
-from minions.engine.history.run_steps import StepDetail, require_step
 from minions.engine.services.services import Services
 from minions.engine.sessions.marking import Verdict, mark_run
 from minions.engine.sessions.store import StepRepository
+from minions.engine.views.lookup import find_run
+from minions.engine.views.output_rungs import RungCount
+from minions.engine.views.run_detail import RunDetail, SentPrompt, StepSummary, show_run
+from minions.engine.views.run_notes import RunNote
+from minions.engine.views.run_steps import StepDetail, require_step
 from minions.interfaces.cli.commands.sessions_archive import export, import_
 from minions.interfaces.cli.commands.sessions_deletion import gc, rm
 from minions.interfaces.cli.commands.sessions_diff import diff

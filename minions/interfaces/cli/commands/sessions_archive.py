@@ -12,10 +12,9 @@ from typing import BinaryIO
 import click
 from attrs import frozen
 
-from minions.contracts.bounded_files import open_regular
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import find_run
+from minions.data.bounded_files import open_regular
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.services.secrets import environment_and_files
 from minions.engine.sessions.archive import (
     Archive,
@@ -25,6 +24,7 @@ from minions.engine.sessions.archive import (
     store_archive,
 )
 from minions.engine.sessions.deletion import find_session
+from minions.engine.views.lookup import find_run
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
@@ -101,7 +101,7 @@ def _export_page(context: CommandContext, name: str, file: str, *, force: bool) 
 
 
 async def _page(context: CommandContext, name: str) -> str:
-    from minions.interfaces.run_page import load_run_page
+    from minions.app.pages.run_page import load_run_page
 
     journal = context.known_journal()
     try:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.durations import seconds_of
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
+from minions.data.codec import encode
+from minions.data.durations import seconds_of
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
 from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import (
     CleanUp,

@@ -9,13 +9,13 @@ from typing import Final
 
 import click
 
-from minions.contracts.codec import encode
-from minions.contracts.durations import spoken
-from minions.contracts.json_values import JsonValue
-from minions.engine.history.lookup import find_run
-from minions.engine.history.run_detail import show_run
-from minions.engine.history.run_diff import RunDiff, StepDiff, StepSide, ValueDiff, compare_runs
-from minions.engine.history.run_summary import RunSummary
+from minions.data.codec import encode
+from minions.data.durations import spoken
+from minions.data.json_values import JsonValue
+from minions.engine.views.lookup import find_run
+from minions.engine.views.run_detail import show_run
+from minions.engine.views.run_diff import RunDiff, StepDiff, StepSide, ValueDiff, compare_runs
+from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.cli.console.console import hanging, json_text, say
 from minions.interfaces.cli.options import (
     CommandContext,

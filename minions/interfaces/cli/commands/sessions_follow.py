@@ -11,15 +11,18 @@ from typing import Final, TextIO
 import click
 from attrs import frozen
 
-from minions.contracts.codec import encode
+from minions.app.runs.remote_deltas import remote_deltas_of
+from minions.app.runs.worker_streams import remote_deltas
+from minions.app.wiring.logs import make_log
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting
-from minions.contracts.journal import Journal
-from minions.contracts.words import shell_word
-from minions.engine.history.lookup import REJECTED, find_run
-from minions.engine.history.run_detail import RunDetail, show_run
-from minions.engine.history.run_summary import RunSummary
-from minions.engine.history.stored_events import StoredEvents
+from minions.contracts.journal.journal import Journal
+from minions.data.codec import encode
+from minions.data.words import shell_word
 from minions.engine.services.secrets import environment_and_files
+from minions.engine.views.lookup import REJECTED, find_run
+from minions.engine.views.run_detail import RunDetail, show_run
+from minions.engine.views.run_summary import RunSummary
+from minions.engine.views.stored_events import StoredEvents
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.console.results import EXIT_CODES, output_text
 from minions.interfaces.cli.options import (
@@ -31,9 +34,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 from minions.interfaces.cli.run_follower import EventPrinter, progress_of, refuse_two_outputs
-from minions.interfaces.remote_deltas import remote_deltas_of
-from minions.interfaces.wiring.logs import make_log
-from minions.interfaces.wiring.worker_streams import remote_deltas
 
 __all__ = ["follow"]
 

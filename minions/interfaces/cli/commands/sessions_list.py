@@ -12,15 +12,16 @@ from typing import Final
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.codec import encode
-from minions.contracts.durations import seconds_of, spoken
-from minions.contracts.errors import UsageError
+from minions.app.wiring.databases import database_of, has_database
 from minions.contracts.executions import RunState
-from minions.contracts.journal import Journal
-from minions.contracts.run_rows import RunFilter
-from minions.engine.history.lookup import UNREADABLE, list_runs
-from minions.engine.history.run_summary import RunSummary
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter
+from minions.data.codec import encode
+from minions.data.durations import seconds_of, spoken
+from minions.data.errors import UsageError
 from minions.engine.services.services import SystemClock
+from minions.engine.views.lookup import UNREADABLE, list_runs
+from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import plain
@@ -31,7 +32,6 @@ from minions.interfaces.cli.options import (
     command_context,
     takes_options,
 )
-from minions.interfaces.wiring.databases import database_of, has_database
 
 __all__ = ["list_", "list_width", "run_lines"]
 

@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from minions.analysis.stubs.client import MARK, client_text
-from minions.contracts.bounded_files import read_regular
-from minions.contracts.errors import UsageError
+from minions.data.bounded_files import read_regular
+from minions.data.errors import UsageError
 from minions.interfaces.cli.console.console import say, tell
 from minions.interfaces.cli.options import (
     ExtensionOptions,

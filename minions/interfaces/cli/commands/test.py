@@ -10,8 +10,9 @@ from pathlib import Path
 
 import click
 
-from minions.contracts.durations import spoken
-from minions.contracts.errors import UsageError
+from minions.app.evaluating.recipe_tests import TestOutcome, run_test
+from minions.data.durations import spoken
+from minions.data.errors import UsageError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import (
@@ -21,7 +22,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 from minions.interfaces.cli.recipe_argument import named_recipe
-from minions.interfaces.recipe_tests import TestOutcome, run_test
 
 __all__ = ["command"]
 

@@ -9,16 +9,11 @@ from typing import cast
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import UsageError, did_you_mean
-from minions.contracts.hidden_characters import one_line
-from minions.contracts.json_values import JsonValue
-from minions.contracts.tool_servers import PinnedServer, ToolServer
-from minions.interfaces.cli.console.console import json_text, say, tell
-from minions.interfaces.folder_trust import FolderTrust
-from minions.interfaces.setting_rights import Right, rights_of, server_rights
-from minions.interfaces.setting_sources import ProjectFile
-from minions.interfaces.settings import McpSettings
-from minions.interfaces.wiring.mcp import (
+from minions.app.settings.folder_trust import FolderTrust
+from minions.app.settings.setting_rights import Right, rights_of, server_rights
+from minions.app.settings.setting_sources import ProjectFile
+from minions.app.settings.settings import McpSettings
+from minions.app.wiring.mcp import (
     LOCK_NAME,
     Lock,
     as_server,
@@ -26,6 +21,11 @@ from minions.interfaces.wiring.mcp import (
     read_lock,
     tool_server,
 )
+from minions.contracts.tool_servers import PinnedServer, ToolServer
+from minions.data.errors import UsageError, did_you_mean
+from minions.data.hidden_characters import one_line
+from minions.data.json_values import JsonValue
+from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.recipe.project_folders import project_file
 
 __all__ = ["command"]

@@ -11,10 +11,18 @@ from typing import Final, Self
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import UsageError, did_you_mean
+from minions.app.evaluating.evaluation_runs import checked_scorers
+from minions.app.evaluating.learning import compare_tests
+from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
+from minions.app.evaluating.tuning_space import RecipeVersion, SpaceOptions
+from minions.app.runs.deciders import decider_for
+from minions.app.wiring.models import ModelChoice
+from minions.app.wiring.prices import knowledge_of_models
+from minions.app.wiring.runtime import Runtime
 from minions.contracts.flow import Priority
-from minions.contracts.hidden_characters import shown_text
 from minions.contracts.messages import TokenUsage
+from minions.data.errors import UsageError, did_you_mean
+from minions.data.hidden_characters import shown_text
 from minions.evaluation.case_parts import Part
 from minions.evaluation.suite_file import read_suite
 from minions.evaluation.suites import Suite
@@ -35,14 +43,6 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import editable_path, named_recipe, recipe_text
 from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
-from minions.interfaces.deciders import decider_for
-from minions.interfaces.evaluation_runs import checked_scorers
-from minions.interfaces.learning import compare_tests
-from minions.interfaces.tuning_runs import Tuning, TuningPlan
-from minions.interfaces.tuning_space import RecipeVersion, SpaceOptions
-from minions.interfaces.wiring.models import ModelChoice
-from minions.interfaces.wiring.prices import knowledge_of_models
-from minions.interfaces.wiring.runtime import Runtime
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
@@ -227,7 +227,7 @@ async def _tune(
 def _dry_run(
     context: CommandContext, runtime: Runtime, options: _TuneOptions, tuning: Tuning
 ) -> TuneOutcome:
-    from minions.interfaces.tuning_bound import tuning_bound
+    from minions.app.evaluating.tuning_bound import tuning_bound
 
     bound = tuning_bound(
         tuning,

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
-from minions.contracts.json_values import JsonValue
-from minions.contracts.words import shell_word
+from minions.app.evaluating.learning import TestComparison
+from minions.app.evaluating.tuning_runs import Tuning
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.evaluation.tuning_report import TuningReport
 from minions.interfaces.cli.console.console import hanging, say, tell
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.test_comparison import comparison_lines
 from minions.interfaces.cli.console.tuning_table import space_lines, tuning_lines
-from minions.interfaces.learning import TestComparison
-from minions.interfaces.tuning_runs import Tuning
 
 if TYPE_CHECKING:
-    from minions.interfaces.tuning_bound import TuningBound
+    from minions.app.evaluating.tuning_bound import TuningBound
 
 __all__ = ["TuneOutcome", "refusal_of"]
 

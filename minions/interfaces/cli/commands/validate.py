@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from attrs import evolve, frozen
 
-from minions.contracts.errors import Fault, MinionsError, RecipeError
+from minions.app.wiring.models import model_check
+from minions.data.errors import Fault, MinionsError, RecipeError
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.fault_reports import annotation, json_report, sarif_report
 from minions.interfaces.cli.console.render import faults_lines, stderr_painter
@@ -17,7 +18,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 from minions.interfaces.cli.recipe_argument import checked_recipe
-from minions.interfaces.wiring.models import model_check
 from minions.recipe.catalog import Catalog
 
 __all__ = ["command"]

@@ -20,11 +20,11 @@ from attrs import frozen
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.contracts.base_url import check_base_url
 from minions.contracts.dispatch import DEFAULT_SLOTS, QueueLimits, WorkerPlan
-from minions.contracts.durations import seconds_of
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
 from minions.contracts.queue_places import DEFAULT_QUEUE
-from minions.contracts.schema import load_validator
+from minions.data.durations import seconds_of
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.data.schema import load_validator
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (
@@ -245,7 +245,7 @@ def _access(stream: _Stream) -> DeltaAccess:
         EnvironmentRefusedError: The token file cannot be used.
         UsageError: Its token is too short.
     """
-    from minions.interfaces.server.token_file import read_token_file
+    from minions.interfaces.http.token_file import read_token_file
     from minions.interfaces.worker.delta_streams import DeltaStreams
     from minions.interfaces.worker.health import DeltaAccess
 
@@ -253,11 +253,11 @@ def _access(stream: _Stream) -> DeltaAccess:
 
 
 def _worker(context: CommandContext, options: _WorkerOptions, access: DeltaAccess | None) -> Worker:
-    from minions.interfaces.schedule_store import ScheduleStore
+    from minions.app.runs.schedule_store import ScheduleStore
+    from minions.app.wiring.databases import state_beside
+    from minions.app.wiring.dispatch import make_dispatch
+    from minions.app.wiring.webhook import waiting_webhook
     from minions.interfaces.server.live.waiting_notices import WaitingNotices
-    from minions.interfaces.wiring.databases import state_beside
-    from minions.interfaces.wiring.dispatch import make_dispatch
-    from minions.interfaces.wiring.webhook import waiting_webhook
     from minions.interfaces.worker.worker import WorkerRuntime
 
     log, plan, settings = process_log(context), options.plan, context.settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minions.engine.history.child_run_states import ChildRun, ChildRunStates
+from minions.engine.views.child_run_states import ChildRun, ChildRunStates
 
 __all__ = ["child_run_lines"]
 

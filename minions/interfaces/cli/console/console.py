@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
-    from minions.contracts.json_values import JsonValue
+    from minions.data.json_values import JsonValue
 
 __all__ = ["for_stream", "hanging", "json_text", "keep_to_lines", "log_line", "say", "tell"]
 
@@ -39,7 +39,7 @@ def tell(line: str) -> None:
 
 
 def _as_one_line(text: str) -> str:
-    from minions.contracts.hidden_characters import joined_lines
+    from minions.data.hidden_characters import joined_lines
 
     line = joined_lines(text)
     # As a line of a log in JSON begins.
@@ -77,7 +77,7 @@ def say(
         _close_off(out)
         if isinstance(error, BrokenPipeError):
             return
-        from minions.contracts.errors import EnvironmentRefusedError
+        from minions.data.errors import EnvironmentRefusedError
 
         raise EnvironmentRefusedError(
             f"The result cannot be written to standard output: {error.strerror}.", code="no-output"
@@ -135,7 +135,7 @@ def json_text(value: JsonValue, indent: int | None = None) -> str:
     """
     import json
 
-    from minions.contracts.hidden_characters import UNSEEN
+    from minions.data.hidden_characters import UNSEEN
 
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if not text.isascii() or "\x7f" in text:  # what is below the blank, JSON escapes itself

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution
+from minions.data.errors import FailureInfo
 
 __all__ = ["GOOD_STATUSES", "counted_executions", "error_of"]
 

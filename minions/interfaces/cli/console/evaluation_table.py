@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from minions.contracts.durations import spoken
-from minions.contracts.hidden_characters import shown_text
-from minions.contracts.words import shell_word
+from minions.data.durations import spoken
+from minions.data.hidden_characters import shown_text
+from minions.data.words import shell_word
 from minions.evaluation.report import (
     Comparison,
     EvaluationReport,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from minions import __version__
-from minions.contracts.errors import Fault
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.render import fault_to_json
 
 __all__ = ["annotation", "json_report", "sarif_report", "workflow_command"]

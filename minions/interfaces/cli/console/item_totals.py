@@ -7,12 +7,12 @@ from typing import Final
 
 from attrs import evolve
 
-from minions.contracts.durations import spoken
 from minions.contracts.events import StepFinished, StepStarted
-from minions.contracts.facts import StepOutcome
-from minions.contracts.facts import StepStarted as StepBegun
+from minions.contracts.journal.facts import StepOutcome
+from minions.contracts.journal.facts import StepStarted as StepBegun
 from minions.contracts.messages import TokenUsage
-from minions.engine.history.run_items import ItemSummary, ItemTotals, LoopItems, usage_of
+from minions.data.durations import spoken
+from minions.engine.views.run_items import ItemSummary, ItemTotals, LoopItems, usage_of
 from minions.interfaces.cli.console.money import dollars
 
 __all__ = ["ItemCounter", "item_lines", "totals_words"]

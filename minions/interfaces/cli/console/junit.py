@@ -16,11 +16,11 @@ from xml.etree import ElementTree
 
 from attrs import field, frozen
 
-from minions.contracts.errors import EnvironmentRefusedError
+from minions.data.errors import EnvironmentRefusedError
 from minions.interfaces.cli.console.whole_file import check_writable, write_whole
 
 if TYPE_CHECKING:
-    from minions.interfaces.recipe_tests import TestOutcome
+    from minions.app.evaluating.recipe_tests import TestOutcome
 
 __all__ = [
     "JUnitCase",

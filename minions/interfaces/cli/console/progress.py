@@ -10,8 +10,6 @@ from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from minions.contracts.child_runs import WAITS_FOR_RUNS
-from minions.contracts.durations import spoken
 from minions.contracts.events import (
     AttemptFailed,
     LimitReached,
@@ -30,9 +28,11 @@ from minions.contracts.events import (
     ToolStarted,
 )
 from minions.contracts.executions import StepStatus
-from minions.contracts.facts import StepOutcome
-from minions.contracts.facts import StepStarted as StepBegun
-from minions.engine.history.run_items import ItemTotals
+from minions.contracts.journal.child_runs import WAITS_FOR_RUNS
+from minions.contracts.journal.facts import StepOutcome
+from minions.contracts.journal.facts import StepStarted as StepBegun
+from minions.data.durations import spoken
+from minions.engine.views.run_items import ItemTotals
 from minions.interfaces.cli.console.console import hanging
 from minions.interfaces.cli.console.item_totals import ItemCounter, totals_words
 from minions.interfaces.cli.console.money import dollars

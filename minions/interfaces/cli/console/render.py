@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TextIO
 
-from minions.contracts.errors import Fault, MinionsError, RecipeError
-from minions.contracts.hidden_characters import escaped, shown_text
-from minions.contracts.json_values import JsonValue
+from minions.data.errors import Fault, MinionsError, RecipeError
+from minions.data.hidden_characters import escaped, shown_text
+from minions.data.json_values import JsonValue
 
 __all__ = [
     "error_lines",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from minions.contracts.codec import encode
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution, StepStatus
-from minions.contracts.json_values import JsonValue
 from minions.contracts.messages import TokenUsage, usage_document
+from minions.data.codec import encode
+from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.console import json_text
 from minions.interfaces.cli.console.money import dollars
 from minions.interfaces.cli.console.render import painter
 
 if TYPE_CHECKING:
-    from minions.engine.history.output_rungs import RungCount
+    from minions.engine.views.output_rungs import RungCount
 
 __all__ = [
     "EXIT_CODES",

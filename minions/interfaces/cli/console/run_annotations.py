@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minions.contracts.errors import FailureInfo
 from minions.contracts.executions import AgentResult, StepExecution, StepStatus
+from minions.data.errors import FailureInfo
 from minions.interfaces.cli.console.counted_executions import (
     GOOD_STATUSES,
     counted_executions,

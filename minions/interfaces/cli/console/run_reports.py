@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from attrs import frozen
 
-from minions.contracts.errors import FailureInfo, Fault
 from minions.contracts.executions import AgentResult
+from minions.data.errors import FailureInfo, Fault
 from minions.interfaces.cli.console.console import say
 
 if TYPE_CHECKING:

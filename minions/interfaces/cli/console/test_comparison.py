@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from minions.app.evaluating.learning import TestComparison, used_by
+from minions.app.evaluating.recipe_tests import TestOutcome
 from minions.interfaces.cli.console.money import dollars
-from minions.interfaces.learning import TestComparison, used_by
-from minions.interfaces.recipe_tests import TestOutcome
 
 __all__ = ["comparison_lines"]
 

@@ -10,9 +10,9 @@ from attrs import field, frozen
 
 from minions.contracts.budgets import LONGEST_USER
 from minions.contracts.executions import RUN_STATE_SCHEMA
-from minions.contracts.json_values import JsonValue
-from minions.interfaces.server.http.problems import FaultView
-from minions.interfaces.server.tokens import TokenScope
+from minions.data.json_values import JsonValue
+from minions.interfaces.http.problems import FaultView
+from minions.interfaces.http.tokens import TokenScope
 
 __all__ = [
     "MAYBE_TEXT",

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, dumps
 from minions.interfaces.server.documents.common import number_schema, text_schema
 
 __all__ = ["Cut", "CutPart", "CutQuery", "ValueAddress", "ValueView", "cut_at", "value_at"]

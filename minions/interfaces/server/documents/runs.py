@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 from attrs import field, frozen
 
 from minions.contracts.file_changes import RollbackReport
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.engine.sessions.marking import LONGEST_NOTE
+from minions.interfaces.http.problems import FaultView
 from minions.interfaces.server.documents.common import (
     MAYBE_TEXT,
     STATE,
@@ -20,7 +21,6 @@ from minions.interfaces.server.documents.common import (
     text_schema,
 )
 from minions.interfaces.server.documents.cut_values import CutPart, CutQuery
-from minions.interfaces.server.http.problems import FaultView
 
 __all__ = [
     "ApprovalView",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from attrs import field, frozen
 
-from minions.contracts.json_values import JsonValue
+from minions.data.json_values import JsonValue
 from minions.interfaces.server.documents.common import JsonObject, number_schema, text_schema
 from minions.interfaces.server.documents.cut_values import CutPart, CutQuery
 from minions.interfaces.server.documents.runs import PromptOfRun, StepOfRun

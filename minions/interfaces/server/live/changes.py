@@ -12,11 +12,11 @@ from typing import Final
 from attrs import evolve, frozen
 
 from minions.contracts.executions import RunState
-from minions.contracts.journal import Journal
-from minions.contracts.json_values import JsonValue
-from minions.contracts.run_rows import RunFilter
-from minions.engine.history.lookup import count_runs, list_runs
-from minions.interfaces.server.http.responses import (
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter
+from minions.data.json_values import JsonValue
+from minions.engine.views.lookup import count_runs, list_runs
+from minions.interfaces.http.responses import (
     EVENT_STREAM,
     Receive,
     Scope,

@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from minions.app.runs.remote_deltas import RemoteDeltas, remote_deltas_of
 from minions.contracts.events import RunEvent, ServerWait, StepDeltaEvent
-from minions.contracts.journal import Journal
-from minions.interfaces.remote_deltas import RemoteDeltas, remote_deltas_of
+from minions.contracts.journal.journal import Journal
 from minions.interfaces.server.live.followers import Follower
 from minions.interfaces.server.live.frames import HEARTBEAT, Frame, History, frame_of
 from minions.interfaces.server.live.stream_places import StreamPlaces, no_more_streams

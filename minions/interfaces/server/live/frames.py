@@ -9,11 +9,11 @@ from typing import Final
 from attrs import frozen
 
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, RunWaiting, event_to_json
-from minions.contracts.journal import Journal
-from minions.contracts.json_parts import is_large
+from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import BlockingCalls
-from minions.engine.history.stored_events import StoredEvents
-from minions.interfaces.server.http.responses import json_bytes_in_parts
+from minions.data.json_parts import is_large
+from minions.engine.views.stored_events import StoredEvents
+from minions.interfaces.http.responses import json_bytes_in_parts
 
 __all__ = [
     "HEARTBEAT",

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from minions.contracts.errors import (
+from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.unexecuted_runs import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
+from minions.contracts.executions import OPEN_STATES, RunState
+from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import Log
+from minions.data.errors import (
     LeaseHeldError,
     MinionsError,
     NotFoundError,
     words_of,
 )
-from minions.contracts.executions import OPEN_STATES, RunState
-from minions.contracts.run_rows import RunFilter
-from minions.contracts.runtime import Log
-from minions.contracts.words import shell_word
-from minions.engine.history.lookup import list_runs
+from minions.data.words import shell_word
 from minions.engine.run.recorded_run import RecordedRun
-from minions.interfaces.run_policy import RunPolicy
+from minions.engine.views.lookup import list_runs
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.runtime import ServerRuntime
-from minions.interfaces.unexecuted_runs import MOST_IDLE_EXECUTIONS, idle_executions, may_pass
 
 __all__ = ["BEGUN_BY_SERVER", "Recovery"]
 

@@ -12,15 +12,15 @@ from http import HTTPStatus
 
 from attrs import frozen
 
-from minions.contracts.errors import EnvironmentRefusedError, FencedError, words_of
+from minions.app.runs.run_policy import RunPolicy
+from minions.app.runs.run_queue import RunQueue
 from minions.contracts.events import RunEvent, RunFailed
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.queue_places import QueuePlace
 from minions.contracts.runtime import Log
+from minions.data.errors import EnvironmentRefusedError, FencedError, words_of
 from minions.engine.run.agent_run import AgentRun
-from minions.interfaces.run_policy import RunPolicy
-from minions.interfaces.run_queue import RunQueue
-from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.server.live.channels import Channels
 
 __all__ = ["Execution", "RunManager"]

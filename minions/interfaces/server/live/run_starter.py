@@ -10,17 +10,17 @@ from typing import Final
 
 from attrs import field, frozen, mutable
 
-from minions.contracts.codec import encode
-from minions.contracts.errors import LeaseHeldError, UsageError
-from minions.contracts.facts import RunBeginning, RunRejected
-from minions.contracts.journal import Journal
-from minions.contracts.json_parts import encoded_parts, is_large
-from minions.contracts.json_values import JsonValue, dumps
+from minions.contracts.journal.facts import RunBeginning, RunRejected
+from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import BlockingCalls
+from minions.data.codec import encode
+from minions.data.errors import LeaseHeldError, UsageError
+from minions.data.json_parts import encoded_parts, is_large
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.breathing import beside
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime, ids_of_key

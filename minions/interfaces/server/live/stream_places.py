@@ -6,7 +6,7 @@ from collections import Counter
 from http import HTTPStatus
 from typing import Final
 
-from minions.interfaces.server.http.problems import RefusedError
+from minions.interfaces.http.problems import RefusedError
 
 __all__ = ["StreamPlaces", "no_more_streams"]
 

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from minions.contracts.errors import JournalError
 from minions.contracts.executions import RunStatus
-from minions.contracts.facts import RunFinished
-from minions.contracts.journal import Journal, JournalEntry
+from minions.contracts.journal.facts import RunFinished
+from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.runtime import BlockingCalls
-from minions.interfaces.server.http.responses import EVENT_STREAM, Receive, Scope, Send
+from minions.data.errors import JournalError
+from minions.interfaces.http.responses import EVENT_STREAM, Receive, Scope, Send
 from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.followers import Follower
 from minions.interfaces.server.live.frames import Frame, History, bytes_of, last_words

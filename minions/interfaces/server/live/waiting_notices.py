@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from minions.adapters.stores.state_store import RESERVED, StateStore
-from minions.contracts.errors import NEEDS_DECISION, JournalError
-from minions.contracts.journal import Journal
-from minions.contracts.run_rows import RunFilter
+from minions.app.runs.waiting_hooks import tell_hook
+from minions.contracts.journal.journal import Journal
+from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import Log
 from minions.contracts.waiting import OnWaiting, RunWait
-from minions.engine.history.lookup import list_runs
-from minions.engine.history.run_waits import new_wait
-from minions.interfaces.waiting_hooks import tell_hook
+from minions.data.errors import NEEDS_DECISION, JournalError
+from minions.engine.views.lookup import list_runs
+from minions.engine.views.run_waits import new_wait
 
 __all__ = ["WaitingNotices"]
 

@@ -11,11 +11,14 @@ from litestar import Router, get, post
 
 from minions import __version__
 from minions.contracts.decision_words import word_of
-from minions.contracts.errors import MinionsError, NotFoundError
 from minions.contracts.executions import RunState
-from minions.contracts.patterns import match_beside_loop
-from minions.contracts.run_rows import RunFilter
-from minions.engine.history.lookup import count_runs, list_runs
+from minions.contracts.journal.run_rows import RunFilter
+from minions.data.errors import MinionsError, NotFoundError
+from minions.data.patterns import match_beside_loop
+from minions.engine.views.lookup import count_runs, list_runs
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.responses import EVENT_STREAM
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.common import CallerView, Health, Ready, SystemView
 from minions.interfaces.server.documents.runs import (
     Approvals,
@@ -34,8 +37,6 @@ from minions.interfaces.server.endpoints import (
     InPath,
     refuses,
 )
-from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import EVENT_STREAM
 from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.pending_decisions import (
     all_waiting,
@@ -50,7 +51,6 @@ from minions.interfaces.server.pending_decisions import (
 )
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
-from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["APPROVALS", "decide_run", "follow_changes", "get_health", "get_ready", "get_system"]
 

@@ -6,13 +6,13 @@ from http import HTTPStatus
 
 from litestar import Router, post
 
-from minions.contracts.errors import NotFoundError, UsageError
+from minions.data.errors import NotFoundError, UsageError
 from minions.engine.sessions.marking import mark_run
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.runs import MarkRequest, MarkView
 from minions.interfaces.server.endpoints import ApiRequest, Body, InPath, refuses
-from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.routes.run_views import find_exact
-from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["MARKS"]
 

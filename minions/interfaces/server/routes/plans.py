@@ -8,6 +8,8 @@ from http import HTTPStatus
 
 from litestar import Router, post
 
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.plans import PlanRequest
 from minions.interfaces.server.documents.runs import RunAccepted
 from minions.interfaces.server.endpoints import (
@@ -17,11 +19,9 @@ from minions.interfaces.server.endpoints import (
     IdempotencyKey,
     refuses,
 )
-from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.routes.runs import accepted
 from minions.interfaces.server.routes.sessions import user_in
-from minions.interfaces.server.tokens import TokenScope
 from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.reading.load import recipe_from_document

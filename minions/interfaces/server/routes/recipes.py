@@ -10,9 +10,12 @@ from attrs import evolve, field, frozen
 from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import Picture, picture_of
-from minions.contracts.codec import encode
-from minions.contracts.errors import UsageError
-from minions.contracts.json_values import JsonValue
+from minions.data.codec import encode
+from minions.data.errors import UsageError
+from minions.data.json_values import JsonValue
+from minions.interfaces.http.problems import FaultView, fault_view
+from minions.interfaces.http.responses import json_bytes_in_parts
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.common import (
     Agents,
     AgentView,
@@ -35,13 +38,10 @@ from minions.interfaces.server.endpoints import (
     answer,
     refuses,
 )
-from minions.interfaces.server.http.problems import FaultView, fault_view
-from minions.interfaces.server.http.responses import json_bytes_in_parts
 from minions.interfaces.server.live.run_starter import RequestedRun
 from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.runs import accepted
 from minions.interfaces.server.routes.sessions import user_in
-from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, StepSpec
 from minions.recipe.tool_specs import tool_specs
 

@@ -8,9 +8,11 @@ from attrs import field, frozen
 from litestar import Router, get, post
 
 from minions.analysis.pictures.picture import picture_of
-from minions.contracts.errors import NotFoundError, UsageError
+from minions.data.errors import NotFoundError, UsageError
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.sessions.rollback import roll_back_run
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.common import MAYBE_TEXT, JsonObject
 from minions.interfaces.server.documents.runs import (
     RollbackRequest,
@@ -25,12 +27,10 @@ from minions.interfaces.server.endpoints import (
     InPath,
     refuses,
 )
-from minions.interfaces.server.http.problems import RefusedError
 from minions.interfaces.server.live.run_starter import StartedRun
 from minions.interfaces.server.routes.recipes import PICTURE_TYPES, PictureForm, picture_answer
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
-from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.tool_specs import tool_specs
 
 __all__ = ["RESUMPTIONS"]

@@ -7,11 +7,13 @@ from typing import Final
 
 from litestar import Router, get
 
-from minions.contracts.journal import JournalEntry
-from minions.contracts.json_values import JsonValue
+from minions.app.pages.run_page import load_run_page
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
-from minions.engine.history.run_search import hits_in
-from minions.interfaces.run_page import load_run_page
+from minions.engine.views.run_search import hits_in
+from minions.interfaces.http.responses import json_bytes_in_parts
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.steps import SearchHits, SearchHitView, SearchQuery
 from minions.interfaces.server.endpoints import (
     ApiRequest,
@@ -21,9 +23,7 @@ from minions.interfaces.server.endpoints import (
     answer,
     refuses,
 )
-from minions.interfaces.server.http.responses import json_bytes_in_parts
 from minions.interfaces.server.routes.run_views import find_exact
-from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["RUN_EXPORTS"]
 

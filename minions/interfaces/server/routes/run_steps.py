@@ -6,12 +6,13 @@ from typing import Final
 
 from litestar import Router, get
 
-from minions.contracts.codec import encode
-from minions.contracts.errors import NotFoundError
-from minions.contracts.json_parts import is_large
-from minions.engine.history.run_items import ItemSummary, ItemTotals, items_of_run
-from minions.engine.history.run_steps import step_of_run
+from minions.data.codec import encode
+from minions.data.errors import NotFoundError
+from minions.data.json_parts import is_large
 from minions.engine.services.breathing import beside
+from minions.engine.views.run_items import ItemSummary, ItemTotals, items_of_run
+from minions.engine.views.run_steps import step_of_run
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.cut_values import (
     ValueAddress,
     ValueView,
@@ -35,7 +36,6 @@ from minions.interfaces.server.endpoints import (
     refuses,
 )
 from minions.interfaces.server.routes.run_views import find_exact, prompt_view, run_view, step_view
-from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["RUN_STEPS", "totals_view"]
 

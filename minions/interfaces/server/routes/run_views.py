@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from minions.contracts.errors import NotFoundError, UsageError
-from minions.contracts.run_rows import RunFilter
-from minions.engine.history.lookup import list_runs, readable
-from minions.engine.history.run_detail import RunDetail, SentPrompt, StepSummary, show_run
-from minions.engine.history.run_summary import RunSummary
+from minions.contracts.journal.run_rows import RunFilter
+from minions.data.errors import NotFoundError, UsageError
 from minions.engine.services.breathing import beside
+from minions.engine.views.lookup import list_runs, readable
+from minions.engine.views.run_detail import RunDetail, SentPrompt, StepSummary, show_run
+from minions.engine.views.run_summary import RunSummary
+from minions.interfaces.http.problems import fault_view
 from minions.interfaces.server.documents.common import MOST_DIGITS, After
 from minions.interfaces.server.documents.runs import (
     ApprovalView,
@@ -22,7 +23,6 @@ from minions.interfaces.server.documents.runs import (
     StepOfRun,
 )
 from minions.interfaces.server.endpoints import ApiRequest
-from minions.interfaces.server.http.problems import fault_view
 from minions.interfaces.server.pending_decisions import waiting_of
 
 __all__ = [

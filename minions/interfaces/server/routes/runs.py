@@ -7,14 +7,17 @@ from http import HTTPStatus
 from attrs import evolve
 from litestar import Router, get, post
 
-from minions.contracts.codec import encode
 from minions.contracts.executions import RunStatus
-from minions.contracts.json_parts import is_large
-from minions.contracts.run_rows import RunFilter
-from minions.engine.history.lookup import count_runs
-from minions.engine.history.lookup import list_runs as recorded_runs
+from minions.contracts.journal.run_rows import RunFilter
+from minions.data.codec import encode
+from minions.data.json_parts import is_large
 from minions.engine.services.breathing import beside
 from minions.engine.sessions.cancellation import cancel_run as cancel_from_outside
+from minions.engine.views.lookup import count_runs
+from minions.engine.views.lookup import list_runs as recorded_runs
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.responses import EVENT_STREAM, NoContent
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.common import After
 from minions.interfaces.server.documents.cut_values import cut_at
 from minions.interfaces.server.documents.runs import (
@@ -38,8 +41,6 @@ from minions.interfaces.server.endpoints import (
     answer,
     refuses,
 )
-from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import EVENT_STREAM, NoContent
 from minions.interfaces.server.live.run_starter import RequestedRun, StartedRun
 from minions.interfaces.server.routes.run_views import (
     RUN_VALUES,
@@ -50,7 +51,6 @@ from minions.interfaces.server.routes.run_views import (
     run_view,
 )
 from minions.interfaces.server.routes.sessions import user_in
-from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["RUNS", "accepted"]
 

@@ -10,16 +10,19 @@ from typing import Final
 from attrs import evolve
 from litestar import Router, delete, get, post
 
-from minions.contracts.errors import NotFoundError, UsageError, did_you_mean, near_names
-from minions.contracts.json_parts import is_large
-from minions.contracts.json_values import JsonValue
 from minions.contracts.sessions import Session
-from minions.contracts.words import shell_word
+from minions.data.errors import NotFoundError, UsageError, did_you_mean, near_names
+from minions.data.json_parts import is_large
+from minions.data.json_values import JsonValue
+from minions.data.words import shell_word
 from minions.engine.services.breathing import beside
 from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
 from minions.engine.sessions.runner import check_conversation
 from minions.engine.sessions.store import unknown_session
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.responses import EVENT_STREAM
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.common import MOST_DIGITS, After
 from minions.interfaces.server.documents.sessions import (
     ContextView,
@@ -46,11 +49,8 @@ from minions.interfaces.server.endpoints import (
     answer,
     refuses,
 )
-from minions.interfaces.server.http.problems import RefusedError
-from minions.interfaces.server.http.responses import EVENT_STREAM
 from minions.interfaces.server.routes.run_views import position_after
 from minions.interfaces.server.routes.text_filter import has_words
-from minions.interfaces.server.tokens import TokenScope
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 

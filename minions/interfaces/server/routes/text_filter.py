@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from minions.contracts.words import has_words
+from minions.data.words import has_words
 
 __all__ = ["has_words"]

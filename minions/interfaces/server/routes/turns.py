@@ -9,18 +9,18 @@ from http import HTTPStatus
 
 from litestar import Router, post
 
-from minions.contracts.errors import UsageError
 from minions.contracts.events import RunCompleted
 from minions.contracts.executions import OPEN_STATES, RunStatus
 from minions.contracts.sessions import Session
+from minions.data.errors import UsageError
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.sessions.runner import StepRunner
+from minions.interfaces.http.responses import EVENT_STREAM, Answer
+from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.sessions import MessageRequest, RetryRequest
 from minions.interfaces.server.endpoints import ApiRequest, Body, EventStream, InPath, refuses
-from minions.interfaces.server.http.responses import EVENT_STREAM, Answer
 from minions.interfaces.server.live.frames import bytes_of, frame_of
 from minions.interfaces.server.routes.sessions import session_of, user_in
-from minions.interfaces.server.tokens import TokenScope
 
 __all__ = ["TURNS"]
 

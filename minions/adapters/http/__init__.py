@@ -1,0 +1,1 @@
+"""The project's own HTTP client: connections, answers, events, addresses."""

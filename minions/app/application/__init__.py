@@ -1,0 +1,1 @@
+"""The applications' door: `Minions`, `run`, `arun`, `astream`, `load`."""

@@ -1,0 +1,235 @@
+"""The functions `run`, `arun`, `astream` and `load`, for use without an application object."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from minions.app.application.application import Approve, Minions, RecipeLike
+from minions.app.application.synchronous_run import shared_application, wait_for
+from minions.app.runs.run_stream import RunStream
+from minions.contracts.calls import ChatModel
+from minions.contracts.executions import AgentResult
+from minions.contracts.secrets import GivenValue
+from minions.contracts.tools import Tool
+from minions.data.json_values import JsonValue
+from minions.engine.compile.extensions import Extensions
+from minions.engine.run.agent_run import AgentRun
+from minions.engine.services.services import Services
+from minions.recipe.model import AgentRecipe
+
+__all__ = ["arun", "astream", "load", "run"]
+
+T = TypeVar("T")
+
+
+def load(recipe: RecipeLike, *, extensions: Extensions | None = None) -> AgentRecipe:
+    """The checked recipe of that path, id under ./recipes, or YAML text.
+
+    Args:
+        extensions: Named tools, models, recipes and steps that it may use.
+    Raises:
+        RecipeError: Has every fault that was found.
+        NotFoundError: There is no such file and no such id.
+        UsageError: It cannot be read.
+    """
+    return Minions(extensions=extensions).load(recipe)
+
+
+@overload
+def run(work: Coroutine[Any, Any, T]) -> T: ...  # Any: what a coroutine yields is asyncio's
+
+
+@overload
+def run(
+    work: RecipeLike,
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: type[T],
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[T]: ...
+
+
+@overload
+def run(
+    work: RecipeLike,
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: None = None,
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[JsonValue]: ...
+
+
+def run(
+    work: RecipeLike | Coroutine[Any, Any, Any],  # Any: see the overloads
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: type[Any] | None = None,  # Any: see the overloads
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> Any:  # Any: see the overloads
+    """Run a recipe, or any coroutine of this library, and wait for it.
+
+    The main thread keeps an event loop, connections and compiled recipes from call to call. Inside
+    a running event loop (a notebook, an async program) the work is done on a thread of its own,
+    with its own loop and a copy of the context variables, and the caller's loop is blocked; `await
+    arun(...)` does not block it. Ctrl-C cancels the run, which is recorded.
+
+    Args:
+        work: A recipe, its path, its id under ./recipes, its YAML text, or a coroutine such as
+            `StepExecutor(…).execute()`.
+        inputs: Values by name; for a secret its `SecretRef`, or that as text (`env:NAME`).
+        output_class: The class of the result's `output`; None: plain JSON.
+        model: Answers instead of the models that the recipe names; a name is `provider/model`.
+            None: the recipe's own, or the one that a key in the environment stands for.
+        user: The label of the user for whom it runs; None: it is for no particular one.
+        tools: Your own tools, beside the recipe's toolsets.
+        services: Clock, journal and others; None: real ones, with a journal in memory. The store of
+            `saveState` is in the journal's database.
+    Raises:
+        UsageError: Recipe, inputs or limits are wrong.
+        EnvironmentRefusedError: No model is configured, or its key or a secret is missing.
+    """
+    if isinstance(work, Coroutine):
+        return wait_for(work)
+    tools = tuple(tools)
+    application = None if tools or extensions or services else shared_application()
+    if application is not None:
+        return wait_for(
+            application.arun(work, inputs, output_class=output_class, model=model, user=user)
+        )
+    once = arun(
+        work,
+        inputs,
+        output_class=output_class,
+        model=model,
+        user=user,
+        tools=tools,
+        extensions=extensions,
+        services=services,
+    )
+    return wait_for(once)
+
+
+@overload
+async def arun(
+    recipe: RecipeLike,
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: type[T],
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[T]: ...
+
+
+@overload
+async def arun(
+    recipe: RecipeLike,
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: None = None,
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[JsonValue]: ...
+
+
+async def arun(
+    recipe: RecipeLike,
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: type[Any] | None = None,  # Any: see the overloads
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> AgentResult[Any]:
+    """Run a recipe once, and close its connections. For several runs keep a `Minions` object.
+
+    It takes what `run` takes, and raises what that raises.
+    """
+    async with _for_one_run(tools, extensions, services) as application:
+        return await application.arun(
+            recipe, inputs, output_class=output_class, model=model, user=user
+        )
+
+
+@overload
+def astream(
+    recipe: RecipeLike,
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: type[T],
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> RunStream[T]: ...
+
+
+@overload
+def astream(
+    recipe: RecipeLike,
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: None = None,
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> RunStream[JsonValue]: ...
+
+
+def astream(
+    recipe: RecipeLike,
+    inputs: Mapping[str, GivenValue] | None = None,
+    *,
+    output_class: type[Any] | None = None,  # Any: see the overloads
+    model: ChatModel | str | None = None,
+    user: str | None = None,
+    tools: Iterable[Tool] = (),
+    extensions: Extensions | None = None,
+    services: Services | None = None,
+) -> RunStream[Any]:
+    """Run a recipe once, and yield its events; `stream.result` is its result at the end.
+
+    It takes what `run` takes, and raises what that raises, before the first event is asked for.
+    """
+    application = _for_one_run(tools, extensions, services)
+    run = application.prepare(recipe, inputs, output_class=output_class, model=model, user=user)
+
+    async def begin() -> AgentRun[Any]:  # Any: as above
+        return run
+
+    async def execute(prepared: AgentRun[Any]) -> AgentResult[Any]:  # Any: as above
+        async with application:
+            return await application.execute(prepared)
+
+    return RunStream(begin, execute)
+
+
+def _for_one_run(
+    tools: Iterable[Tool], extensions: Extensions | None, services: Services | None
+) -> Minions:
+    """An application for a single run: no decision can be made later, so approvals are denied."""
+    approve: Approve | None = "deny" if services is None else None
+    return Minions(tools=tools, extensions=extensions, services=services, approve=approve)

@@ -1,0 +1,1 @@
+"""Evaluations, tests of recipes, tuning and learned examples."""

@@ -1,0 +1,133 @@
+"""Tuning of an application's recipes: the cheapest configuration that passes cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from minions.app.evaluating.application_evaluations import CasesLike, case_rows
+from minions.app.evaluating.evaluation_runs import checked_scorers
+from minions.app.evaluating.tuned_models import with_tuned_models
+from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
+from minions.app.evaluating.tuning_space import RecipeVersion, SpaceOptions
+from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
+from minions.contracts.calls import ChatModel
+from minions.contracts.flow import Priority
+from minions.data.errors import UsageError, near_hint, near_names
+from minions.evaluation.cases import cases_of
+from minions.evaluation.suites import AnyScorer
+from minions.evaluation.tuning import Dimension
+from minions.evaluation.tuning_report import TuningReport
+from minions.recipe.library import is_recipe_text
+from minions.recipe.reading.load import load_recipe_text
+from minions.recipe.text.yaml_reader import read_source
+
+__all__ = ["ApplicationTuning"]
+
+
+class ApplicationTuning(ApplicationRuns):
+    """The part of `Minions` that tunes recipes."""
+
+    async def tune(
+        self,
+        recipe: str | PathLike[str],
+        cases: CasesLike,
+        *,
+        models: Sequence[ChatModel | str] = (),
+        against: Sequence[RecipeLike] = (),
+        over: Sequence[Dimension | str] = tuple(Dimension),
+        steps: Sequence[str] = (),
+        scorers: Sequence[AnyScorer] = (),
+        at_least: float | None = None,
+        samples: int = 1,
+        seed: int = 0,
+        name: str | None = None,
+        concurrency: int = 8,
+        max_cost_usd: float | None = None,
+    ) -> TuningReport:
+        """Find the cheapest model, prompt, output mode and examples of each step that pass.
+
+        The report has the changed text of the recipe; nothing is written.
+
+        Args:
+            recipe: The path of a recipe, or its YAML text.
+            models: Tried for each step, beside those that the recipe names; cheapest first, so that
+                the others are dropped early. An object is named as in a recipe, `provider/name`.
+            against: Other versions of the recipe, whose prompts of steps are tried.
+            over: What is chosen: `model`, `form`, `output`, `examples`.
+            steps: Ids of the steps; empty: each that a model answers.
+            scorers: All must pass an output; empty: the expected fields must be right.
+            at_least: The pass rate that is wanted, from 0 to 1; None: that of the recipe as it is.
+            samples: How often each case is asked.
+            seed: Divides the cases into those of the search and those that confirm it.
+            name: Tunings of one name, recipe and cases are one: what is recorded is not asked
+                again. None: a new one.
+            concurrency: Runs at a time.
+            max_cost_usd: US dollars of the whole, earlier executions included.
+        Raises:
+            RecipeError, NotFoundError: As `load`; there is no such step or model.
+            UsageError: `bad-items`; there are too few cases, or one does not fit the recipe or a
+                scorer.
+            EnvironmentRefusedError: A model has no key, or no price where the cost is limited.
+        """
+        file, text = _text_of(recipe)
+        candidates = {_name(each): each if isinstance(each, ChatModel) else None for each in models}
+        tuned = with_tuned_models(self._runtime, candidates, self._model)
+        runtime = tuned.evolve(priority=Priority.BACKGROUND)
+        loaded = load_recipe_text(text, file, runtime.catalog)
+        asked = tuple(cases_of(case_rows(cases), loaded.inputs, [loaded.known_output]))
+        options = SpaceOptions(
+            models=tuple(candidates),
+            configured=None if self._model is None else _name(self._model),
+            versions=tuple(self._version(each, at) for at, each in enumerate(against)),
+            dimensions=frozenset(map(_dimension, over)),
+            steps=tuple(steps),
+        )
+        plan = TuningPlan(
+            name=name or self.services.ids("tune"),
+            title=file,
+            file=file,
+            text=text,
+            cases=asked,
+            scorers=checked_scorers(scorers, asked, runtime, [loaded]),
+            options=options,
+            answering={key: each for key, each in candidates.items() if each is not None},
+            seed=seed,
+            samples=samples,
+            concurrency=concurrency,
+            max_cost_usd=max_cost_usd,
+            at_least=at_least,
+        )
+        return await Tuning(runtime, plan).report()
+
+    def _version(self, recipe: RecipeLike, at: int) -> RecipeVersion:
+        found = self.load(recipe)
+        is_named = isinstance(recipe, str | Path) and not is_recipe_text(str(recipe))
+        return RecipeVersion(name=str(recipe) if is_named else f"version {at + 1}", recipe=found)
+
+
+def _name(model: ChatModel | str) -> str:
+    return model.name if isinstance(model, ChatModel) else model
+
+
+def _dimension(word: Dimension | str) -> Dimension:
+    known = [each.value for each in Dimension]
+    if word not in known:
+        near = near_names(str(word), known)
+        raise UsageError(
+            f"tune(over=…) takes some of {', '.join(known)}, not '{word:.40}'.{near_hint(near)}",
+            code="usage",
+        )
+    return Dimension(word)
+
+
+def _text_of(recipe: str | PathLike[str]) -> tuple[str, str]:
+    """The file of a recipe, and its text."""
+    if isinstance(recipe, str) and is_recipe_text(recipe):
+        return "<recipe>", recipe
+    path = Path(recipe)
+    try:
+        return str(path), read_source(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} cannot be read: {error}.", code="unreadable") from error

@@ -1,0 +1,387 @@
+"""What can be chosen for the steps of a recipe, and the recipe's text with each choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from attrs import field, frozen
+
+from minions.app.evaluating.tuning_examples import HeldOutCases, case_problem, example_sets
+from minions.contracts.calls import OutputMode
+from minions.data.errors import NotFoundError, UsageError, near_names
+from minions.data.json_values import JsonValue
+from minions.evaluation.tuning import Configuration, Dimension, Setting, StepSpace
+from minions.planning.recipe_diff import recipe_diff
+from minions.planning.step_edit import step_keys, with_step_keys
+from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.model import AgentRecipe, StepSpec
+from minions.recipe.model_config import ModelConfig
+
+__all__ = ["RecipeVersion", "SpaceOptions", "TuningSpace", "takes_cases", "tuning_space"]
+
+_PROMPT_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "goal": ("goal", "system_prompt", "messages"),
+    "analyze": ("analyze", "context", "input"),
+}
+"""By the kind of a step, the keys that make its prompt."""
+_OF_PROVIDER: Final = ("base_url", "api_key_env", "extra")
+"""Settings of a model that hold for another one only where that is of the same provider."""
+_OF_SEVERAL: Final = ("fallbacks", "cooldown_s")
+"""Settings of a model that others follow: a candidate is tried alone."""
+
+
+@frozen(kw_only=True)
+class RecipeVersion:
+    """Another version of the recipe, whose prompts are tried."""
+
+    name: str
+    recipe: AgentRecipe
+
+
+@frozen(kw_only=True)
+class SpaceOptions:
+    """What is tried."""
+
+    models: tuple[str, ...] = ()
+    """Beside those that the recipe names, cheapest first."""
+    configured: str | None = None
+    """The model that answers steps which name none; None: none is configured."""
+    versions: tuple[RecipeVersion, ...] = ()
+    dimensions: frozenset[Dimension] = frozenset(Dimension)
+    steps: tuple[str, ...] = ()
+    """Ids of the steps; empty: each that a model answers."""
+
+
+@frozen(kw_only=True)
+class _Edit:
+    """What a setting writes into its step."""
+
+    keys: Mapping[str, JsonValue | None] = field(factory=dict)
+    """Keys with their values; None: the key is left out."""
+    model: JsonValue = None
+    """The value of `model`; None: it is not changed."""
+    mode: OutputMode | None = None
+    note: str | None = None
+    """What of the step's model it leaves out, for people; None: nothing."""
+
+
+@frozen(kw_only=True)
+class TuningSpace:
+    """The choices for the steps of a recipe."""
+
+    file: str
+    text: str
+    """The recipe as it is."""
+    steps: tuple[StepSpace, ...]
+    edits: Mapping[Setting, _Edit] = field(repr=False)
+
+    def text_of(self, configuration: Configuration) -> str:
+        """The recipe's text with that configuration; comments and layout stay.
+
+        Raises:
+            UsageError: `not-editable`; the step is written in a way that would change otherwise.
+        """
+        text = self.text
+        for step in dict.fromkeys(each.step for each in sorted(configuration.settings)):
+            chosen = configuration.of_step(step)
+            edits = [self.edits[chosen[each]] for each in Dimension if each in chosen]
+            text = with_step_keys(text, self.file, step, self._changes(step, edits))
+        return text
+
+    def _changes(self, step: str, edits: Sequence[_Edit]) -> dict[str, JsonValue | None]:
+        changes: dict[str, JsonValue | None] = {}
+        own = step_keys(self.text, self.file, step).get("model")
+        model = next((each.model for each in edits if each.model is not None), own)
+        mode = next((each.mode for each in edits if each.mode is not None), None)
+        if mode is not None:
+            model = _with_mode(model, mode)
+        if model != own:
+            changes["model"] = model
+        for each in edits:
+            changes.update(each.keys)
+        return changes
+
+    def diff(self, configuration: Configuration) -> str:
+        """The change as a unified diff; empty: there is none."""
+        return recipe_diff(self.text, self.text_of(configuration), self.file)
+
+
+def takes_cases(recipe: AgentRecipe, text: str, file: str, options: SpaceOptions) -> bool:
+    """Whether cases may become examples of a step, so that some have to be held out."""
+    if Dimension.EXAMPLES not in options.dimensions:
+        return False
+    return any(
+        case_problem(recipe, step, keys.get("examples")) is None
+        for step, keys in _tuned(recipe, text, file, options)
+        if keys is not None
+    )
+
+
+def tuning_space(
+    recipe: AgentRecipe, text: str, file: str, options: SpaceOptions, held_out: HeldOutCases
+) -> TuningSpace:
+    """The choices for each step that a model answers.
+
+    Raises:
+        NotFoundError: `unknown-step`; there is no such step.
+    """
+    builder = _Builder(recipe, text, file, options, held_out)
+    steps = tuple(builder.space(step, keys) for step, keys in _tuned(recipe, text, file, options))
+    return TuningSpace(file=file, text=text, steps=steps, edits=builder.edits)
+
+
+_Keys: TypeAlias = Mapping[str, JsonValue]
+
+
+def _tuned(
+    recipe: AgentRecipe, text: str, file: str, options: SpaceOptions
+) -> Iterator[tuple[GoalSpec | AnalyzeSpec, _Keys | None]]:
+    """The steps with their own keys; None: the step does not stand in the text."""
+    steps = {each.id: each for each in recipe.steps if isinstance(each, GoalSpec | AnalyzeSpec)}
+    for name in options.steps or steps:
+        if name not in steps:
+            raise NotFoundError(
+                f"The recipe has no step '{name}' that a model answers. Such steps are: "
+                f"{', '.join(steps) or 'none'}.",
+                code="unknown-step",
+                suggestions=near_names(name, list(steps)),
+            )
+        try:
+            keys = step_keys(text, file, name)
+        except NotFoundError:
+            keys = None
+        yield steps[name], keys
+
+
+class _Builder:
+    """Makes the spaces of steps, and remembers what each setting writes."""
+
+    def __init__(
+        self,
+        recipe: AgentRecipe,
+        text: str,
+        file: str,
+        options: SpaceOptions,
+        held_out: HeldOutCases,
+    ) -> None:
+        """Nothing is made yet."""
+        self._recipe = recipe
+        self._text = text
+        self._file = file
+        self._options = options
+        self._held_out = held_out
+        self.edits: dict[Setting, _Edit] = {}
+
+    def space(self, step: GoalSpec | AnalyzeSpec, keys: _Keys | None) -> StepSpace:
+        """The choices for one step.
+
+        Args:
+            keys: Its own keys in the text; None: it stands elsewhere.
+        """
+        options: dict[Dimension, tuple[Setting, ...]] = {}
+        notes: dict[Setting, str] = {}
+        closed: dict[Dimension, str] = {}
+        for dimension in Dimension:
+            if dimension not in self._options.dimensions:
+                continue
+            if keys is None:
+                closed[dimension] = "the step stands in another file"
+                continue
+            edits, problem = self._edits_of(dimension, step, keys)
+            made = {
+                Setting(step=step.id, dimension=dimension, value=value): edit
+                for value, edit in edits.items()
+            }
+            writable = {
+                setting: edit for setting, edit in made.items() if self._is_writable(setting, edit)
+            }
+            self.edits.update(writable)
+            notes.update({each: edit.note for each, edit in writable.items() if edit.note})
+            if writable:
+                options[dimension] = tuple(writable)
+            if left_out := [each.value for each in made if each not in writable]:
+                closed[dimension] = (
+                    f"the step's text cannot be changed alone (for {', '.join(left_out)})"
+                )
+            elif not made:
+                closed[dimension] = problem or "there is one way"
+        return StepSpace(step=step.id, options=options, closed=closed, notes=notes)
+
+    def _is_writable(self, setting: Setting, edit: _Edit) -> bool:
+        alone = TuningSpace(file=self._file, text=self._text, steps=(), edits={setting: edit})
+        try:
+            alone.text_of(Configuration(frozenset((setting,))))
+        except UsageError:
+            return False
+        return True
+
+    def _edits_of(
+        self, dimension: Dimension, step: GoalSpec | AnalyzeSpec, keys: _Keys
+    ) -> tuple[Mapping[str, _Edit], str | None]:
+        """What each value of a dimension writes, or why there is none."""
+        match dimension:
+            case Dimension.MODEL:
+                return self._models(step, keys)
+            case Dimension.FORM:
+                return self._forms(step, keys)
+            case Dimension.OUTPUT:
+                return self._modes(step)
+            case Dimension.EXAMPLES:
+                return self._examples(step, keys)
+
+    def _config(self, step: GoalSpec | AnalyzeSpec) -> ModelConfig:
+        """The model settings that hold for the step."""
+        own = step.own_model
+        return self._recipe.model if own is None else self._recipe.model.overlaid(own)
+
+    # --- models -----------------------------------------------------------------------------------
+
+    def _models(
+        self, step: GoalSpec | AnalyzeSpec, keys: _Keys
+    ) -> tuple[Mapping[str, _Edit], str | None]:
+        config = self._config(step)
+        has_own = step.own_model is not None and step.own_model.name is not None
+        of_recipe = (self._recipe.document or {}).get("model")
+        named = _named_models(keys.get("model") if has_own else of_recipe, config)
+        edits = {name: _Edit(model=value) for name, value in named}
+        settings = _settings(of_recipe, keys.get("model"))
+        present = config.name or self._options.configured
+        for name in self._options.models:
+            if name != present or config.tiers:
+                edits.setdefault(name, _renamed(settings, present, name))
+        if self._options.models:
+            return edits, f"{present} answers it already, and no other model is given"
+        return edits, "no other model is given: name some with -m MODEL"
+
+    # --- prompts ----------------------------------------------------------------------------------
+
+    def _forms(
+        self, step: GoalSpec | AnalyzeSpec, keys: _Keys
+    ) -> tuple[Mapping[str, _Edit], str | None]:
+        found: dict[str, _Edit] = {}
+        for version in self._options.versions:
+            other = _document_of(version.recipe, step)
+            names = _PROMPT_KEYS[step.kind]
+            if other is None or names[0] not in other:
+                continue
+            changes = {name: other.get(name) for name in names if other.get(name) != keys.get(name)}
+            if changes:
+                found[version.name] = _Edit(keys=changes)
+        if self._options.versions:
+            return found, "no other version of the recipe has another prompt for it"
+        return found, "no other version is given: name some with --against RECIPE"
+
+    # --- outputs ----------------------------------------------------------------------------------
+
+    def _modes(self, step: GoalSpec | AnalyzeSpec) -> tuple[Mapping[str, _Edit], str | None]:
+        config = self._config(step)
+        if step.declared_output is None:
+            return {}, "it declares no output"
+        if config.output_ladder is not None:
+            return {}, "its `output_ladder` says how output is asked for"
+        # Unless told otherwise a server is asked by schema first.
+        present = config.output_mode or OutputMode.JSON_SCHEMA
+        return {each.value: _Edit(mode=each) for each in OutputMode if each is not present}, None
+
+    # --- examples ---------------------------------------------------------------------------------
+
+    def _examples(
+        self, step: GoalSpec | AnalyzeSpec, keys: _Keys
+    ) -> tuple[Mapping[str, _Edit], str | None]:
+        found = example_sets(self._recipe, step, keys.get("examples"), self._held_out)
+        return {
+            str(count): _Edit(keys={"examples": list(examples) or None})
+            for count, examples in found.sets.items()
+        }, found.problem
+
+
+def _named_models(written: JsonValue, config: ModelConfig) -> Iterator[tuple[str, JsonValue]]:
+    """Each model that stands under `model` beside the first one, alone, as it is written there; of
+    tiers the first one, too.
+    """
+    items = list(written) if isinstance(written, list | tuple) else [written]
+    for item in items:
+        if config.tiers and (name := _name_of(item)):
+            yield name, item
+        for other in _items(item.get("fallbacks")) if isinstance(item, Mapping) else ():
+            if name := _name_of(other):
+                yield name, other
+
+
+def _settings(of_recipe: JsonValue, own: JsonValue) -> Mapping[str, JsonValue]:
+    """The settings of the step's model as they are written, of several models the first one's."""
+    base, added = (_settings_of(each) for each in (of_recipe, own))
+    is_other = added.get("name") not in (None, base.get("name"))
+    return added if is_other else {**base, **added}
+
+
+def _settings_of(written: JsonValue) -> Mapping[str, JsonValue]:
+    first = written[0] if isinstance(written, list | tuple) and written else written
+    if isinstance(first, Mapping):
+        return first
+    return {"name": first} if isinstance(first, str) else {}
+
+
+def _renamed(settings: Mapping[str, JsonValue], present: str | None, name: str) -> _Edit:
+    """The model of that name with the settings of the present one, but for those that it cannot
+    have.
+    """
+    has_provider = present is not None and _provider(present) == _provider(name)
+    foreign = [each for each in _OF_PROVIDER if each in settings and not has_provider]
+    followers = [each for each in _OF_SEVERAL if each in settings]
+    left_out = ("name", *foreign, *followers)
+    kept = {key: value for key, value in settings.items() if key not in left_out}
+    value: JsonValue = {"name": name, **kept} if kept else name
+    return _Edit(model=value, note=_note(foreign, followers, present))
+
+
+def _provider(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _note(foreign: Sequence[str], followers: Sequence[str], present: str | None) -> str | None:
+    whose = f"of {present}" if present is not None else "of the recipe"
+    parts = []
+    if foreign:
+        parts.append(f"{_listed(foreign)} {whose} left out: another provider's")
+    if followers:
+        parts.append(f"{_listed(followers)} {whose} left out: it is tried alone")
+    return "; ".join(parts) or None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{each}`" for each in names)
+
+
+def _name_of(item: JsonValue) -> str | None:
+    name = item.get("name") if isinstance(item, Mapping) else item
+    return name if isinstance(name, str) else None
+
+
+def _items(value: JsonValue) -> Sequence[JsonValue]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _with_mode(model: JsonValue, mode: OutputMode) -> JsonValue:
+    """The value of `model` with that way to ask for output; of several models the first has it."""
+    if isinstance(model, list | tuple):
+        first, *others = model
+        return [_with_mode(first, mode), *others]
+    if isinstance(model, Mapping):
+        return {**model, "output_mode": mode.value}
+    own: dict[str, JsonValue] = {} if model is None else {"name": model}
+    return {**own, "output_mode": mode.value}
+
+
+def _document_of(recipe: AgentRecipe, step: StepSpec) -> Mapping[str, JsonValue] | None:
+    """The step of that id and kind in another recipe, as it is written; None: there is none."""
+    specs = {each.id: each for each in recipe.steps if isinstance(each, StepSpec)}
+    if step.id not in specs or specs[step.id].kind != step.kind:
+        return None
+    steps = (recipe.document or {}).get("steps")
+    for each in steps if isinstance(steps, list | tuple) else ():
+        if isinstance(each, Mapping) and each.get("id") == step.id:
+            return each
+    return None

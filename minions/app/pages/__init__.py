@@ -1,0 +1,1 @@
+"""Pages in one file: of a run, and of an evaluation."""

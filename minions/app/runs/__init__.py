@@ -1,0 +1,1 @@
+"""Runs of an application: started, queued, streamed, recovered, in batches and by schedule."""

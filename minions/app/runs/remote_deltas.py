@@ -1,0 +1,182 @@
+"""Follows the pieces of answers of runs that other processes execute, as far as they offer them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+from minions.adapters.dispatch.delta_reader import Piece, StreamLostError, read_pieces
+from minions.app.runs.delta_order import DeltaOrder
+from minions.contracts.events import StepDeltaEvent
+from minions.contracts.journal.journal import Journal, Lease
+from minions.contracts.runtime import Log
+from minions.data.errors import words_of
+
+__all__ = ["FollowedDeltas", "NoteStored", "RemoteDeltas", "remote_deltas_of"]
+
+NoteStored: TypeAlias = Callable[[int | None, str | None], None]
+"""Called after each stored event was told: with its position, and the address of its step."""
+_PAUSE_S: Final = 1.0
+"""Seconds between two looks for the worker of a session, at the least."""
+_LONGER_PAUSE_S: Final = 10.0
+"""After a stream that was lost."""
+
+
+class RemoteDeltas:
+    """Finds the worker that executes a run, and reads its stream.
+
+    Whatever goes wrong there costs pieces alone: what is stored is told in another way.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        stream_url: Callable[[str], Awaitable[str | None]],
+        aclose: Callable[[], Awaitable[None]],
+        token: str,
+        log: Log,
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            stream_url: The base URL of the worker of that name; None: it offers nothing.
+            aclose: Closes what `stream_url` opened.
+            token: Sent to workers.
+        """
+        self._journal = journal
+        self._stream_url = stream_url
+        self._aclose = aclose
+        self._token = token
+        self._log = log
+
+    def of_session(
+        self, session_id: str, tell: Callable[[Piece], None], *, run_id: str | None = None
+    ) -> FollowedDeltas:
+        """The pieces of that session from now on, until they are closed.
+
+        Args:
+            tell: Called with each piece; returns at once.
+            run_id: Only pieces of this run; None: of all runs.
+        """
+
+        async def read(lease: Lease) -> str | None:
+            return await self._read(lease, tell)
+
+        return FollowedDeltas(self._journal, session_id, run_id, read, self._log)
+
+    async def _read(self, lease: Lease, tell: Callable[[Piece], None]) -> str | None:
+        """Read until the worker no longer executes the run; why that failed, None: it did not."""
+        try:
+            url = await self._stream_url(lease.worker_id.rpartition(".")[0])
+            if url is None:
+                return None
+            pieces = read_pieces(url, self._token, session_id=lease.session_id, run_id=lease.run_id)
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    tell(piece)
+        except StreamLostError as error:
+            return str(error)
+        return None
+
+    async def aclose(self) -> None:
+        """Close what was opened."""
+        await self._aclose()
+
+
+class FollowedDeltas:
+    """The pieces of one session. It looks for a worker when something was stored, never idly."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        session_id: str,
+        run_id: str | None,
+        read: Callable[[Lease], Awaitable[str | None]],
+        log: Log,
+    ) -> None:
+        """Begin to look; a loop has to run."""
+        self._journal = journal
+        self._session_id = session_id
+        self._run_id = run_id
+        self._read = read
+        self._log = log
+        self._news = asyncio.Event()
+        self._news.set()
+        self._has_logged = False
+        self._task = asyncio.ensure_future(self._follow())
+
+    def note_stored(self) -> None:
+        """Note that an event was stored: a worker may have begun with the run."""
+        self._news.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await asyncio.sleep(_PAUSE_S if await self._looked() else _LONGER_PAUSE_S)
+
+    async def _looked(self) -> bool:
+        """Look for the worker, and read what it sends; whether nothing failed."""
+        try:
+            lease = await self._lease()
+            problem = None if lease is None else await self._read(lease)
+        except Exception as error:  # noqa: BLE001  # stored events are told all the same
+            problem = words_of(error)
+        if problem is not None and not self._has_logged:
+            self._has_logged = True
+            self._log.warning("deltas_not_read", session_id=self._session_id, reason=problem)
+        return problem is None
+
+    async def _lease(self) -> Lease | None:
+        """Of the run that is executed now, if it is followed."""
+        for held in await self._journal.held_leases():
+            if held.lease.session_id == self._session_id and not held.has_expired:
+                return held.lease if self._run_id in (None, held.lease.run_id) else None
+        return None
+
+    async def aclose(self) -> None:
+        """End the following, and close its connection."""
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+
+@asynccontextmanager
+async def remote_deltas_of(
+    remote: RemoteDeltas | None,
+    session_id: str,
+    tell: Callable[[StepDeltaEvent], None],
+    *,
+    run_id: str | None = None,
+    after: int = 0,
+) -> AsyncIterator[NoteStored]:
+    """Tell the pieces of a session within the block, each in its place among the stored events.
+
+    Args:
+        remote: None: there are no pieces.
+        run_id: Only pieces of this run; None: of all runs.
+        after: What was stored up to this position is told in another way.
+    """
+    if remote is None:
+        yield lambda _position, _address: None
+        return
+    order = DeltaOrder(after)
+
+    def tell_all(events: Iterable[StepDeltaEvent]) -> None:
+        for event in events:
+            tell(event)
+
+    followed = remote.of_session(
+        session_id, lambda piece: tell_all(order.placed(piece)), run_id=run_id
+    )
+
+    def note_stored(position: int | None, address: str | None) -> None:
+        tell_all(order.after_event(position, address))
+        followed.note_stored()
+
+    try:
+        yield note_stored
+    finally:
+        await followed.aclose()

@@ -1,0 +1,71 @@
+"""What whoever acts decided about a run, apart from its recipe and inputs: the policy of the run.
+
+It comes from flags and configuration alone, and is stored as the note of the run's start so that a
+resume continues with it. This module is the only place where a stored note is read as a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from minions.contracts.journal.child_runs import ChildLink
+from minions.contracts.queue_places import QueuePlace
+from minions.data.json_values import JsonValue
+
+__all__ = ["QUEUE", "RunPolicy"]
+
+QUEUE: Final = "queue"
+"""The key of a note that says where the run is queued; the row of the run bears it as its mark."""
+
+
+@frozen(kw_only=True)
+class RunPolicy:
+    """The policy of a run; what is None was not decided when it began."""
+
+    approve: str | None = None
+    """Who consents to calls that need approval, as it was given by flag. It holds for resumes on
+    the command line, whose user it is; a server asks by its own configuration.
+    """
+    model: str | None = None
+    """The argument of `-m`, or the model that a caller chose among the operator's."""
+    folder: Path = Path()
+    """Where a relative path in `model` starts."""
+    cwd: str | None = None
+    """The folder where the run began: relative paths of its tools start there."""
+    max_cost_usd: float | None = None
+    """The most that it may cost, as it was given by flag."""
+    no_cache: bool = False
+    queue: QueuePlace | None = None
+    """The queue whose workers execute it; None: no worker does."""
+    child: ChildLink | None = None
+    """Whose child run it is, and its part of that run's limits; None: it is none."""
+
+    @classmethod
+    def recorded(cls, note: Mapping[str, JsonValue]) -> RunPolicy:
+        """The policy with which a run began here.
+
+        A note that is not of such a form decides nothing, nor does that of a run which was imported
+        and not yet resumed.
+        """
+        if note.get("imported"):
+            return cls()
+        cost = note.get("max_cost_usd")
+        return cls(
+            approve=_text(note, "approve"),
+            model=_text(note, "model"),
+            folder=Path(_text(note, "folder") or "."),
+            cwd=_text(note, "cwd"),
+            max_cost_usd=cost if isinstance(cost, int | float) and cost is not True else None,
+            no_cache=note.get("no_cache") is True,
+            queue=QueuePlace.of_note(note.get(QUEUE)),
+            child=ChildLink.of_note(note),
+        )
+
+
+def _text(note: Mapping[str, JsonValue], key: str) -> str | None:
+    value = note.get(key)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,331 @@
+"""The schedules of a database, and how far each was carried out: texts beside the journal.
+
+A schedule is configuration, as the limits of a queue are. What came of it is in the journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from minions.adapters.stores.state_store import RESERVED, StateStore
+from minions.contracts.queue_places import QueuePlace
+from minions.data.errors import JournalError, NotFoundError, did_you_mean
+from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.words import shell_word
+from minions.recipe.bundles import BundledRecipes, bundle_of
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe
+from minions.recipe.reading.load import recipe_from_document
+from minions.recipe.schedules import ScheduleSpec, cron_problem, timezone_problem
+
+__all__ = ["SCHEDULE", "Progress", "Schedule", "ScheduleStore"]
+
+SCHEDULE: Final = "schedule"
+"""The key of a note that says which schedule started the run, and for which time."""
+_SCHEDULES: Final = f"{RESERVED}schedule:"
+_PROGRESS: Final = f"{RESERVED}schedule-progress:"
+_PROBLEM: Final = f"{RESERVED}schedule-problem:"
+
+
+@frozen(kw_only=True)
+class Schedule:
+    """A recipe that workers run at its due times."""
+
+    name: str
+    spec: ScheduleSpec
+    since: datetime
+    """Only later times are due: when it was added or resumed."""
+    document: Mapping[str, JsonValue] = field(repr=False)
+    """The recipe as it was when the schedule was added."""
+    bundle: Mapping[str, JsonValue] = field(repr=False)
+    """The recipes that its steps are."""
+    directory: str | None = None
+    project: str | None = None
+    """The folder of the project to which its runs belong."""
+    inputs: Mapping[str, JsonValue] = field(factory=dict)
+    """Inputs of its runs; secrets as references."""
+    note: Mapping[str, JsonValue] = field(factory=dict)
+    """The policy of its runs, as it was given by flags."""
+    place: QueuePlace = field(factory=QueuePlace)
+    is_paused: bool = False
+
+    @property
+    def recipe_id(self) -> str:
+        """The recipe's id."""
+        return str(self.document.get("id", "?"))
+
+    def recipe(self, catalog: Catalog) -> AgentRecipe:
+        """The recipe; no file is read.
+
+        Raises:
+            RecipeError: What it names is not registered here.
+        """
+        from attrs import evolve as evolved
+
+        return recipe_from_document(
+            self.document,
+            evolved(catalog, find_recipe=BundledRecipes(self.bundle)),
+            file=f"<recipe of the schedule {self.name}>",
+            directory=self.directory,
+        )
+
+    def ids_at(self, due: datetime) -> tuple[str, str]:
+        """The ids of the run of that time, and of its session: the same in each process."""
+        digest = hashlib.sha256(f"{self.name} {due.isoformat()}".encode()).hexdigest()
+        return f"run_{digest[:16]}", f"ses_{digest[16:32]}"
+
+    def to_text(self) -> str:
+        """The form in which it is stored."""
+        return dumps(
+            {
+                "spec": self.spec.to_json(),
+                "since": self.since.isoformat(),
+                "document": self.document,
+                "bundle": self.bundle,
+                "directory": self.directory,
+                "project": self.project,
+                "inputs": self.inputs,
+                "note": self.note,
+                "place": self.place.to_note(),
+                "paused": self.is_paused,
+            }
+        )
+
+    @classmethod
+    def of(cls, name: str, recipe: AgentRecipe, spec: ScheduleSpec, since: datetime) -> Schedule:
+        """The schedule of a recipe that was read from a file."""
+        return cls(
+            name=name,
+            spec=spec,
+            since=since,
+            document=recipe.document or {},
+            bundle=bundle_of(recipe),
+            directory=recipe.directory,
+            is_paused=not recipe.enabled,
+        )
+
+    @classmethod
+    def of_text(cls, name: str, text: str) -> Schedule:
+        """The schedule that was stored.
+
+        Raises:
+            JournalError: `corrupt-entry`; the text is of another form.
+        """
+        try:
+            stored = _mapping(parse_json(text))
+            spec = _mapping(stored["spec"])
+            directory, project = stored["directory"], stored.get("project")
+            schedule = cls(
+                name=name,
+                spec=ScheduleSpec(
+                    cron=str(spec["cron"]),
+                    timezone=str(spec["timezone"]),
+                    missed=str(spec["missed"]),
+                    overlap=str(spec["overlap"]),
+                ),
+                since=datetime.fromisoformat(str(stored["since"])),
+                document=_mapping(stored["document"]),
+                bundle=_mapping(stored["bundle"]),
+                directory=None if directory is None else str(directory),
+                project=None if project is None else str(project),
+                inputs=_mapping(stored["inputs"]),
+                note=_mapping(stored["note"]),
+                place=QueuePlace.of_note(stored["place"]) or QueuePlace(),
+                is_paused=stored["paused"] is True,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(name, f"{error}") from error
+        problem = cron_problem(schedule.spec.cron) or timezone_problem(schedule.spec.timezone)
+        if problem is not None:
+            raise _damaged(name, problem)
+        return schedule
+
+
+@frozen(kw_only=True)
+class Progress:
+    """How far a schedule was carried out."""
+
+    handled: datetime | None = None
+    """The last due time that was handled; None: none was."""
+    waiting: tuple[datetime, ...] = ()
+    """Due times whose runs start when earlier ones have ended."""
+    open_runs: tuple[str, ...] = ()
+    """Ids of its runs of which no end was seen."""
+    last_run: str | None = None
+    skipped: datetime | None = None
+    """The last due time that was left out."""
+    reason: str | None = None
+    """Why it was."""
+
+    def to_text(self) -> str:
+        """The form in which it is stored."""
+        return dumps(
+            {
+                "handled": None if self.handled is None else self.handled.isoformat(),
+                "waiting": [each.isoformat() for each in self.waiting],
+                "open_runs": list(self.open_runs),
+                "last_run": self.last_run,
+                "skipped": None if self.skipped is None else self.skipped.isoformat(),
+                "reason": self.reason,
+            }
+        )
+
+    @classmethod
+    def of_text(cls, text: str | None) -> Progress:
+        """What was stored; nothing where that is of another form: runs have names of their own, so
+        that none is started twice.
+        """
+        try:
+            stored = _mapping(parse_json(text or "{}"))
+            waiting, runs = stored.get("waiting") or [], stored.get("open_runs") or []
+            if not (isinstance(waiting, list) and isinstance(runs, list)):
+                return cls()
+            last, reason = stored.get("last_run"), stored.get("reason")
+            return cls(
+                handled=_time(stored.get("handled")),
+                waiting=tuple(datetime.fromisoformat(str(each)) for each in waiting),
+                open_runs=tuple(map(str, runs)),
+                last_run=None if last is None else str(last),
+                skipped=_time(stored.get("skipped")),
+                reason=None if reason is None else str(reason),
+            )
+        except (TypeError, ValueError):
+            return cls()
+
+
+class ScheduleStore:
+    """The schedules of a journal. Only commands change a schedule, only workers its progress."""
+
+    def __init__(self, state: StateStore) -> None:
+        """Nothing is read yet."""
+        self._state = state
+        self._read: dict[str, tuple[str, Schedule]] = {}
+        """Texts with what was read of them: most looks find no other text."""
+
+    async def put(self, schedule: Schedule) -> bool:
+        """Store it in place of one of the same name; whether there was none.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        key = _SCHEDULES + schedule.name
+        is_new = await self._state.get(key) is None
+        await self._state.put(key, schedule.to_text())
+        await self._state.remove(_PROBLEM + schedule.name)  # what was wrong may be mended
+        return is_new
+
+    async def remove(self, name: str) -> None:
+        """Remove it; its runs stay.
+
+        Raises:
+            NotFoundError: There is none of that name.
+            JournalError: The database cannot be used.
+        """
+        await self.get(name)
+        await self._state.remove(_SCHEDULES + name)
+        await self._state.remove(_PROGRESS + name)
+        await self._state.remove(_PROBLEM + name)
+
+    async def set_paused(self, name: str, *, is_paused: bool, now: datetime) -> Schedule:
+        """Pause it, or resume it from `now` on.
+
+        Raises:
+            NotFoundError: There is none of that name.
+            JournalError: The database cannot be used.
+        """
+        known = await self.get(name)
+        if known.is_paused == is_paused:
+            return known
+        changed = evolve(known, is_paused=is_paused, since=known.since if is_paused else now)
+        await self.put(changed)
+        return changed
+
+    async def names(self) -> Sequence[str]:
+        """The names of all, sorted.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        return [key.removeprefix(_SCHEDULES) for key in await self._state.keys(_SCHEDULES)]
+
+    async def get(self, name: str) -> Schedule:
+        """The schedule of that name.
+
+        Raises:
+            NotFoundError: There is none.
+            JournalError: It is damaged, or the database cannot be used.
+        """
+        text = await self._state.get(_SCHEDULES + name)
+        if text is None:
+            names = await self.names()
+            raise NotFoundError(
+                f"There is no schedule '{name}'.{did_you_mean(name, names)} `minions schedules "
+                "list` shows those of the database.",
+                code="no-schedule",
+            )
+        known = self._read.get(name)
+        if known is None or known[0] != text:
+            known = self._read[name] = (text, Schedule.of_text(name, text))
+        return known[1]
+
+    async def progress(self, name: str) -> Progress:
+        """How far it was carried out.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        return Progress.of_text(await self._state.get(_PROGRESS + name))
+
+    async def put_progress(self, name: str, progress: Progress) -> None:
+        """Store how far it was carried out.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        await self._state.put(_PROGRESS + name, progress.to_text())
+
+    async def problem(self, name: str) -> str | None:
+        """Why a worker could not carry it out; None: each could.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        return await self._state.get(_PROBLEM + name)
+
+    async def put_problem(self, name: str, problem: str | None) -> None:
+        """Store why it cannot be carried out, or that it can again.
+
+        Raises:
+            JournalError: The database cannot be used.
+        """
+        if problem is None:
+            await self._state.remove(_PROBLEM + name)
+        else:
+            await self._state.put(_PROBLEM + name, problem)
+
+    async def aclose(self) -> None:
+        """Close the store of texts."""
+        await self._state.aclose()
+
+
+def _mapping(value: object) -> Mapping[str, JsonValue]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected a mapping, found {type(value).__name__}")
+    return value
+
+
+def _time(value: object) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(str(value))
+
+
+def _damaged(name: str, why: str) -> JournalError:
+    return JournalError(
+        f"The schedule '{name}' cannot be read: {why[:200]}. Add it again: minions schedules add "
+        f"RECIPE --name {shell_word(name)}",
+        code="corrupt-entry",
+    )

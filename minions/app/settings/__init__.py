@@ -1,0 +1,1 @@
+"""The configuration: its keys, where they come from, what they permit, and who is trusted."""

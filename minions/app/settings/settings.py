@@ -1,0 +1,360 @@
+"""The configuration of an operator. `Settings` is the only list of keys, types and meanings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
+
+from attrs import field, frozen
+
+from minions.adapters.stores.step_cache_bounds import MAX_BYTES, MAX_ENTRIES
+from minions.contracts.budgets import Budgets
+from minions.contracts.calls import OutputMode
+from minions.contracts.model_endpoints import ModelApi
+from minions.contracts.tool_servers import Grant, Protocol
+from minions.data.constraint import Constraint
+
+__all__ = [
+    "BUILT_IN_PROVIDERS",
+    "LocalSettings",
+    "LogFormat",
+    "McpSettings",
+    "PriceSettings",
+    "ProviderSettings",
+    "Settings",
+    "Strictness",
+    "TelemetrySettings",
+]
+
+
+def _is_price(value: float) -> bool:
+    return 0 <= value < math.inf
+
+
+def _is_amount(value: float) -> bool:
+    return 0 < value < math.inf
+
+
+_Count: TypeAlias = Annotated[int, Constraint(lambda count: count >= 1, "a whole number from 1")]
+_Amount: TypeAlias = Annotated[float, Constraint(_is_amount, "a number above 0")]
+_Price: TypeAlias = Annotated[
+    float, Constraint(_is_price, "an amount from 0 in US dollars per million tokens")
+]
+
+
+BUILT_IN_PROVIDERS: Final = frozenset(("anthropic", "gemini", "ollama", "openai"))
+"""Providers whose address is known; any other one needs a `base_url`."""
+
+
+class LogFormat(StrEnum):
+    """How the lines of the log look."""
+
+    TEXT = "text"
+    """`key=value`, for people."""
+    JSON = "json"
+    """One JSON object, for programs."""
+
+
+class Strictness(StrEnum):
+    """How much of what a recipe says itself makes untrusted text harmless."""
+
+    FULL = "full"
+    """Nothing: only an approval of the call does, and what the operator's own tools declare."""
+
+
+@frozen(kw_only=True)
+class ProviderSettings:
+    """A provider that the operator defines, or a built-in one with limits: `[providers.NAME]`."""
+
+    base_url: str | None = None
+    api_key_env: str | None = None
+    output_mode: OutputMode | None = None
+    tools_with_schema: bool | None = None
+    """None: as servers of its form usually take them."""
+    api: ModelApi | None = None
+    """The form of its requests; None: the provider's own at its own address, else chat."""
+    strict: bool = True
+    images: bool = True
+    """Whether its models take images."""
+    context_tokens: int | None = None
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    max_concurrency: _Count | None = None
+    """Requests in flight at a time; None: `max_model_requests`."""
+    requests_per_minute: _Count | None = None
+    tokens_per_minute: _Count | None = None
+
+
+@frozen(kw_only=True)
+class PriceSettings:
+    """The operator's price of a model, in US dollars per million tokens:
+    `[prices."provider/name"]`.
+    """
+
+    input_per_mtok: _Price
+    output_per_mtok: _Price
+    cached_input_per_mtok: _Price | None = None
+    cache_write_per_mtok: _Price | None = None
+
+
+@frozen(kw_only=True)
+class LocalSettings:
+    """How the engine serves the models of `local/`: `[local]`."""
+
+    context_tokens: _Count | None = None
+    """Tokens of a prompt and its answer together; None: as the model was trained, up to 8,192."""
+    max_concurrency: _Count | None = None
+    """Calls that are answered at a time, each with such a context; None: 2."""
+    threads: _Count | None = None
+    """Threads that compute; None: as many as this process has processors."""
+    folders: tuple[str, ...] = ()
+    """Folders whose GGUF files recipes may name as `local/PATH.gguf`."""
+
+
+@frozen(kw_only=True)
+class McpSettings:
+    """An MCP server that recipes may name: `[mcp.NAME]`, or an entry of
+    `Minions(mcp_servers=…)`. It has a `command` or a `url`.
+    """
+
+    command: tuple[str, ...] = ()
+    """The program with its arguments."""
+    folder: str | None = None
+    """Where the program starts; None: the folder of the configuration file, else the current
+    one."""
+    env: Mapping[str, str] = field(factory=dict, repr=False)
+    """Variables of the program: texts, or references to secrets (`env:NAME`, `file:/path`)."""
+    url: str | None = None
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    """Headers of each request: texts, or references to secrets."""
+    oauth: Grant = Grant.BROWSER
+    """Who logs in, where the server asks for that."""
+    client_id: str | None = None
+    """Our name at the server that gives out tokens; None: we register there."""
+    client_secret: str | None = field(default=None, repr=False)
+    """A text, or a reference to a secret."""
+    private_key: str | None = field(default=None, repr=False)
+    """Instead of a secret: a key as PEM, or a reference to one."""
+    issuer: str | None = None
+    """The address of the server that gives out tokens, for `client_secret` and `private_key`."""
+    scope: str | None = None
+    """What is asked for; None: what the server says."""
+    protocol: Protocol = Protocol.AUTO
+    tools: tuple[str, ...] = ()
+    """The only tools that are used, as the server calls them; empty: all."""
+    start_timeout_s: _Amount = 30.0
+    """Seconds within which it has to be ready."""
+    max_calls: _Count = 8
+    """Calls at a time; further ones wait."""
+
+
+@frozen(kw_only=True)
+class TelemetrySettings:
+    """Traces and metrics for OpenTelemetry: `[telemetry]`."""
+
+    traces: bool | None = None
+    """Whether spans are sent; None: where OpenTelemetry's own variables say so."""
+    metrics: bool | None = None
+    """Whether metrics are sent, beside those of `GET /metrics`; None: as for traces."""
+    endpoint: str | None = None
+    """Base URL of the collector, for OTLP over HTTP; None: as OpenTelemetry's variables say, else
+    `http://localhost:4318`."""
+    content: bool = False
+    """Whether prompts, answers, arguments and results are attributes of spans."""
+
+
+def _described(text: str, expected: str | None = None) -> dict[str, str]:
+    """The description of a key, as field metadata.
+
+    Args:
+        expected: What messages say is expected; None: words for the type.
+    """
+    words = {"description": text}
+    return words if expected is None else {**words, "expected": expected}
+
+
+@frozen(kw_only=True)
+class Settings:
+    """Every key of the configuration; each has a flag, if it is not about one call only."""
+
+    model: str | None = field(
+        default=None, metadata=_described("Model for recipes that name none: provider/name.")
+    )
+    params: str | None = field(default=None, metadata=_described("File with inputs, YAML or JSON."))
+    extensions: tuple[str, ...] = field(
+        default=(),
+        metadata=_described("Python files or modules with tools, completion links and models."),
+    )
+    db: str | None = field(
+        default=None,
+        metadata=_described(
+            "Journal: path of an SQLite file, sqlite:///PATH, or postgresql://USER@HOST/DATABASE."
+        ),
+    )
+    no_store: bool = field(
+        default=False, metadata=_described("Keep the journal in memory only; nothing to resume.")
+    )
+    no_cache: bool = field(
+        default=False,
+        metadata=_described("Run every step, also those with `cache: true`; cache no output."),
+    )
+    max_cache_entries: _Count = field(
+        default=MAX_ENTRIES,
+        metadata=_described(
+            "Outputs and answers that the cache keeps; beyond it the least recently used are "
+            "evicted."
+        ),
+    )
+    max_cache_bytes: _Count = field(
+        default=MAX_BYTES,
+        metadata=_described("Bytes that they have in all; by default 256 MiB."),
+    )
+    record: str | None = field(
+        default=None,
+        metadata=_described("File to which each call of a model is added, with its answer."),
+    )
+    replay: str | None = field(
+        default=None,
+        metadata=_described(
+            "Recorded file that answers in place of all models: no request is made, no key needed."
+        ),
+    )
+    max_parallel: _Count | None = field(
+        default=None, metadata=_described("Steps at a time in execution mode parallel.")
+    )
+    timeout: str | float | None = field(
+        default=None, metadata=_described("Most time a run may take: 90, 90s, 10m, 2h.")
+    )
+    max_cost_usd: _Amount | None = field(
+        default=None,
+        metadata=_described(
+            "Most a run may cost, in US dollars; the lower of this and the recipe's own counts."
+        ),
+    )
+    approve: str | None = field(
+        default=None,
+        metadata=_described(
+            "Who decides about calls that need approval: ask (a person at the terminal; elsewhere "
+            "as deny), deny, all, or wait (the run ends; `minions approve` resumes it)."
+        ),
+    )
+    dry_run: bool = field(
+        default=False,
+        metadata=_described("Show what a run would do; no tool, no model, nothing is written."),
+    )
+    strict: bool | Strictness = field(
+        default=False,
+        metadata=_described(
+            "Refuse recipes in which untrusted text can reach, without an approval, a tool that "
+            "writes, sends or spends; `full`: also where the recipe's own questions, schemas of "
+            "numbers and lists, or `reads: trusted` are all that is between.",
+            "true, false or 'full'",
+        ),
+    )
+    json: bool = field(default=False, metadata=_described("Print one JSON object at the end."))
+    events: bool = field(default=False, metadata=_described("Print one JSON event per line."))
+    debug: bool = field(default=False, metadata=_described("Show logs and tracebacks."))
+    log_format: LogFormat | None = field(
+        default=None,
+        metadata=_described(
+            "Write the log to standard error as `text` or `json`, one line for each event; without "
+            "it there is a log with `debug` only."
+        ),
+    )
+    trusted_hosts: tuple[str, ...] = field(
+        default=(),
+        metadata=_described("Hosts that a recipe's own base_url may send the provider's key to."),
+    )
+    recipe_key_variables: tuple[str, ...] = field(
+        default=(),
+        metadata=_described(
+            "Environment variables that a recipe's own api_key_env may name, beside the provider's."
+        ),
+    )
+    caller_models: tuple[str, ...] = field(
+        default=(),
+        metadata=_described(
+            "Models, `provider/name`, that callers over HTTP may choose for a turn of a "
+            "conversation; empty: the recipe's own, or the configured one, answers."
+        ),
+    )
+    caller_secrets: tuple[str, ...] = field(
+        default=(),
+        metadata=_described(
+            "References to secrets that callers over HTTP may give, beside a recipe's own "
+            "defaults: env:NAME, file:/absolute/path."
+        ),
+    )
+    on_waiting_url: str | None = field(
+        default=None,
+        metadata=_described(
+            "Address that `minions serve` tells of each run that begins to wait for a person: one "
+            "JSON document, posted as Standard Webhooks says."
+        ),
+    )
+    on_waiting_secret: str | None = field(
+        default=None,
+        metadata=_described(
+            "Secret that signs these posts, by reference: env:NAME, file:/absolute/path."
+        ),
+    )
+    worker_token: str | None = field(
+        default=None,
+        metadata=_described(
+            "Token with which pieces of answers are read from the workers that execute followed "
+            "runs, by reference: env:NAME, file:/absolute/path."
+        ),
+    )
+    max_model_requests: _Count = field(
+        default=256,
+        metadata=_described(
+            "Requests in flight at a time to one server, of all runs; further ones wait."
+        ),
+    )
+    providers: Mapping[str, ProviderSettings] = field(
+        factory=dict,
+        metadata=_described("Servers of models, by provider name.", "tables [providers.NAME]"),
+    )
+    local: LocalSettings = field(
+        factory=LocalSettings,
+        metadata=_described(
+            "The engine of `local/` models: `context_tokens`, `max_concurrency` and `threads`; and "
+            "`folders`, whose GGUF files recipes may name.",
+        ),
+    )
+    mcp: Mapping[str, McpSettings] = field(
+        factory=dict,
+        metadata=_described(
+            "MCP servers whose tools recipes may name: `command` or `url`, `env` or `headers`.",
+            "tables [mcp.NAME]",
+        ),
+    )
+    telemetry: TelemetrySettings = field(
+        factory=TelemetrySettings,
+        metadata=_described(
+            "Traces and metrics for OpenTelemetry: `traces`, `metrics`, `endpoint`, and `content` "
+            "for prompts and answers in spans."
+        ),
+    )
+    prices: Mapping[str, PriceSettings] = field(
+        factory=dict,
+        metadata=_described(
+            "Your own prices by provider/name, in US dollars per million tokens; they win over the "
+            "bundled ones.",
+            'tables [prices."provider/name"]',
+        ),
+    )
+    budgets: Budgets = field(
+        factory=Budgets,
+        metadata=_described(
+            "What runs may spend together: `session_usd`, `user_usd_per_day`, `usd_per_day`, and "
+            "`session_tokens`, `user_tokens_per_day`, `tokens_per_day`; days are those of UTC."
+        ),
+    )
+    offline_models: Mapping[str, str] = field(
+        factory=dict,
+        metadata=_described(
+            "Recipe id to the scripted model that answers when none is configured."
+        ),
+    )

@@ -1,0 +1,149 @@
+"""The stores of journal, saved values and cached outputs: SQLite, PostgreSQL or memory."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minions.adapters.stores.postgres_url import is_postgres_url, without_password
+from minions.adapters.stores.state_store import MemoryState, StateStore
+from minions.app.settings.settings import Settings
+from minions.app.settings.user_folders import user_data_folder
+from minions.data.errors import UsageError
+
+if TYPE_CHECKING:  # `validate` needs none, and facts take their time to load
+    from minions.contracts.journal.journal import Journal
+    from minions.contracts.runtime import Clock
+    from minions.contracts.step_cache import StepCache
+
+__all__ = [
+    "database_of",
+    "has_database",
+    "journal_at",
+    "make_cache",
+    "make_journal",
+    "make_state",
+    "place_of_journal",
+    "postgres_of",
+    "state_beside",
+]
+
+
+def _default_database() -> Path:
+    """The path of the command line's journal if none is configured."""
+    return user_data_folder() / "journal.sqlite"
+
+
+def database_of(settings: Settings, folder: Path) -> Path:
+    """The file of the configured SQLite database; check `postgres_of` first.
+
+    Raises:
+        UsageError: `unknown-database`; it is a URL of another kind.
+    """
+    if settings.db is None:
+        return _default_database()
+    text = settings.db.removeprefix("sqlite:///")
+    if "://" in text:
+        raise UsageError(
+            f"db={without_password(settings.db)!r}: expected PATH or sqlite:///PATH of an SQLite "
+            "file, or postgresql://USER@HOST/DATABASE.",
+            code="unknown-database",
+        )
+    return (folder / Path(text).expanduser()).resolve()
+
+
+def postgres_of(settings: Settings) -> str | None:
+    """The URL of the configured PostgreSQL database, with its password; None: it is a file."""
+    return settings.db if settings.db is not None and is_postgres_url(settings.db) else None
+
+
+def place_of_journal(settings: Settings, folder: Path) -> str:
+    """The path of the journal, or its URL without the password.
+
+    Raises:
+        UsageError: `unknown-database`; it is a URL of another kind.
+    """
+    url = postgres_of(settings)
+    return without_password(url) if url is not None else str(database_of(settings, folder))
+
+
+def has_database(settings: Settings, folder: Path) -> bool:
+    """Whether the configured database may exist already; a server is not asked."""
+    return postgres_of(settings) is not None or database_of(settings, folder).exists()
+
+
+def make_journal(settings: Settings, folder: Path) -> Journal:
+    """The configured journal; in memory with `no_store`. Opens nothing yet."""
+    from minions.engine.services.services import SystemClock
+
+    if settings.no_store:
+        from minions.engine.services.memory_journal import MemoryJournal
+
+        return MemoryJournal(SystemClock())
+    return journal_at(postgres_of(settings) or database_of(settings, folder), SystemClock())
+
+
+def journal_at(place: str | PathLike[str], clock: Clock) -> Journal:
+    """The journal in that SQLite file, or at that `postgresql://` URL. Opens nothing yet."""
+    if isinstance(place, str) and is_postgres_url(place):
+        from minions.adapters.stores.postgres_journal import PostgresJournal
+
+        return PostgresJournal(place, clock)
+    from minions.adapters.stores.sqlite_journal import SqliteJournal
+
+    return SqliteJournal(place, clock)
+
+
+def make_state(settings: Settings, folder: Path) -> StateStore:
+    """The store of saved values, in the journal's database. Opens and loads nothing yet."""
+    if settings.no_store:
+        return MemoryState()
+    if (url := postgres_of(settings)) is not None:
+        from minions.adapters.stores.postgres_state import PostgresState
+
+        return PostgresState(url)
+    from minions.adapters.stores.sqlite_state import SqliteState
+
+    return SqliteState(database_of(settings, folder))
+
+
+def state_beside(journal: Journal) -> StateStore:
+    """The store of saved values in that journal's database; in memory if it has none."""
+    from minions.engine.services.memory_journal import MemoryJournal
+
+    if isinstance(journal, MemoryJournal):
+        return MemoryState()
+    from minions.adapters.stores.postgres_journal import PostgresJournal
+    from minions.adapters.stores.postgres_state import PostgresState
+    from minions.adapters.stores.sqlite_journal import SqliteJournal
+    from minions.adapters.stores.sqlite_state import SqliteState
+
+    if isinstance(journal, PostgresJournal):
+        return PostgresState(journal.url)
+    return SqliteState(journal.path) if isinstance(journal, SqliteJournal) else MemoryState()
+
+
+def make_cache(settings: Settings, folder: Path) -> StepCache:
+    """The cache of step outputs, in the journal's database; none with `no_cache`. Opens nothing."""
+    from minions.adapters.stores.memory_step_cache import MemoryStepCache, NoStepCache
+
+    if settings.no_cache:
+        return NoStepCache()
+    if settings.no_store:
+        return MemoryStepCache(
+            max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
+        )
+    if (url := postgres_of(settings)) is not None:
+        from minions.adapters.stores.postgres_step_cache import PostgresStepCache
+
+        return PostgresStepCache(
+            url, max_entries=settings.max_cache_entries, max_bytes=settings.max_cache_bytes
+        )
+    from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
+
+    return SqliteStepCache(
+        database_of(settings, folder),
+        max_entries=settings.max_cache_entries,
+        max_bytes=settings.max_cache_bytes,
+    )

@@ -1,0 +1,336 @@
+"""`Runtime`: the parts of a process that its runs share, and the executors made of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeAlias, TypedDict, Unpack
+
+import attrs
+from attrs import Factory, field, frozen
+
+from minions.app.settings.settings import Settings, Strictness
+from minions.app.settings.user_folders import BorderSecret
+from minions.app.wiring.cassettes import Cassettes
+from minions.app.wiring.compiled_recipes import CompiledRecipes
+from minions.app.wiring.databases import make_cache, make_journal, make_state
+from minions.app.wiring.extensions import built_in_extensions, extended
+from minions.app.wiring.folder_agents import FolderAgents
+from minions.app.wiring.mcp import make_mcp_toolsets
+from minions.app.wiring.models import ModelChoice, Models
+from minions.app.wiring.prices import make_prices
+from minions.app.wiring.profiles import user_profiles
+from minions.app.wiring.telemetry import Telemetry, make_telemetry
+from minions.contracts.budgets import Budgets
+from minions.contracts.call_executors import ToolCallExecutorFactory
+from minions.contracts.calls import ChatModel
+from minions.contracts.decisions import Decider, Deny
+from minions.contracts.flow import FlowControl, Priority
+from minions.contracts.journal.child_runs import ChildRunQueue
+from minions.contracts.journal.journal import Journal
+from minions.contracts.metrics import Metrics
+from minions.contracts.runtime import Ids, IsWorkerGone, Log, PriceBook
+from minions.contracts.step_cache import StepCache
+from minions.engine.compile.extensions import Extensions, ModelSource
+from minions.engine.compile.named_agents import JoinedAgents, NamedAgents
+from minions.engine.compile.preparation import Preparation
+from minions.engine.run.agent_executor import AgentExecutor
+from minions.engine.services.flow.flow_control import SharedFlowControl
+from minions.engine.services.run_pause import RunPause
+from minions.engine.services.services import Services
+from minions.engine.step.next_step import NextStepChain
+from minions.recipe.catalog import Catalog
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
+
+__all__ = ["Closer", "ModelsOfRecipe", "Runtime", "ServiceChanges", "make_runtime", "make_services"]
+
+ModelsOfRecipe: TypeAlias = Callable[[AgentRecipe, ModelChoice], ModelSource | ChatModel]
+"""Returns the models that answer the steps of one recipe."""
+Closer: TypeAlias = Callable[[], Awaitable[None]]
+"""Closes one part that was opened."""
+
+
+class ServiceChanges(TypedDict, total=False):
+    """The services in which runtimes of one process differ."""
+
+    journal: Journal
+    cache: StepCache | None
+    prices: PriceBook | None
+    decider: Decider
+    flow: FlowControl | None
+    metrics: Metrics
+    priority: Priority | None
+    ids: Ids
+    worker_id: str
+    is_worker_gone: IsWorkerGone
+    children: ChildRunQueue | None
+    pause: RunPause | None
+
+
+@frozen(kw_only=True)
+class Runtime:
+    """The parts that all runs of a process, command or application share, made once."""
+
+    models: ModelsOfRecipe
+    extensions: Extensions
+    services: Services
+    tool_calls: ToolCallExecutorFactory | None = None
+    """Executes tool calls; None: the run's toolbox does."""
+    next_step_chain: NextStepChain | None = None
+    """Chooses among several next steps; None: the usual rules do."""
+    is_strict: bool | Strictness = False
+    """Whether untrusted text may reach no tool with an effect in any recipe, as with `strict: true`
+    in each; and whether what recipes say themselves makes it harmless.
+    """
+    recipes: CompiledRecipes = Factory(
+        lambda self: _recipes(self.extensions, is_strict=self.is_strict), takes_self=True
+    )
+    """The recipe store of the process: recipes by path or id, read once."""
+    preparation: Preparation = Factory(lambda self: Preparation(self.extensions), takes_self=True)
+    cassettes: Cassettes | None = None
+    """Records the calls of models, or answers them; None: nothing does."""
+    recipe_folders: tuple[Path, ...] = ()
+    """The server's folders of recipes, whose recipes are agents; empty: `recipes` below the current
+    folder.
+    """
+    closers: tuple[Closer, ...] = field(default=(), repr=False)
+    """Closes the parts that were opened for this runtime, in this order."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """Everything that recipes may name, for the static checks."""
+        return self.recipes.catalog
+
+    @property
+    def agents(self) -> NamedAgents:
+        """What can be run by name: what extensions register, then the recipes in folders."""
+        return JoinedAgents(
+            (self.extensions.named_agents(), FolderAgents(self.recipes, self.recipe_folders))
+        )
+
+    def executor(self, recipe: AgentRecipe, choice: ModelChoice | None = None) -> AgentExecutor:
+        """An executor for runs of that recipe; it shares compiled recipes with all others.
+
+        Args:
+            choice: None: the recipe's own models, or the configured one.
+        """
+        return AgentExecutor(
+            self.models(recipe, choice or ModelChoice()),
+            extensions=self.extensions,
+            services=self.services,
+            tool_call_executor_factory=self.tool_calls,
+            next_step_chain=self.next_step_chain,
+            preparation=self.preparation,
+            agents=self.agents,
+        )
+
+    def named_model(self, recipe: AgentRecipe, config: ModelConfig) -> ChatModel:
+        """The model that a step of the recipe with that configuration would use."""
+        models = self.models(recipe, ModelChoice())
+        return models if isinstance(models, ChatModel) else models(config)
+
+    def evolve(
+        self,
+        *,
+        models: ModelSource | ChatModel | None = None,
+        extensions: Extensions | None = None,
+        tool_calls: ToolCallExecutorFactory | None = None,
+        **services: Unpack[ServiceChanges],
+    ) -> Runtime:
+        """This runtime with other parts. Both share what was opened: close one of them.
+
+        Args:
+            models: Answer instead of the models that recipes name.
+            services: Fields of `Services`. A journal or cache given here is the caller's to close.
+        """
+        changes: _Changes = {}
+        if extensions is not None:
+            changes = _of_extensions(extensions, is_strict=self.is_strict)
+        if services:
+            changes["services"] = attrs.evolve(self.services, **services)
+        if models is not None:
+            changes["models"] = _always(models)
+        if tool_calls is not None:
+            changes["tool_calls"] = tool_calls
+        return attrs.evolve(self, **changes)
+
+    async def aclose(self) -> None:
+        """Close the parts that were opened for it."""
+        async with contextlib.AsyncExitStack() as stack:
+            for close in reversed(self.closers):
+                stack.push_async_callback(close)
+
+    async def __aenter__(self) -> Self:
+        """Return the runtime; nothing is opened before it is needed."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Call `aclose`."""
+        await self.aclose()
+
+
+class _Changes(TypedDict, total=False):
+    """Fields of a `Runtime`."""
+
+    models: ModelsOfRecipe
+    extensions: Extensions
+    services: Services
+    tool_calls: ToolCallExecutorFactory
+    recipes: CompiledRecipes
+    preparation: Preparation
+
+
+def _recipes(extensions: Extensions, *, is_strict: bool | Strictness) -> CompiledRecipes:
+    return CompiledRecipes(attrs.evolve(extensions.catalog(), strict=is_strict))
+
+
+def _of_extensions(extensions: Extensions, *, is_strict: bool | Strictness) -> _Changes:
+    """The parts that depend on extensions: recipes compiled with other extensions may differ."""
+    return {
+        "extensions": extensions,
+        "recipes": _recipes(extensions, is_strict=is_strict),
+        "preparation": Preparation(extensions),
+    }
+
+
+def _always(models: ModelSource | ChatModel) -> ModelsOfRecipe:
+    return lambda _recipe, _choice: models
+
+
+def make_runtime(
+    settings: Settings,
+    extensions: Extensions,
+    *,
+    environ: Mapping[str, str],
+    folder_of: Callable[[str], Path],
+    log: Log,
+    services: Services | None = None,
+    recipe_folders: tuple[Path, ...] = (),
+    warn: Callable[[str], None] | None = None,
+    project: str | None = None,
+) -> Runtime:
+    """A runtime as the operator configured it; opens nothing yet.
+
+    Args:
+        extensions: The operator's own, added to the built-in ones.
+        folder_of: From a settings key to the folder where relative paths under it start.
+        services: Services that the caller closes; None: made from `settings`.
+        recipe_folders: As for a `Catalog`.
+        warn: Called with a line about things that slow model calls down; None: the models' logger.
+        project: The folder of the project in which runs are made; None: that of the services.
+    Raises:
+        UsageError: A setting is wrong.
+    """
+    from minions.adapters.tools.file_restorer import LocalFileRestorer
+
+    folder = folder_of("db")
+    state = make_state(settings, folder)
+    servers = make_mcp_toolsets(settings, folder_of, environ)
+    extensions = extended(built_in_extensions(state, servers), extensions)
+    telemetry = make_telemetry(settings, environ, warn or _warn_of_telemetry)
+    tracer = services.tracer if services is not None and services.tracer else telemetry.tracer
+    closers: tuple[Closer, ...] = (state.aclose,)
+    if services is None:
+        journal, cache = make_journal(settings, folder), make_cache(settings, folder)
+        services = make_services(journal, log, make_prices(settings), cache, warn)
+        # A cassette tells what was known of the servers when it was recorded.
+        if not settings.no_store and settings.replay is None:
+            services = attrs.evolve(
+                services, profiles=user_profiles(project, warn), border_secret=BorderSecret()
+            )
+        closers = (cache.aclose, journal.aclose, state.aclose)
+    cassettes = Cassettes(
+        settings,
+        folder_of=folder_of,
+        warn=warn or (lambda line: log.warning("cassette_incomplete", reason=line)),
+        profiles=services.profiles,
+    )
+    models = Models(
+        settings,
+        extensions,
+        environ=environ,
+        folder_of=folder_of,
+        recipe_folders=recipe_folders,
+        warn=warn,
+        trace_headers=tracer.headers if tracer is not None else None,
+        cassettes=cassettes,
+    )
+    services = _with_telemetry(services, telemetry)
+    if project is not None:
+        services = attrs.evolve(services, project=project)
+    closers = (servers.aclose, models.aclose, *closers)
+    if (close := telemetry.close) is not None:
+        closers = (_off_the_loop(close), *closers)
+    if services.file_restorer is None:
+        services = attrs.evolve(services, file_restorer=LocalFileRestorer())
+    if services.budgets is None and settings.budgets != Budgets():
+        from minions.engine.services.shared_budgets import SharedBudgets
+
+        services = attrs.evolve(services, budgets=SharedBudgets(settings.budgets))
+    return Runtime(
+        models=models.source,
+        extensions=extensions,
+        services=services,
+        is_strict=settings.strict,
+        recipe_folders=recipe_folders,
+        cassettes=cassettes,
+        closers=closers,
+    )
+
+
+def _with_telemetry(services: Services, telemetry: Telemetry) -> Services:
+    """The services with what an application has not chosen itself."""
+    if telemetry.tracer is not None and services.tracer is None:
+        services = attrs.evolve(services, tracer=telemetry.tracer)
+    if telemetry.metrics is not None and type(services.metrics) is Metrics:
+        services = attrs.evolve(services, metrics=telemetry.metrics)
+    return services
+
+
+def _off_the_loop(close: Callable[[], None]) -> Closer:
+    async def closed() -> None:
+        await asyncio.to_thread(close)
+
+    return closed
+
+
+def _warn_of_telemetry(line: str) -> None:
+    logging.getLogger("minions.telemetry").warning("%s", line)
+
+
+def make_services(
+    journal: Journal,
+    log: Log,
+    prices: PriceBook | None = None,
+    cache: StepCache | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Services:
+    """Real services, with the full output parser; calls that need approval are denied.
+
+    Args:
+        warn: Called with a line about calls that wait for one another; None: the models' logger.
+    """
+    from minions.adapters.models.structured_output import InstructorParser
+
+    services = Services(
+        journal=journal,
+        parser=InstructorParser(),
+        log=log,
+        prices=prices,
+        decider=Deny(),
+        cache=cache,
+    )
+    if warn is None:
+        return services
+    flow = SharedFlowControl(services.clock, services.sleep, services.random, warn=warn)
+    return attrs.evolve(services, flow=flow)

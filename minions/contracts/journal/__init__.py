@@ -1,0 +1,1 @@
+"""What the journal holds: facts, entries, leases, and rows of runs and sessions."""

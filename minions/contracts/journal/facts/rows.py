@@ -1,0 +1,223 @@
+"""Facts and the rows that hold them: from a body to its fact, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from attrs import asdict
+from msgspec import Struct
+
+from minions.contracts.calls import StepCompletionInstruction
+from minions.contracts.journal.facts.decision_facts import (
+    BackEdge,
+    DecisionImported,
+    DecisionRecorded,
+    DecisionWaiting,
+    PlanReplaced,
+    RecordedProposal,
+    RouteFailed,
+    RouteFinished,
+)
+from minions.contracts.journal.facts.file_facts import (
+    FileChangeImported,
+    FileChangeRecorded,
+    FileRollbackFinished,
+    FileRollbackStarted,
+)
+from minions.contracts.journal.facts.message_facts import (
+    ConversationStarted,
+    MessageRecorded,
+    ModelCallFailed,
+    ModelCallFinished,
+    ModelCallInterrupted,
+    Rollback,
+    SavedMessage,
+)
+from minions.contracts.journal.facts.remark_facts import (
+    ExamplesPinned,
+    MarkImported,
+    MarkRecorded,
+    PinnedExample,
+    WarningRecorded,
+)
+from minions.contracts.journal.facts.run_facts import (
+    RecordedConversation,
+    RecordedItem,
+    RecordedPart,
+    RunFinished,
+    RunLimitReached,
+    RunRejected,
+    RunResumed,
+    RunStarted,
+)
+from minions.contracts.journal.facts.session_facts import SessionCut, SessionForked, SessionOpened
+from minions.contracts.journal.facts.shape import Object
+from minions.contracts.journal.facts.step_facts import (
+    StepFailed,
+    StepFinished,
+    StepInterrupted,
+    StepSkipped,
+    StepStarted,
+    StepWithdrawn,
+)
+from minions.contracts.journal.facts.tool_facts import (
+    ToolCallFailed,
+    ToolCallFinished,
+    ToolCallInDoubt,
+    ToolCallInterrupted,
+    ToolCallStarted,
+)
+from minions.contracts.messages import Message, message_to_json
+from minions.data.errors import Fault
+from minions.data.json_values import JsonValue
+
+__all__ = ["FACTS", "Fact", "UnreadableFact", "body_of", "class_of", "fact_of"]
+
+
+Fact: TypeAlias = (
+    RunStarted
+    | RunResumed
+    | RunFinished
+    | RunLimitReached
+    | RunRejected
+    | StepStarted
+    | StepFinished
+    | StepFailed
+    | StepInterrupted
+    | StepSkipped
+    | StepWithdrawn
+    | ConversationStarted
+    | ModelCallFinished
+    | ModelCallFailed
+    | ModelCallInterrupted
+    | MessageRecorded
+    | Rollback
+    | ToolCallStarted
+    | ToolCallFinished
+    | ToolCallFailed
+    | ToolCallInterrupted
+    | ToolCallInDoubt
+    | FileChangeRecorded
+    | FileChangeImported
+    | FileRollbackStarted
+    | FileRollbackFinished
+    | DecisionWaiting
+    | DecisionRecorded
+    | DecisionImported
+    | BackEdge
+    | PlanReplaced
+    | RouteFinished
+    | RouteFailed
+    | WarningRecorded
+    | ExamplesPinned
+    | MarkRecorded
+    | MarkImported
+    | SessionOpened
+    | SessionForked
+    | SessionCut
+)
+"""Every fact that a row may hold. Closed: a `match` over it ends in `assert_never`."""
+
+FACTS: Final[tuple[type[Fact], ...]] = Fact.__args__
+"""Every class of fact, in the order of the union."""
+
+_CLASSES: Final[Mapping[tuple[str, str], type[Fact]]] = {
+    (each.kind, each.state): each for each in FACTS
+}
+
+
+class UnreadableFact(Struct, frozen=True, kw_only=True, gc=False):
+    """A body that is not the fact of its kind and state."""
+
+    kind: str
+    state: str
+    problem: str
+    """What was expected, and where in the body: "Expected `str`, got `int` - at `$.recipe`"."""
+    body: Object | None = None
+    """The body as it is stored; None: there is none that could be shown."""
+
+
+def class_of(kind: str, state: str) -> type[Fact] | None:
+    """The class of facts of that kind and state; None: there is none."""
+    return _CLASSES.get((kind, state))
+
+
+def fact_of(kind: str, state: str, body: Object) -> Fact | UnreadableFact:
+    """The body as a fact of that kind and state, or as an `UnreadableFact` if it is not one."""
+    found = _CLASSES.get((kind, state))
+    if found is None:
+        problem = _unknown(kind, state)
+    else:
+        try:
+            return msgspec.convert(body, found)
+        except (msgspec.ValidationError, RecursionError) as error:
+            problem = str(error)
+        except UnicodeEncodeError:
+            problem = "a name in its body holds half a character (a lone surrogate)"
+    return UnreadableFact(kind=kind, state=state, problem=problem, body=body)
+
+
+def _unknown(kind: str, state: str) -> str:
+    """The message about a kind or state that does not exist."""
+    states = [known for each, known in _CLASSES if each == kind]
+    if states:
+        return f"{kind} has no state {state!r:.40}; its states are: {', '.join(states)}"
+    kinds = ", ".join(dict.fromkeys(each for each, _ in _CLASSES))
+    return f"the kind {kind!r:.40} is not known; known are: {kinds}"
+
+
+_LAYOUTS: Final[dict[type[Struct], tuple[tuple[str, object], ...]]] = {}
+"""For each class the names of its fields, each with the default that the row leaves out."""
+
+
+def _layout(kind: type[Struct]) -> tuple[tuple[str, object], ...]:
+    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+    required = (msgspec.NODEFAULT,) * (len(names) - len(defaults))
+    layout = _LAYOUTS[kind] = tuple(zip(names, (*required, *defaults), strict=True))
+    return layout
+
+
+def body_of(fact: Struct) -> dict[str, JsonValue]:
+    """The fact as the body of its entry, without the fields that the row leaves out."""
+    if isinstance(fact, UnreadableFact):
+        return dict(fact.body or {})
+    return _members(fact)
+
+
+def _members(part: Struct) -> dict[str, JsonValue]:
+    layout = _LAYOUTS.get(type(part)) or _layout(type(part))
+    return {
+        name: value if (form := _FORMS.get(type(value))) is None else form(value)
+        for name, default in layout
+        if (value := getattr(part, name)) is not default
+    }
+
+
+def _fault_members(fault: Fault) -> dict[str, JsonValue]:
+    """The fault without the line of the recipe's text: rows hold no recipe text."""
+    return {name: getattr(fault, name) for name in _FAULT_MEMBERS}
+
+
+_FAULT_MEMBERS: Final = ("code", "message", "file", "line", "column", "label", "help")
+
+
+def _listed(values: tuple[object, ...]) -> list[object]:
+    return [value if (form := _FORMS.get(type(value))) is None else form(value) for value in values]
+
+
+_FORMS: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: each form takes its own class
+    Message: message_to_json,
+    StepCompletionInstruction: partial(asdict, recurse=False),
+    Fault: _fault_members,
+    PinnedExample: _members,
+    RecordedConversation: _members,
+    RecordedItem: _members,
+    RecordedPart: _members,
+    RecordedProposal: _members,
+    SavedMessage: _members,
+    tuple: _listed,
+}
+"""How values that are not JSON are written into a row, by their class."""

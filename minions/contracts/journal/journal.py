@@ -1,0 +1,404 @@
+"""The append-only journal: the single source of truth about every run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, cast
+
+from attrs import frozen
+from msgspec import Struct
+
+from minions.contracts.journal.facts import Fact, UnreadableFact, body_of
+from minions.data.json_values import JsonValue
+
+if TYPE_CHECKING:
+    from minions.contracts.journal.run_rows import (
+        RunFilter,
+        RunRow,
+        SessionFilter,
+        SessionRow,
+        Spender,
+        Spent,
+    )
+
+__all__ = [
+    "SPARED_S",
+    "BlobCollection",
+    "EntryDraft",
+    "HeldLease",
+    "Journal",
+    "JournalEntry",
+    "Lease",
+]
+
+SPARED_S: Final = 3_600.0
+"""Seconds for which a new blob is never collected: a run stores
+a blob before the fact that names it.
+"""
+
+
+class EntryDraft(Struct, frozen=True, kw_only=True, gc=False):
+    """A fact that is to be stored."""
+
+    key: str
+    """Path of the work; unique in the run together with kind, state and generation."""
+    fact: Fact
+    at: datetime | None = None
+    """When it came about; None: when it is stored."""
+    stored: object = None
+    """What its journal made of it before; None: nothing."""
+
+    @property
+    def kind(self) -> str:
+        """`session`, `run`, `step`, `model_call`, `tool_call`, `message` and so on."""
+        return self.fact.kind
+
+    @property
+    def state(self) -> str:
+        """`started`, `finished`, `failed`, `skipped` and so on."""
+        return self.fact.state
+
+
+class JournalEntry(Struct, frozen=True, kw_only=True, gc=False):
+    """A stored fact. Never changes."""
+
+    session_id: str
+    position: int
+    """Number of the entry in its session, from 1 without gaps."""
+    run_id: str
+    generation: int
+    """The run's generation, from 1. A retry starts the next one, which hides what it supersedes."""
+    key: str
+    fact: Fact | UnreadableFact
+    epoch: int
+    """Epoch of the lease under which the entry was written."""
+    at: datetime
+    """When the entry was stored, in UTC."""
+
+    @property
+    def kind(self) -> str:
+        """Kind of the fact: `session`, `run`, `step`, `model_call` and so on."""
+        return self.fact.kind
+
+    @property
+    def state(self) -> str:
+        """State of the fact: `started`, `finished`, `failed` and so on."""
+        return self.fact.state
+
+    @property
+    def body(self) -> Mapping[str, JsonValue]:
+        """The fact as JSON, for views. Computed at each access."""
+        return body_of(self.fact)
+
+
+@frozen(kw_only=True)
+class Lease:
+    """The right to append entries of one run."""
+
+    session_id: str
+    run_id: str
+    worker_id: str
+    epoch: int
+    """Grows with every acquisition; the journal refuses appends under an older epoch."""
+    generation: int = 1
+    """The generation of all entries that are appended under this lease."""
+
+
+@frozen(kw_only=True)
+class HeldLease:
+    """A lease that was not released."""
+
+    lease: Lease
+    has_expired: bool
+    """Whether its time is over, so that any worker may take it."""
+    expires_at: datetime | None = None
+    """When its time is over, which each renewal puts off; None: the journal does not say."""
+
+
+@frozen(kw_only=True)
+class BlobCollection:
+    """Blobs that no fact names."""
+
+    blobs: int
+    bytes: int
+    """Their stored size in total."""
+
+
+class Journal(ABC):
+    """Stores facts in order. One run of a session is active at a time.
+
+    Cost and bytes of an append do not grow with the length of the run.
+    """
+
+    is_shared: bool = True
+    """Whether other processes may append to it meanwhile."""
+    stores_together: bool = False
+    """Whether `append_all` stores several facts in the time of one, all of them or none. A run then
+    hands in facts upon which nothing acts yet, such as the end of a step, with the next one."""
+    groups_appends: bool = False
+    """Whether facts that are handed in together are stored together, those of one lease in the
+    order in which they came. A run then hands in facts of parallel steps at once; False: one at a
+    time.
+    """
+
+    @abstractmethod
+    async def acquire(
+        self,
+        session_id: str,
+        run_id: str,
+        worker_id: str,
+        ttl_s: float,
+        *,
+        next_generation: bool = False,
+        takes_over: str | None = None,
+    ) -> Lease:
+        """Become the writer of a run. A lease that has expired is taken over.
+
+        The lease's generation is the newest one with entries of the run; 1 where there are none.
+
+        Args:
+            ttl_s: Seconds until the lease expires unless it is renewed.
+            next_generation: Start the next generation, in which all keys are free again.
+            takes_over: A worker that is known to be dead: its lease is taken over before it
+                expires.
+        Raises:
+            LeaseHeldError: Another run of the session, or another worker of this run, is active.
+            JournalError: The journal cannot be written.
+        """
+
+    @abstractmethod
+    async def renew(self, lease: Lease, ttl_s: float) -> None:
+        """Extend the lease; it expires `ttl_s` seconds from now.
+
+        Raises:
+            FencedError: Another worker took over the run.
+        """
+
+    @abstractmethod
+    async def release(self, lease: Lease) -> None:
+        """Release the lease. One that was taken over is ignored."""
+
+    @abstractmethod
+    async def held_leases(self) -> Sequence[HeldLease]:
+        """Leases that were not released, in no particular order.
+
+        Their holders are at work, or died, or lost the database. Costs as much as there are such
+        leases, not as much as was ever recorded.
+        """
+
+    @abstractmethod
+    async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
+        """Store one fact. When this returns, the fact survives the death of the process.
+
+        Raises:
+            FencedError: The lease's epoch is outdated; nothing was stored.
+            JournalError: The key exists already, or the journal cannot be written; nothing was
+                stored.
+        """
+
+    async def append_all(
+        self, lease: Lease, drafts: Sequence[EntryDraft]
+    ) -> Sequence[JournalEntry]:
+        """Store several facts in this order; of those behind one that is refused, none.
+
+        This one stores them one after another; a journal that `stores_together` overrides it.
+
+        Raises:
+            As `append`.
+        """
+        return [await self.append(lease, draft) for draft in drafts]
+
+    def prepared(self, draft: EntryDraft) -> EntryDraft:
+        """The fact as it will be handed to `append_all` later: what cannot be stored is refused
+        now, and nothing is made twice.
+
+        Raises:
+            JournalError: It cannot be stored.
+        """
+        return draft
+
+    @abstractmethod
+    async def entries(
+        self,
+        session_id: str | None = None,
+        *,
+        run_id: str | None = None,
+        after: int = 0,
+        until: int | None = None,
+        kinds: Collection[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        with_damaged: bool = False,
+    ) -> Sequence[JournalEntry]:
+        """Entries in order of session and position.
+
+        Args:
+            session_id: Only of this session; None: of all.
+            run_id: Only of this run; None: of all.
+            after: Only positions greater than this.
+            until: Only positions up to this.
+            limit: At most this many, from the start of the requested order.
+            newest_first: Reverse the order. With a limit, reading the last entries of one session
+                costs the same however long it is.
+            with_damaged: Also return entries that hold an `UnreadableFact`: for lists, in which one
+                damaged run must not hide the others.
+        Raises:
+            JournalError: The journal cannot be read, or (`corrupt-entry`) one of the entries.
+        """
+
+    @abstractmethod
+    async def runs(
+        self,
+        wanted: RunFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: RunRow | None = None,
+    ) -> Sequence[RunRow]:
+        """Rows of runs for lists, newest first; runs that started at the same time, by id.
+
+        The rows are stored with the entries in the same transaction, so that no entry is read.
+        Costs as much as is returned; with a `text`, as much as is searched.
+
+        Args:
+            wanted: Which runs; None: all.
+            limit: At most this many.
+            offset: Skip this many.
+            after: Only rows behind this one in the list, whether or not it still exists.
+        """
+
+    @abstractmethod
+    async def count_runs(self, wanted: RunFilter | None = None) -> int:
+        """The number of runs that `wanted` selects; None: of all."""
+
+    async def is_ambiguous(self, start: str) -> bool:
+        """Whether the ids of several runs start so.
+
+        This one asks for the newest two; a journal that would look at all of them for that
+        overrides it.
+        """
+        from minions.contracts.journal.run_rows import RunFilter
+
+        return len(await self.runs(RunFilter(id_start=start), limit=2)) > 1
+
+    @abstractmethod
+    async def sessions(
+        self,
+        wanted: SessionFilter | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        after: SessionRow | None = None,
+    ) -> Sequence[SessionRow]:
+        """Rows of sessions for lists, by the time at which a run last started or ended, newest
+        first.
+
+        A session in which only messages were stored is in no list.
+
+        Args:
+            wanted: Which sessions; None: all.
+            limit: At most this many.
+            offset: Skip this many.
+            after: Only rows behind this one in the list, whether or not it still exists.
+        """
+
+    @abstractmethod
+    async def count_sessions(self, wanted: SessionFilter | None = None) -> int:
+        """The number of sessions that `wanted` selects; None: of all."""
+
+    async def spent(self, spender: Spender, *, without: Collection[str] = ()) -> Spent:
+        """What the rows of runs say that somebody spent, by the last end of each run.
+
+        This one adds up all rows, page by page; a journal that holds many overrides it.
+
+        Args:
+            without: Ids of runs that are left out.
+        """
+        return await _sum_of_rows(self, spender, without)
+
+    @abstractmethod
+    async def wait(self, session_id: str, after: int, timeout_s: float) -> bool:
+        """Wait until the session has an entry after that position; returns at once if it has.
+
+        Any number of callers may wait at the same time at little cost.
+
+        Returns:
+            Whether there is such an entry. False: the time is over, or the journal was closed.
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+
+    @abstractmethod
+    async def adopt(self, session_id: str, entries: Sequence[JournalEntry]) -> None:
+        """Store all entries of a session of another journal, each at its position, or none of
+        them.
+
+        Args:
+            entries: All entries of that session, and no others, without gaps from position 1.
+        Raises:
+            JournalError: `session-exists`: the session has entries here; `duplicate-entry`: one of
+                its runs is here in another session; `bad-entries`: they are not as specified; or
+                the journal cannot be written.
+            LeaseHeldError: A run of the session is about to start.
+        """
+
+    @abstractmethod
+    async def remove_session(self, session_id: str) -> bool:
+        """Delete all entries of a session. Its blobs stay until `collect`.
+
+        Returns:
+            False where there were none.
+        Raises:
+            LeaseHeldError: A run of the session is active; nothing was deleted.
+        """
+
+    @abstractmethod
+    async def collect(self, *, dry_run: bool = False, spare_s: float = SPARED_S) -> BlobCollection:
+        """Delete the blobs that no fact names, neither directly nor through another blob.
+
+        Args:
+            dry_run: Only count them.
+            spare_s: Blobs younger than this many seconds stay.
+        """
+
+    async def compact(self) -> int:
+        """Return the space of deleted rows to the disk.
+
+        Returns:
+            Number of bytes; 0: there was nothing to return.
+        """
+        return 0
+
+    @abstractmethod
+    async def put_blob(self, data: bytes) -> str:
+        """Store bytes under their SHA-256, once; returns the hash in hex."""
+
+    @abstractmethod
+    async def get_blob(self, digest: str) -> bytes:
+        """The bytes of that hash.
+
+        Raises:
+            NotFoundError: There is no such blob.
+        """
+
+    async def aclose(self) -> None:
+        """Close files and connections."""
+
+
+_PAGE: Final = 500
+"""Rows that are added up at once."""
+
+
+async def _sum_of_rows(journal: Journal, spender: Spender, without: Collection[str]) -> Spent:
+    from minions.contracts.journal.run_rows import RunFilter, Spent
+
+    total, after = Spent(), cast("RunRow | None", None)
+    wanted = RunFilter(session_id=spender.session_id)
+    while rows := await journal.runs(wanted, limit=_PAGE, after=after):
+        for row in rows:
+            if row.run_id not in without:
+                total = total.plus(spender.of(row))
+        after = rows[-1]
+    return total

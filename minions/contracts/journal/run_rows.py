@@ -1,0 +1,263 @@
+"""One row for each run and each session, for lists: a fold of journal entries.
+
+Rows are derived data. A journal stores them beside its entries so that a look-up costs as much as
+it returns; the entries stay the truth, and folding them again gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from attrs import field, frozen
+
+from minions.contracts.executions import RunState
+from minions.data.words import has_words
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    "JUDGED",
+    "LISTED",
+    "RunFilter",
+    "RunRow",
+    "SessionFilter",
+    "SessionRow",
+    "Spender",
+    "Spent",
+    "day_of",
+]
+
+LISTED: Final = frozenset(("run", "session"))
+"""Kinds of entries from which rows are computed."""
+JUDGED: Final = frozenset(("mark", "decision"))
+"""Kinds of entries in which people judge the work of runs. Like those that are listed, they are
+found over all sessions at the cost of what is found."""
+
+Number: TypeAlias = int | float | None
+
+
+# --- what was spent --------------------------------------------------------------------------
+
+
+class Spent(NamedTuple):
+    """An amount that counts against budgets."""
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+    """US dollars, as far as they are known."""
+
+    def plus(self, other: Spent, sign: int = 1) -> Spent:
+        """Both together; with `sign=-1` what this one has more."""
+        return Spent(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
+
+
+def day_of(at: datetime) -> int:
+    """The number of the day in UTC, as `date.toordinal` counts."""
+    return at.astimezone(UTC).toordinal()
+
+
+@frozen
+class Spender:
+    """Whose spending is asked for: of a session, of all runs of a day, or of a user on a day."""
+
+    session_id: str | None = None
+    """The session; None: a day's runs are meant."""
+    day: int | None = None
+    """The day, as `day_of` numbers it."""
+    user: str | None = None
+    """The label of the user; None: all runs of the day."""
+
+    def of(self, row: RunRow) -> Spent:
+        """The part of that run."""
+        if self.session_id is not None:
+            return row.spent if row.session_id == self.session_id else Spent()
+        fits = row.day == self.day and (self.user is None or row.user == self.user)
+        return row.day_spent if fits else Spent()
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class RunRow:
+    """One run, as lists show it."""
+
+    run_id: str
+    session_id: str
+    position: int
+    """Position of the entry with which the run started."""
+    recipe: str
+    """The recipe's id; `?` if it cannot be read."""
+    status: str = RunState.INTERRUPTED.value
+    """A member of `RunState` other than `running`: only leases
+    tell whether a worker executes it.
+    """
+    model: str | None = None
+    started_at: datetime
+    ended_at: datetime | None = None
+    """When the run last ended; None: no end is recorded, or the run was resumed since."""
+    usage: Mapping[str, Number] = field(factory=dict)
+    """Tokens and cost at its last end."""
+    error_code: str | None = None
+    error_message: str | None = None
+    """The first 200 characters of the error's message."""
+    mark: str | None = None
+    """How its last execution started. `queue`: through a queue; `server`: by a server; `imported`:
+    the run came from a file.
+    """
+    problem: str | None = None
+    """Of an unreadable run: which entry cannot be read, and why."""
+    input_words: str | None = None
+    """The first words of its inputs, on one line: `question: Where is … · times: 3`; None: it has
+    none, or they were not stored with the row.
+    """
+    user: str | None = None
+    """The label of the user for whom it runs; None: it has none, or it came from a file."""
+    project: str | None = None
+    """The folder of the project in which it was started; None: not known."""
+    day: int = 0
+    """The UTC day on which its last execution began, as `day_of` numbers it; 0: not known."""
+    spent: Spent = field(factory=Spent)
+    """What all its executions spent here, by its last end; what an imported run had used before
+    does not count."""
+    day_spent: Spent = field(factory=Spent)
+    """The part of `spent` that was not recorded before that day."""
+    foreign: Spent = field(factory=Spent)
+    """What it had used when it came from a file."""
+
+    @property
+    def known(self) -> Spent:
+        """All that it used by its last end, wherever that was."""
+        return self.spent.plus(self.foreign)
+
+
+@frozen(kw_only=True)
+class SessionRow:
+    """One session in which a run started, or that was opened or forked."""
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    """When a run of it last started or ended, else when the session was made."""
+    last_at: datetime
+    """When anything changed, including a cut of the conversation."""
+    last_position: int
+    """Position of the last entry that the row contains."""
+    name: str | None = None
+    parent: str | None = None
+    """The session from which it was forked."""
+    forked_at: int | None = None
+    """Sequence of the parent's last message that it starts with."""
+    has_inputs: bool = False
+    """Whether the session was opened with inputs for its turns."""
+    own_recipe: str | None = None
+    """The recipe with which the session was opened."""
+    ran_recipe: str | None = None
+    """The recipe of its last run."""
+    is_mixed: bool = False
+    """Whether its runs were of several recipes."""
+    last_run_id: str | None = None
+    status: str | None = None
+    """State of its last run, as in `RunRow`; None: it has no run."""
+    user: str | None = None
+    """The label of the user to whom it belongs: of its opening, or of the run that made it; None:
+    it is the operator's, or it came from a file."""
+    project: str | None = None
+    """The folder of the project in which it was made; None: not known."""
+
+    @property
+    def recipe(self) -> str | None:
+        """The recipe that a turn runs; None: none was named, or the
+        runs were of several recipes.
+        """
+        return self.own_recipe or (None if self.is_mixed else self.ran_recipe)
+
+
+# --- filters ---------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class RunFilter:
+    """Selects runs that fulfil all fields. None: the field selects every run."""
+
+    run_ids: Collection[str] | None = None
+    id_start: str | None = None
+    """Start of the run's id."""
+    session_id: str | None = None
+    statuses: Collection[str] | None = None
+    """States, members of `RunState`."""
+    recipe: str | None = None
+    user: str | None = None
+    """The label of the user for whom it runs."""
+    project: str | None = None
+    """The folder of the project in which it was started."""
+    text: str | None = None
+    """Words, each of which occurs in the recipe, the model, the status, an id, the first words of
+    the inputs or the error, in any case."""
+    since: datetime | None = None
+    """Only runs that started at this time or later."""
+    running: Collection[str] = ()
+    """Ids of runs that a worker executes: without a recorded end they count as `running`."""
+
+    def status_of(self, row: RunRow) -> str:
+        """The state of a run, where one without an end may be `running`."""
+        is_running = row.status == RunState.INTERRUPTED and row.run_id in self.running
+        return RunState.RUNNING.value if is_running else row.status
+
+    def fits(self, row: RunRow) -> bool:
+        """Whether the run is selected."""
+        return (
+            (self.run_ids is None or row.run_id in self.run_ids)
+            and (self.id_start is None or row.run_id.startswith(self.id_start))
+            and (self.session_id is None or row.session_id == self.session_id)
+            and (self.statuses is None or self.status_of(row) in self.statuses)
+            and (self.recipe is None or row.recipe == self.recipe)
+            and (self.user is None or row.user == self.user)
+            and (self.project is None or row.project == self.project)
+            and (self.since is None or row.started_at >= self.since)
+            and self.has_text(row)
+        )
+
+    def has_text(self, row: RunRow) -> bool:
+        """Whether the run's row contains the words of `text`."""
+        if not self.text:
+            return True
+        names = (row.recipe, row.model, self.status_of(row), row.run_id, row.session_id)
+        return has_words(self.text, *names, row.input_words, row.error_code, row.error_message)
+
+
+@frozen(kw_only=True)
+class SessionFilter:
+    """Selects sessions that fulfil all fields. None: the field selects every session."""
+
+    session_ids: Collection[str] | None = None
+    id_start: str | None = None
+    """Start of the session's id."""
+    name: str | None = None
+    parent: str | None = None
+    """The session from which it was forked."""
+    user: str | None = None
+    """The label of the user to whom it belongs."""
+    project: str | None = None
+    """The folder of the project in which it was made."""
+    text: str | None = None
+    """Words, each of which occurs in the name, the recipe or the id, in any case."""
+
+    def fits(self, row: SessionRow) -> bool:
+        """Whether the session is selected."""
+        return (
+            (self.session_ids is None or row.session_id in self.session_ids)
+            and (self.id_start is None or row.session_id.startswith(self.id_start))
+            and (self.name is None or row.name == self.name)
+            and (self.parent is None or row.parent == self.parent)
+            and (self.user is None or row.user == self.user)
+            and (self.project is None or row.project == self.project)
+            and self.has_text(row)
+        )
+
+    def has_text(self, row: SessionRow) -> bool:
+        """Whether the session's row contains the words of `text`."""
+        return not self.text or has_words(self.text, row.name, row.recipe, row.session_id)

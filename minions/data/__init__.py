@@ -1,0 +1,1 @@
+"""JSON, codecs, schemas, patterns, texts and errors: it knows nothing of agents."""

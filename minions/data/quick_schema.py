@@ -1,0 +1,181 @@
+"""A quick yes for values that fit a plain schema, made once per schema.
+
+It knows the words of which schemas of outputs mostly consist, and says yes only where the full
+check would, too. Whatever it does not know, or does not find to fit, is left to the full check,
+which also words the errors.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, cast
+
+from minions.data.json_values import JsonValue
+
+__all__ = ["Fits", "quick_check"]
+
+Fits: TypeAlias = Callable[[object], bool]
+"""Whether a value fits for sure."""
+_Schema: TypeAlias = Mapping[str, JsonValue]
+_Measure: TypeAlias = Callable[[Any], Any]  # Any: its types are looked up beside it
+_Compare: TypeAlias = Callable[[Any, float], bool]  # Any: a number, or a length
+
+_DEEPEST: Final = 32
+"""Levels of a schema; a recursive one is deeper than any."""
+_MOST_PARTS: Final = 2_000
+_SAYS_NOTHING: Final = frozenset(
+    {"title", "description", "default", "examples", "$defs", "definitions", "format", "deprecated"}
+)
+_TYPES: Final[Mapping[str, type[object] | tuple[type[object], ...]]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+
+
+_PLAIN_REFERENCE: Final = re.compile(r"#/(\$defs|definitions)/([A-Za-z0-9_.-]+)")
+
+
+class _UnknownWordError(Exception):
+    """The schema says something that only the full check knows."""
+
+
+def quick_check(schema: _Schema) -> Fits | None:
+    """The check of the schema; None: it says more than a quick check knows."""
+    try:
+        return _Compiler(schema).check(schema, 0)
+    except (_UnknownWordError, TypeError):
+        return None
+
+
+class _Compiler:
+    """Makes the checks of one schema; a small schema that refers to itself is given up."""
+
+    def __init__(self, root: _Schema) -> None:
+        self._root = root
+        self._parts = 0
+
+    def check(self, schema: JsonValue, depth: int) -> Fits:
+        self._parts += 1
+        if not isinstance(schema, Mapping) or depth > _DEEPEST or self._parts > _MOST_PARTS:
+            raise _UnknownWordError
+        words = {word: item for word, item in schema.items() if word not in _SAYS_NOTHING}
+        checks: list[Fits] = []
+        if "type" in words:
+            checks.append(_of_types(words.pop("type")))
+        if {"properties", "required", "additionalProperties"} & set(words):
+            named = words.pop("properties", {})
+            required, others = words.pop("required", []), words.pop("additionalProperties", True)
+            checks.append(self._object(named, required, others, depth))
+        checks += [self._word(word, item, depth) for word, item in words.items()]
+        if len(checks) == 1:
+            return checks[0]
+        if len(checks) == 2:
+            first, second = checks
+            return lambda value: first(value) and second(value)
+        return lambda value: all(fits(value) for fits in checks)
+
+    def _object(self, named: JsonValue, required: JsonValue, others: JsonValue, depth: int) -> Fits:
+        if not isinstance(named, Mapping) or not isinstance(required, list | tuple):
+            raise _UnknownWordError
+        if not isinstance(others, bool):
+            raise _UnknownWordError
+        checks = {name: self.check(item, depth + 1) for name, item in named.items()}
+        needed = frozenset(required)
+
+        def fits(value: object) -> bool:
+            if type(value) is not dict or not needed <= value.keys():
+                return False
+            for name, item in value.items():
+                check = checks.get(name)
+                if check is None:
+                    if not others:
+                        return False
+                elif not check(item):
+                    return False
+            return True
+
+        return fits
+
+    def _word(self, word: str, item: JsonValue, depth: int) -> Fits:
+        if word == "items":
+            each = self.check(item, depth + 1)
+            return lambda value: type(value) is list and all(each(one) for one in value)
+        if word == "enum" and isinstance(item, list | tuple):
+            return _of_texts(item)
+        if word == "const":
+            return _of_texts([item])
+        if word == "anyOf" and isinstance(item, list | tuple):
+            if sum(not _is_leaf(one) for one in item) > 1:  # each level would double the work
+                raise _UnknownWordError
+            checks = [self.check(one, depth + 1) for one in item]
+            return lambda value: any(fits(value) for fits in checks)
+        if word == "$ref" and isinstance(item, str):
+            return self.check(self._definition(item), depth + 1)
+        if word in _BOUNDS and type(item) in (int, float):
+            return _of_bound(word, cast("float", item))
+        raise _UnknownWordError
+
+    def _definition(self, reference: str) -> JsonValue:
+        """What a reference to a plain name means; others are pointers with escapes, or anchors."""
+        found = _PLAIN_REFERENCE.fullmatch(reference)
+        if found is None:
+            raise _UnknownWordError
+        places = cast("Mapping[str, Mapping[str, JsonValue]]", self._root)
+        try:
+            return places[found[1]][found[2]]
+        except KeyError:
+            raise _UnknownWordError from None
+
+
+def _is_leaf(schema: JsonValue) -> bool:
+    """Whether it says nothing of what a value contains."""
+    words = set(schema) - _SAYS_NOTHING if isinstance(schema, Mapping) else {"?"}
+    return words <= {"type", "enum", "const"}
+
+
+def _of_types(names: JsonValue) -> Fits:
+    """By the exact class: a bool is no integer, and whether 1.0 is one the full check says."""
+    kinds: set[type[object]] = set()
+    for name in names if isinstance(names, list | tuple) else [names]:
+        kind = _TYPES.get(str(name))
+        if kind is None:
+            raise _UnknownWordError
+        kinds.update(kind if isinstance(kind, tuple) else (kind,))
+    return lambda value: type(value) in kinds
+
+
+def _of_texts(choices: list[JsonValue] | tuple[JsonValue, ...]) -> Fits:
+    """Texts alone are compared: 1, 1.0 and true are equal in Python."""
+    texts = frozenset(each for each in choices if isinstance(each, str))
+    return lambda value: type(value) is str and value in texts
+
+
+def _of_bound(word: str, bound: float) -> Fits:
+    """A bound says something of its own types alone; not a number is within all bounds."""
+    kinds, measure, is_beyond = _BOUNDS[word]
+    return lambda value: type(value) not in kinds or not is_beyond(measure(value), bound)
+
+
+def _itself(value: object) -> object:
+    return value
+
+
+_NUMBERS: Final = (int, float)
+_BOUNDS: Final[Mapping[str, tuple[tuple[type[object], ...], _Measure, _Compare]]] = {
+    "minimum": (_NUMBERS, _itself, operator.lt),
+    "maximum": (_NUMBERS, _itself, operator.gt),
+    "exclusiveMinimum": (_NUMBERS, _itself, operator.le),
+    "exclusiveMaximum": (_NUMBERS, _itself, operator.ge),
+    "minLength": ((str,), len, operator.lt),
+    "maxLength": ((str,), len, operator.gt),
+    "minItems": ((list,), len, operator.lt),
+    "maxItems": ((list,), len, operator.gt),
+}
+"""By word the types of which it says something, what is measured, and what is beyond the bound."""

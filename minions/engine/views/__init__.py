@@ -1,0 +1,1 @@
+"""Read models for lists and pages, out of what is recorded."""

@@ -1,0 +1,144 @@
+"""Whether an output of a recorded run counts as good: a person's word, or a check that it passed.
+
+Marks and approvals that came with an imported file are nobody's here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from minions.contracts.addresses import address_of
+from minions.contracts.decision_words import Approve
+from minions.contracts.journal.facts import (
+    DecisionFact,
+    DecisionRecorded,
+    RunBeginning,
+    RunResumed,
+    given,
+)
+from minions.contracts.journal.journal import JournalEntry
+from minions.data.json_values import JsonValue, parse_json, texts_in
+from minions.engine.views.marks import mark_of, marks_in
+from minions.engine.views.step_outputs import StepOutputs, finished_in
+from minions.recipe.expressions.values import is_same
+from minions.recipe.model import AgentRecipe, StepSpec
+
+__all__ = ["ExampleReason", "Judgements"]
+
+_SHORTEST: Final = 8
+"""Characters of a text that is looked for in what was approved: a shorter one is found by
+chance."""
+
+
+class ExampleReason(StrEnum):
+    """Why an output counts as good."""
+
+    MARKED = "marked good"
+    APPROVED = "approved"
+    """A person approved, unchanged, a call whose arguments hold all of the output."""
+    TESTED = "tested"
+    """A step of the recipe that checks it (`assert`) completed after it."""
+
+
+class Judgements:
+    """What is said of the outputs of one step in one run."""
+
+    def __init__(
+        self,
+        recipe: AgentRecipe,
+        step_id: str,
+        rows: Sequence[JournalEntry],
+        outputs: StepOutputs,
+        reasons: frozenset[ExampleReason],
+    ) -> None:
+        """Read the rows of the run.
+
+        Args:
+            recipe: As it is now.
+            rows: All of the kinds `run`, `step`, `mark` and `decision`, oldest first.
+            outputs: Those of the step, of the same rows.
+            reasons: What makes an output count as good, besides a mark.
+        """
+        self._recipe = recipe
+        self._step_id = step_id
+        self._rows = rows
+        self._outputs = outputs
+        self._reasons = reasons
+        self._marks = marks_in(rows)
+        starts = [row.fact for row in rows if isinstance(row.fact, RunBeginning)]
+        self._note = (starts[0].note if starts else None) or {}
+
+    def judgement(self, row: JournalEntry) -> tuple[str, ExampleReason] | None:
+        """When and why the output counts as good; None: it does not."""
+        ended_at = self._outputs.ended_at(row)
+        mark = mark_of(self._marks, address_of(row.key), ended_at)
+        if mark is not None:
+            at = next(each.at for each in self._rows if each.position == mark.position)
+            return (at.isoformat(), ExampleReason.MARKED) if mark.is_good else None
+        if ExampleReason.APPROVED in self._reasons:
+            approved = self._approved(given(finished_in(row).output), ended_at)
+            if approved is not None:
+                return approved, ExampleReason.APPROVED
+        if ExampleReason.TESTED in self._reasons and self._is_checked(ended_at):
+            return row.at.isoformat(), ExampleReason.TESTED
+        return None
+
+    def _approved(self, output: JsonValue, ended_at: int) -> str | None:
+        """When a person approved a call whose arguments hold the output; None: nobody did."""
+        for row in self._rows:
+            fact = row.fact
+            if row.position < ended_at or not isinstance(fact, DecisionRecorded):
+                continue
+            if self._is_persons(row, fact) and _holds(_arguments_of(fact), output):
+                return row.at.isoformat()
+        return None
+
+    def _is_persons(self, row: JournalEntry, fact: DecisionRecorded) -> bool:
+        """Whether a person approved the call as it was shown; a policy is nobody."""
+        if not isinstance(fact.decision, Approve) or fact.edited_arguments is not None:
+            return False
+        resumed = (each.fact for each in self._rows if isinstance(each.fact, RunResumed))
+        return (
+            any(row.key in each.decided for each in resumed) or self._note.get("approve") == "ask"
+        )
+
+    def _is_checked(self, ended_at: int) -> bool:
+        """Whether an `assert` of the recipe that reads the step completed after the output."""
+        ended = self._outputs.ends()
+        return any(
+            isinstance(step, StepSpec)
+            and step.checks
+            and self._step_id in step.depends_on
+            and ended.get(step.id, 0) > ended_at
+            for step in self._recipe.steps
+        )
+
+
+def _arguments_of(fact: DecisionFact) -> JsonValue:
+    try:
+        return parse_json(fact.arguments or "null")
+    except ValueError:
+        return None
+
+
+def _holds(arguments: JsonValue, output: JsonValue) -> bool:
+    """Whether the approved arguments show all of the output: as a value, or within a text."""
+    if isinstance(output, str):
+        return len(output.strip()) >= _SHORTEST and any(
+            output.strip() in text for text in texts_in(arguments)
+        )
+    if not isinstance(output, Mapping | list | tuple) or not output:
+        return False
+    if is_same(arguments, output):
+        return True
+    if isinstance(arguments, Mapping):
+        if isinstance(output, Mapping) and all(
+            name in arguments and is_same(arguments[name], value) for name, value in output.items()
+        ):
+            return True
+        return any(_holds(each, output) for each in arguments.values())
+    if isinstance(arguments, list | tuple):
+        return any(_holds(each, output) for each in arguments)
+    return False

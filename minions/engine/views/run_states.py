@@ -1,0 +1,60 @@
+"""Which runs without a recorded end are being executed now, by the leases of their workers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import evolve
+
+from minions.contracts.executions import RunState
+from minions.contracts.journal.journal import Journal
+from minions.contracts.runtime import IsWorkerGone
+
+if TYPE_CHECKING:
+    from minions.contracts.sessions import Session
+    from minions.engine.views.run_summary import RunSummary
+
+__all__ = ["executed_runs", "with_states"]
+
+T = TypeVar("T", "RunSummary", "Session")
+
+
+async def with_states(
+    journal: Journal,
+    is_worker_gone: IsWorkerGone,
+    read: Callable[[frozenset[str]], Awaitable[Iterable[T]]],
+    run_of: Callable[[T], str | None],
+) -> list[T]:
+    """The result of `read`, with `running` instead of `interrupted` for executed runs.
+
+    Args:
+        read: Returns summaries from the journal's rows alone: `interrupted` where no end is
+            recorded. Its argument is the set of executed runs.
+        run_of: The run whose state a summary has; None: it has no run.
+    """
+    # A worker has the lease before the first fact of its run and until after the last one. With
+    # a look before and one after, no run that begins or ends meanwhile counts as interrupted.
+    live = await executed_runs(journal, is_worker_gone)
+    found = list(await read(live))
+    if any(_is_open(each) and run_of(each) not in live for each in found):
+        live |= await executed_runs(journal, is_worker_gone)
+    return [
+        evolve(each, status=RunState.RUNNING.value)
+        if _is_open(each) and run_of(each) in live
+        else each
+        for each in found
+    ]
+
+
+def _is_open(each: RunSummary | Session) -> bool:
+    return each.status == RunState.INTERRUPTED
+
+
+async def executed_runs(journal: Journal, is_worker_gone: IsWorkerGone) -> frozenset[str]:
+    """The runs whose lease is held by a worker that is not known to be dead."""
+    return frozenset(
+        each.lease.run_id
+        for each in await journal.held_leases()
+        if not each.has_expired and not is_worker_gone(each.lease.worker_id)
+    )

@@ -1,0 +1,1 @@
+"""What the server and workers say and hear over HTTP: callers, access, connections, answers."""

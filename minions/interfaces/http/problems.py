@@ -1,0 +1,177 @@
+"""Errors as problem details (RFC 9457): status, title and text, and no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+from attrs import frozen
+
+from minions.data.errors import (
+    BudgetSpentError,
+    EnvironmentRefusedError,
+    Fault,
+    FencedError,
+    LeaseHeldError,
+    MinionsError,
+    NotFoundError,
+    RecipeError,
+    UsageError,
+)
+
+__all__ = ["PROBLEM_TYPE", "FaultView", "Problem", "RefusedError", "fault_view", "problem_of"]
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+_CONFLICTS: Final = frozenset(
+    {
+        "call-in-doubt",
+        "corrupt-entry",
+        "decision-needed",
+        "empty-session",
+        "has-forks",
+        "nothing-recorded",
+        "nothing-to-mark",
+        "nothing-to-retry",
+        "other-command",
+        "other-folder",
+        "other-recipe",
+        "other-version",
+        "recipe-needed",
+        "rolled-back",
+        "run-failed",
+        "run-rejected",
+        "run-went-on",
+        "session-exists",
+        "session-went-on",
+        "unanswered-tool-call",
+        "unknown-call",
+    }
+)
+"""Codes of valid requests that the present state does not allow."""
+
+
+_BAD_HEADS: Final = frozenset({"bad-idempotency-key", "bad-last-event-id", "bad-query"})
+"""Codes of wrong queries and headers, whose status is 400; of a wrong body it is 422."""
+
+_BAD_SECRETS: Final = frozenset({"missing-secret", "short-secret"})
+"""Codes of secrets that a caller refers to and that cannot be read: a retry does not help."""
+
+
+class RefusedError(MinionsError):
+    """A refusal by the server itself."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        message: str,
+        *,
+        suggestions: tuple[str, ...] = (),
+        headers: Mapping[str, str] | None = None,
+        instance: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, suggestions=suggestions)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.instance = instance
+        """The `instance` of the problem instead of the requested path; None: the path."""
+
+
+@frozen(kw_only=True)
+class FaultView:
+    """A fault of a recipe."""
+
+    code: str
+    message: str
+    file: str
+    line: int
+    column: int
+    label: str | None = None
+    help: str | None = None
+
+
+def fault_view(fault: Fault) -> FaultView:
+    """The fault without the line of the recipe's text, which may contain a password."""
+    return FaultView(
+        code=fault.code,
+        message=fault.message,
+        file=fault.file,
+        line=fault.line,
+        column=fault.column,
+        label=fault.label,
+        help=fault.help,
+    )
+
+
+@frozen(kw_only=True)
+class Problem:
+    """Why a request was refused."""
+
+    type: str
+    """`urn:minions:problem:` and the code."""
+    title: str
+    """The status in words."""
+    status: int
+    detail: str
+    """What was read, what was expected, and what to try."""
+    code: str
+    """A stable code, lower case with hyphens."""
+    category: str
+    """What kind of failure it is: `transient`, `rate_limit`, `timeout`, `resource`, `contract`,
+    `tool`, `permission`, `refusal`, `terminal` or `internal`."""
+    suggestions: tuple[str, ...] = ()
+    """Similar names, or commands to try."""
+    instance: str
+    """The path of the request; of an internal error its number in the log."""
+    faults: tuple[FaultView, ...] = ()
+    """The faults of a recipe; absent without a recipe."""
+
+
+def problem_of(error: MinionsError, instance: str) -> tuple[Problem, Mapping[str, str]]:
+    """The problem for a caller, and headers of the response."""
+    status = _status(error)
+    problem = Problem(
+        type=f"urn:minions:problem:{error.error_code}",
+        title=status.phrase,
+        status=status.value,
+        detail=error.message,
+        code=error.error_code,
+        category=error.info().category.value,
+        suggestions=error.suggestions,
+        instance=getattr(error, "instance", None) or instance,
+        faults=tuple(map(fault_view, error.faults)) if isinstance(error, RecipeError) else (),
+    )
+    return problem, _headers(error, status)
+
+
+def _status(error: MinionsError) -> HTTPStatus:
+    if isinstance(error, RefusedError):
+        return error.status
+    if isinstance(error, BudgetSpentError):
+        return HTTPStatus.TOO_MANY_REQUESTS
+    if error.error_code == "input-refused":  # as the run found when it opened its tools
+        return HTTPStatus.FORBIDDEN
+    if error.error_code in _BAD_HEADS:
+        return HTTPStatus.BAD_REQUEST
+    if isinstance(error, NotFoundError):
+        return HTTPStatus.NOT_FOUND
+    if isinstance(error, LeaseHeldError | FencedError) or error.error_code in _CONFLICTS:
+        return HTTPStatus.CONFLICT
+    if isinstance(error, UsageError) or error.error_code in _BAD_SECRETS:
+        return HTTPStatus.UNPROCESSABLE_ENTITY
+    if isinstance(error, EnvironmentRefusedError):
+        return HTTPStatus.SERVICE_UNAVAILABLE
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _headers(error: MinionsError, status: HTTPStatus) -> Mapping[str, str]:
+    if isinstance(error, RefusedError):
+        return error.headers
+    if isinstance(error, BudgetSpentError):
+        wait = error.retry_after_s
+        return {} if wait is None else {"retry-after": str(wait)}
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
+        return {"retry-after": "5"}
+    return {}

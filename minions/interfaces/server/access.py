@@ -1,0 +1,219 @@
+"""The access middleware: checks host, origin, token and the number of requests. Plain ASGI."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from attrs import frozen
+
+from minions.data.errors import MinionsError
+from minions.interfaces.http.callers import CALLER, Caller, caller_of
+from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.responses import (
+    Answer,
+    AsgiApp,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    refusal,
+)
+from minions.interfaces.http.tokens import digest_of
+from minions.interfaces.server.options import ServerOptions
+
+__all__ = ["ROOT", "AccessMiddleware", "StaticFile"]
+
+ROOT: Final = "minions.root"
+"""Key of the ASGI scope for the path at which the app is mounted."""
+
+_MOST_HEADER_BYTES: Final = 32_768
+_PUBLIC: Final = ("/api/v1/health", "/api/v1/ready")
+_ALWAYS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+)
+
+
+@frozen
+class StaticFile:
+    """A file of the web page."""
+
+    data: bytes
+    media_type: str
+
+
+class AccessMiddleware:
+    """Passes a request to the app, answers with a file of the page, or refuses it."""
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        options: ServerOptions,
+        files: Mapping[str, StaticFile],
+        report: Callable[[Exception], MinionsError],
+    ) -> None:
+        """Protect `app`.
+
+        Args:
+            files: By path, from `/`; they are public.
+            report: Logs an unexpected error, and returns the error for the caller.
+        """
+        self._app = app
+        self._options = options
+        self._files = files
+        self._report = report
+        self._sha256 = digest_of(options.token) if options.token else None
+        self._inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        scope = _unmounted(scope)
+        sender = _Sender(send, is_api=scope["path"] not in self._files)
+        try:
+            self._check(scope)
+        except MinionsError as error:
+            await refusal(error, scope["path"])(scope, receive, sender)
+            return
+        self._inside += 1
+        try:
+            await self._pass(scope, receive, sender)
+        except Exception as error:  # noqa: BLE001  # the outermost level of a request: a caller gets an answer
+            shown = self._report(error)
+            if not sender.has_begun:  # else the connection is closed in the middle
+                await refusal(shown, scope["path"])(scope, receive, sender)
+        finally:
+            self._inside -= 1
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        file = self._files.get(scope["path"])
+        if file is not None and scope["method"] in ("GET", "HEAD"):
+            await Answer(200, file.data, file.media_type)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        """Check a request before it reaches the app.
+
+        Raises:
+            RefusedError: The request is not allowed.
+        """
+        headers = scope["headers"]
+        if sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES:
+            raise RefusedError(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers-too-large",
+                f"The headers have more than {_MOST_HEADER_BYTES:,} bytes.",
+            )
+        host = _one(headers, b"host")
+        if host is None or _name_of(host) not in self._options.hosts:
+            raise RefusedError(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "wrong-host",
+                "The Host header names none of this server's hosts. `minions serve --allow-host "
+                "NAME` allows another one.",
+            )
+        self._check_origin(headers, host)
+        caller = self._caller(headers)
+        if caller is not None:
+            scope[CALLER] = caller
+        elif not self._is_public(scope):
+            raise RefusedError(
+                HTTPStatus.UNAUTHORIZED,
+                "unauthorized",
+                "Send the header 'Authorization: Bearer TOKEN'; `minions serve` prints the token "
+                "when it starts, or has it in its --token-file.",
+                headers={"www-authenticate": "Bearer"},
+            )
+        if self._inside >= self._options.max_connections:
+            raise RefusedError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "too-many-connections",
+                f"{self._inside} requests are being answered; no more at a time.",
+                headers={"retry-after": "1"},
+            )
+
+    def _check_origin(self, headers: _Headers, host: str) -> None:
+        if not any(name == b"origin" for name, _ in headers):
+            return
+        origin = _one(headers, b"origin")
+        own = (f"http://{host}", f"https://{host}")
+        if origin not in own and origin not in self._options.origins:
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN,
+                "wrong-origin",
+                "A page of another origin sent the request; only the server's own page may.",
+            )
+
+    def _is_public(self, scope: Scope) -> bool:
+        path, method = scope["path"], scope["method"]
+        if method == "GET" and path in _PUBLIC:
+            return True
+        return method in ("GET", "HEAD") and path in self._files
+
+    def _caller(self, headers: _Headers) -> Caller | None:
+        """Whose token the request has; None: it has none, or a wrong one."""
+        given = _one(headers, b"authorization") or ""
+        scheme, _, token = given.partition(" ")
+        caller = caller_of(token.strip(), self._sha256, self._options.tokens)
+        return caller if scheme.lower() == "bearer" else None
+
+
+_Headers = list[tuple[bytes, bytes]]
+
+
+def _one(headers: _Headers, name: bytes) -> str | None:
+    """The only value of a header; None: it is missing or given twice."""
+    found = [value for key, value in headers if key == name]
+    return found[0].decode("latin-1") if len(found) == 1 else None
+
+
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:@\[\]]+))(?::\d{1,5})?")
+
+
+def _name_of(host: str) -> str:
+    """The host without port and brackets; empty: it is not valid."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found is not None else ""
+
+
+def _unmounted(scope: Scope) -> Scope:
+    """The scope with the path below the mount point; servers and frameworks differ in that."""
+    root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
+    if path.startswith(("http://", "https://")):  # the whole address, as proxies send it
+        path = f"/{path.split('/', 3)[3]}" if path.count("/") > 2 else "/"
+    if root and (path == root or path.startswith(f"{root}/")):
+        path = path[len(root) :]
+    return {**scope, "path": path or "/", "root_path": "", ROOT: root}
+
+
+class _Sender:
+    """Adds the headers that every response has."""
+
+    def __init__(self, send: Send, *, is_api: bool) -> None:
+        self._send = send
+        self._caching = b"no-store" if is_api else b"no-cache"
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message, with these headers at the start."""
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            message["headers"] = [
+                *message.get("headers", ()),
+                *_ALWAYS,
+                (b"cache-control", self._caching),
+            ]
+        await self._send(message)

@@ -1,1 +1,0 @@
-"""Requests and responses: access, parsing, problem details."""
