@@ -1,1 +1,1 @@
-"""Interfaces for people and programs: command line, server, library, settings and wiring."""
+"""Interfaces for people and programs: command line, server, workers."""
