@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
+from attrs import evolve, frozen
 from yaml.reader import Reader
 
-from minions.contracts.plans import FileUse, Plan, PlanStep
+from minions.contracts.artifact_names import is_path
+from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
 from minions.data.hidden_characters import HIDDEN
 from minions.data.json_values import JsonValue, find_json_value
-from minions.planning.plan_text import (
-    listed,
-    plain_artifacts,
-    read_plan_text,
-    step_type,
-    tidy_id,
-    type_note,
-    with_meant_ids,
-)
+from minions.recipe.checks.names import RESERVED
+from minions.recipe.expressions.tokens import WORDS
 
-__all__ = ["read_plan", "readable"]
+__all__ = [
+    "listed",
+    "plain_artifacts",
+    "read_plan",
+    "read_plan_text",
+    "readable",
+    "step_type",
+    "tidy_id",
+    "type_note",
+    "with_meant_ids",
+]
 
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _AROUND: Final = ("plan", "output", "result", "value")
@@ -136,3 +141,257 @@ def _items(mapping: Mapping[str, JsonValue], key: str) -> tuple[str, ...]:
         return ()
     texts = (_text({"": each}, "") for each in value)
     return tuple(dict.fromkeys(each for each in texts if listed(each)))
+
+
+# --- the text grammar of plans, for models without structured output -----------------------------
+
+
+_KEYS: Final = (
+    "PLAN",
+    "DESCRIPTION",
+    "STEP",
+    "NAME",
+    "TYPE",
+    "GOAL",
+    "FILES",
+    "DEPENDENCIES",
+    "ARTIFACTS",
+    "TOOLS",
+    "COMMAND",
+    "END_PLAN",
+)
+_DECORATION: Final = re.compile(r"(?:#{1,6}\s+|[-*+]\s+|\d{1,4}[.)]\s+|>\s+)")
+_KEY: Final = re.compile(r"(\*\*|__)?([A-Za-z_ ]{4,13}?)(\*\*|__)?\s*:\s*(\*\*|__)?")
+_NUMBERED: Final = re.compile(
+    r"(\*\*|__)?(step)[ _]?(?:#|no\.? )?(\d{1,3})(\*\*|__)?\s*(?::|[.)]\s|[-–—]\s)\s*(\*\*|__)?",
+    re.IGNORECASE,
+)
+"""`STEP 1:`, `Step #2 -`: the number is how others may name it."""
+_REFERENCE: Final = re.compile(r"(?:step[ _]?)?(?:#|no\.? )?(\d{1,3})\Z", re.IGNORECASE)
+_NOTHING: Final = frozenset({"", "none", "n/a", "na", "nil", "null", "-", "–", "—", "nothing"})
+_SEPARATORS: Final = re.compile(r"[,;\n]")
+_RESERVED: Final = frozenset({*RESERVED, *WORDS, "feedback"})
+"""Names that templates read as something else."""
+_TYPES: Final = {each.value: each for each in PlanStepType}
+_QUOTES: Final = "\"'`"
+
+
+@frozen
+class _Entry:
+    """A key with its value."""
+
+    key: str
+    value: str
+    word: str = ""
+    """The key as it was written."""
+    is_bold: bool = False
+    number: str = ""
+    """That of a step, as it was written."""
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it is a key wherever it stands."""
+        return self.is_bold or self.word == self.word.upper()
+
+
+def read_plan_text(text: str, name: str = "plan") -> Plan | None:
+    """The plan in a model's text; None: there is none, or it has no steps.
+
+    Args:
+        name: The plan's name where the text gives none.
+    """
+    plan, description = "", ""
+    steps: list[PlanStep] = []
+    numbers: dict[str, str] = {}
+    notes: list[str | None] = []
+    has_keys = False
+    for entry in _entries(text):
+        if entry.key == "PLAN":
+            plan = plan or entry.value
+        elif entry.key == "STEP":
+            steps.append(_started(entry.value, len(steps)))
+            if entry.number:
+                numbers.setdefault(str(int(entry.number)), steps[-1].id)
+            has_keys = has_keys or entry.is_marked
+        elif steps:
+            steps[-1] = _with(steps[-1], entry)
+            if entry.key == "TYPE":
+                notes.append(type_note(steps[-1].id, entry.value))
+            has_keys = True
+        elif entry.key == "DESCRIPTION":
+            description = entry.value
+    if not steps or not has_keys:  # prose counts its steps, too
+        return None
+    name = plan or name
+    return Plan(
+        id=tidy_id(name) or "plan",
+        name=name,
+        description=description,
+        steps=tuple(
+            evolve(each, goal=each.goal or each.description or each.name or each.id)
+            for each in with_meant_ids(steps, numbers)
+        ),
+        notes=filter(None, notes),
+    )
+
+
+def with_meant_ids(steps: Sequence[PlanStep], numbers: Mapping[str, str]) -> Iterator[PlanStep]:
+    """The steps with the ids of those that a planner names as their dependencies: by id, by a name,
+    in any case, or by its number.
+
+    Args:
+        numbers: The ids of numbered steps, by number.
+    """
+    ids = {each.id for each in steps}
+    folded: dict[str, str] = {}
+    for each in steps:
+        folded.setdefault(each.id.casefold(), each.id)
+    for each in steps:
+        found: list[str] = []
+        for text in each.dependencies:
+            bare = tidy_id(text)
+            number = _REFERENCE.match(text.strip(_QUOTES + "*[]() "))
+            by_number = numbers.get(str(int(number[1]))) if number is not None else None
+            found.append(bare if bare in ids else folded.get(bare.casefold()) or by_number or bare)
+        yield evolve(each, dependencies=tuple(dict.fromkeys(found)))
+
+
+def _entries(text: str) -> Iterator[_Entry]:
+    """The keys and values, from PLAN (or the first STEP) to END_PLAN."""
+    lines = [(line, _key_of(line)) for line in text.splitlines() if not _is_fence(line)]
+    marked = {found.key for _, found in lines if found is not None and found.is_marked}
+    key: _Entry | None = None
+    value: list[str] = []
+    for line, found in lines:
+        if found is None or not _counts(found, marked):
+            value.append(line)
+            continue
+        if key is not None:
+            yield evolve(key, value=_joined(value))
+        if found.key == "END_PLAN":
+            return
+        if key is None and found.key not in ("PLAN", "STEP"):
+            continue
+        key, value = found, [found.value]
+    if key is not None:
+        yield evolve(key, value=_joined(value))
+
+
+def _counts(entry: _Entry, marked: Set[str]) -> bool:
+    """Whether a word with a colon is a key.
+
+    Args:
+        marked: The keys that the text writes in capitals or bold: it writes such keys so.
+    """
+    if entry.is_marked:
+        return True
+    if entry.key in marked:
+        return False
+    # Each plan has these; other words may be those of a goal.
+    return entry.key in ("PLAN", "STEP", "TYPE", "GOAL") or marked <= {"PLAN", "STEP", "END_PLAN"}
+
+
+def _is_fence(line: str) -> bool:
+    return line.strip().startswith(("```", "~~~"))
+
+
+def _key_of(line: str) -> _Entry | None:
+    """The key at the start of a line, with the rest of the line."""
+    bare = line.strip()
+    if (mark := _DECORATION.match(bare)) is not None:
+        bare = bare[mark.end() :]
+    if bare.strip("*_# `").upper() in ("END_PLAN", "END PLAN"):
+        return _Entry("END_PLAN", "", word="END_PLAN")
+    numbered = _NUMBERED.match(bare)
+    found = numbered or _KEY.match(bare)
+    if found is None:
+        return None
+    word = found[2].strip().replace(" ", "_")
+    if word.upper() not in _KEYS:
+        return None
+    opened, ends = found[1], found.groups()[-2:]
+    value = bare[found.end() :]
+    if opened is not None and ends == (None, None):
+        value = value.removesuffix(opened)  # the whole line is bold
+    number = numbered[3] if numbered is not None else ""
+    return _Entry(word.upper(), value.strip(), word, is_bold=opened is not None, number=number)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """The lines of a value; those that hold dots only stand for something left out."""
+    kept = [line.strip() for line in lines if line.strip().strip(".…") or not line.strip()]
+    return "\n".join(kept).strip()
+
+
+def _started(value: str, number: int) -> PlanStep:
+    name = value.strip(_QUOTES + "*[]() ")
+    step_id = tidy_id(name) or f"step_{number + 1}"
+    return PlanStep(id=step_id, name=name if name != step_id else "", goal="")
+
+
+def _with(step: PlanStep, entry: _Entry) -> PlanStep:
+    """The step with one more key; the first of a kind counts, but for NAME."""
+    value = entry.value
+    match entry.key:
+        case "NAME":
+            return evolve(step, name=value)
+        case "TYPE":
+            return evolve(step, type=step_type(value))
+        case "GOAL":
+            return evolve(step, goal=step.goal or value)
+        case "DESCRIPTION":
+            return evolve(step, description=step.description or value)
+        case "FILES":
+            files = tuple(FileUse.of(each) for each in listed(value))
+            return evolve(step, files=step.files or files)
+        case "DEPENDENCIES":
+            return evolve(step, dependencies=step.dependencies or listed(value))
+        case "ARTIFACTS":
+            return evolve(step, artifacts=step.artifacts or plain_artifacts(listed(value)))
+        case "TOOLS":
+            return evolve(step, tools=step.tools or listed(value))
+        case "COMMAND":
+            command = value.strip("` \n")
+            return evolve(step, command=None if command.casefold() in _NOTHING else command)
+        case _:
+            return step
+
+
+def step_type(value: str) -> PlanStepType:
+    """The type that a text names; anything unknown is `analyze`."""
+    word = value.strip(_QUOTES + "*[]() .").casefold()
+    return _TYPES.get(word, PlanStepType.ANALYZE)
+
+
+def type_note(step_id: str, value: str) -> str | None:
+    """What a person is told of a type that is none; None: it is one, or none is given."""
+    word = value.strip(_QUOTES + "*[]() .\n")
+    if not word or word.casefold() in _TYPES:
+        return None
+    return f"Step '{step_id}' has the unknown type '{word:.40}' and is taken for analyze."
+
+
+def listed(value: str) -> tuple[str, ...]:
+    """The items of a list: separated by commas or lines, in brackets or not; `none` is no item."""
+    items: list[str] = []
+    for piece in _SEPARATORS.split(value.strip().removeprefix("[").removesuffix("]")):
+        bare = piece.strip()
+        if (mark := _DECORATION.match(bare)) is not None:
+            bare = bare[mark.end() :]
+        bare = bare.strip(_QUOTES + "[]* ")
+        if bare.casefold() not in _NOTHING and bare not in items:
+            items.append(bare)
+    return tuple(items)
+
+
+def plain_artifacts(artifacts: Iterable[str]) -> tuple[str, ...]:
+    """The artifacts, each once; of a file its plain path, without what a list of FILES may say."""
+    bare = (each.strip(_QUOTES) for each in artifacts)
+    uses = ((each, FileUse.of(each).path) for each in bare)
+    return tuple(dict.fromkeys(path if is_path(path) else each for each, path in uses))
+
+
+def tidy_id(text: str) -> str:
+    """The text as the id of a step: letters, digits and `_`, at most 60 characters."""
+    bare = re.sub(r"[^A-Za-z0-9]+", "_", text.strip(_QUOTES + "*[]() ")).strip("_")[:60]
+    return f"step_{bare}" if bare[:1].isdigit() or bare in _RESERVED else bare

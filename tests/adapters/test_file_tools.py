@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from minions.adapters.tools.confined_folder import ConfinedFolder
 from minions.adapters.tools.confined_paths import Place
-from minions.adapters.tools.files import files_toolset
+from minions.adapters.tools.files import LineMatcher, files_toolset
 from minions.adapters.tools.glob_pattern import GlobPattern, _has_choice
-from minions.adapters.tools.line_matcher import LineMatcher
 from minions.contracts.protected_files import CONFIGURES, SECRETS
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.codec import encode

@@ -17,8 +17,7 @@ import pytest
 from attrs import field, frozen
 
 from minions.adapters.stores.postgres_database import bundled_migrations
-from minions.adapters.stores.postgres_journal import PostgresJournal
-from minions.adapters.stores.postgres_listener import PostgresListener
+from minions.adapters.stores.postgres_journal import PostgresJournal, PostgresListener
 from minions.adapters.stores.postgres_state import PostgresState
 from minions.adapters.stores.postgres_step_cache import PostgresStepCache
 from minions.contracts.journal.entry_waiters import EntryWaiters
@@ -97,7 +96,7 @@ async def refusal(journal: PostgresJournal) -> EnvironmentRefusedError:
 APPENDER = """
 import asyncio, sys
 from minions.adapters.stores.postgres_journal import PostgresJournal
-from minions.adapters.stores.postgres_listener import PostgresListener
+from minions.adapters.stores.postgres_journal import PostgresListener
 from minions.data.errors import FencedError, LeaseHeldError
 from minions.contracts.journal.facts import StepFinished
 from minions.contracts.journal.journal import EntryDraft
@@ -476,7 +475,7 @@ async def test_the_server_wakes_who_waits(
     journal: PostgresJournal, other: PostgresJournal, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else would: it is not looked again."""
-    monkeypatch.setattr("minions.adapters.stores.postgres_listener._LOOK_EVERY_S", 3600.0)
+    monkeypatch.setattr("minions.adapters.stores.postgres_journal._LOOK_EVERY_S", 3600.0)
     lease = await lease_of(other)
     assert await journal.wait("ses_1", 0, 0) is False
     assert connections_to(url) == 2

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from minions.adapters.telemetry import span_queue
+from minions.adapters.telemetry import otlp
+from minions.adapters.telemetry.otlp import BatchLimits, SpanQueue
 from minions.adapters.telemetry.otlp_encoding import SpanRecord
-from minions.adapters.telemetry.span_queue import BatchLimits, SpanQueue
 from minions.data.errors import EnvironmentRefusedError
 from span_records import span_record
 
@@ -93,8 +93,8 @@ def test_nothing_is_held_up_by_a_full_queue_and_the_rest_is_dropped_and_told() -
 def test_large_spans_are_bounded_in_bytes_and_sent_in_smaller_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(span_queue, "_MOST_BYTES", 25_000)
-    monkeypatch.setattr(span_queue, "_MOST_BYTES_SENT", 12_000)
+    monkeypatch.setattr(otlp, "_MOST_BYTES", 25_000)
+    monkeypatch.setattr(otlp, "_MOST_BYTES_SENT", 12_000)
     sent = Sent()
     queue = sent.queue(most_sent=10)
     for number in range(5):
@@ -110,7 +110,7 @@ def test_large_spans_are_bounded_in_bytes_and_sent_in_smaller_requests(
 
 
 def test_room_that_was_sent_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_queue, "_MOST_BYTES", 25_000)
+    monkeypatch.setattr(otlp, "_MOST_BYTES", 25_000)
     sent = Sent()
     queue = sent.queue(most_waiting=3)
     for _ in range(5):

@@ -20,8 +20,7 @@ from minions.contracts.retry import RetryConfig
 from minions.data.json_values import JsonValue
 from minions.engine.calls.cut_answers import closed_answer
 from minions.engine.history.conversation import ConversationStart
-from minions.engine.services.profile_memory import MemoryProfiles
-from minions.engine.services.services import Services
+from minions.engine.services.services import MemoryProfiles, Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import recipe_from_document

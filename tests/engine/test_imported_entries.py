@@ -7,7 +7,7 @@ import pytest
 from builders import entry_of
 from minions.data.json_values import JsonValue
 from minions.engine.history.imported_entries import imported_entry
-from minions.engine.views.marks import marks_in
+from minions.engine.views.judgements import marks_in
 
 DECIDED: dict[str, JsonValue] = {"step_id": "a", "what": "approval", "word": "approve:1"}
 

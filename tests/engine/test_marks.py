@@ -15,8 +15,8 @@ from minions.data.json_values import JsonValue
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import Services
 from minions.engine.sessions.marking import LONGEST_NOTE, mark_run
+from minions.engine.views.judgements import Mark, mark_of, marks_in
 from minions.engine.views.lookup import find_run
-from minions.engine.views.marks import Mark, mark_of, marks_in
 from minions.engine.views.run_detail import show_run
 from minions.engine.views.run_steps import row_address
 from minions.recipe.catalog import Catalog

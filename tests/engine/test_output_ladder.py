@@ -22,8 +22,7 @@ from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.retry import RetryConfig
 from minions.data.json_values import JsonValue
-from minions.engine.services.profile_memory import MemoryProfiles
-from minions.engine.services.services import Services
+from minions.engine.services.services import MemoryProfiles, Services
 from minions.testing.clock import FakeClock
 from minions.testing.endpoint import (
     Behaviour,

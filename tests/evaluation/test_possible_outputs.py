@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.evaluation.cases import Case
-from minions.evaluation.possible_outputs import why_never, why_unreadable
+from minions.evaluation.scorer_checks import why_never, why_unreadable
 from minions.evaluation.scorers import Exact, Fields, Holds, Matches, Near, Schema, Scorer
 from minions.recipe.expressions.template import compile_condition
 

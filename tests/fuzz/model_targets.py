@@ -21,12 +21,12 @@ from minions.adapters.http.http_response import (
     ResponseReader,
 )
 from minions.adapters.models.answer_reader import AnswerReader
-from minions.adapters.models.anthropic_wire import AnthropicWire
+from minions.adapters.models.anthropic import AnthropicWire
 from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
-from minions.adapters.models.gemini_wire import GeminiWire
+from minions.adapters.models.gemini import GeminiWire
 from minions.adapters.models.recorded import Cassette
-from minions.adapters.models.responses_wire import ResponsesWire
+from minions.adapters.models.responses import ResponsesWire
 from minions.adapters.models.script_file import read_script
 from minions.adapters.models.structured_output import InstructorParser
 from minions.adapters.models.wire_form import WireForm

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from fuzz.target import Target, text_of
-from minions.adapters.tools.file_outline import outline_of
-from minions.adapters.tools.many_files import FileContent, FileEdit, ManyFileTools
+from minions.adapters.tools.many_files import FileContent, FileEdit, ManyFileTools, outline_of
 from minions.adapters.tools.text_files import FileOptions, TextFiles
 from minions.app.wiring.extensions import built_in_toolsets
 from minions.contracts.plan_diffs import PlanDiff, diff_plans

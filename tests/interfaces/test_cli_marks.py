@@ -12,7 +12,7 @@ import pytest
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.journal.journal import JournalEntry
-from minions.engine.views.marks import marks_in
+from minions.engine.views.judgements import marks_in
 from minions.services import SystemClock
 
 RECIPE = "id: two\nsteps:\n  - {id: a, set: {x: 1}}\n  - {id: b, set: {y: 2}}\n"

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_step_cache import SqliteStepCache
-from minions.app.wiring.compiled_recipes import CompiledRecipes
 from minions.app.wiring.extensions import built_in_tools, built_in_toolsets
-from minions.app.wiring.folder_agents import FolderAgents
+from minions.app.wiring.runtime import CompiledRecipes, FolderAgents
 from minions.contracts.step_cache import CachedStep
 from minions.data.errors import MinionsError
 from minions.engine.services.services import NullLog

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.adapters.dispatch.delta_reader import Piece, StreamLostError, read_pieces
-from minions.app.runs.delta_order import DeltaOrder
-from minions.app.runs.remote_deltas import RemoteDeltas, remote_deltas_of
+from minions.app.runs.remote_deltas import DeltaOrder, RemoteDeltas, remote_deltas_of
 from minions.contracts.events import StepDelta, StepDeltaEvent
 from minions.contracts.journal.journal import Journal
 from minions.engine.services.services import NullLog

@@ -20,7 +20,7 @@ from minions import (
     Services,
     UsageError,
 )
-from minions.app.application.environment_models import EnvironmentModels
+from minions.app.application.application import EnvironmentModels
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
 from minions.app.evaluating.tuning_space import SpaceOptions
 from minions.app.wiring.runtime import Runtime

@@ -16,8 +16,8 @@ from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.conditions import facts_of
 from minions.recipe.checks.shapes import Shape, find_dead_end
+from minions.recipe.checks.skips import facts_of
 from minions.recipe.expressions.template import compile_condition
 from minions.recipe.reading.load import check_recipe_text
 from minions.recipe.text.schemas import schema_of_example

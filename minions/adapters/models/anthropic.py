@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+import base64
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final, Unpack
 
-from minions.adapters.models.anthropic_wire import AnthropicWire
-from minions.adapters.models.claude_names import takes_schema
+from minions.adapters.models.answer_blocks import AnswerBlocks
+from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.anthropic_answer import AnthropicForm
+from minions.adapters.models.anthropic_schema import expressible_schema
+from minions.adapters.models.block_answers import BlockAnswer, StreamedBlocks
+from minions.adapters.models.chat_failures import ChatPeer
+from minions.adapters.models.chat_request import encode_body
+from minions.adapters.models.claude_names import claude_version, takes_schema
 from minions.adapters.models.http_model import HttpModel, HttpModelOptions, peer_of
+from minions.adapters.models.kept_parts import data_of, kept_parts
+from minions.adapters.models.prompt_parts import (
+    FunctionTools,
+    OutputConstraint,
+    arguments_of,
+    constraint_of,
+    conversation_of,
+    merged,
+    system_text,
+    with_valid_ids,
+)
 from minions.adapters.models.server_route import provider_itself
-from minions.contracts.calls import ModelCapabilities, OutputMode
+from minions.adapters.models.strict_schema import is_strict_schema
+from minions.adapters.models.wire_form import WireForm
+from minions.contracts.calls import ModelCapabilities, ModelOptions, OutputMode, Prompt
+from minions.contracts.messages import Attachment, Message, MessageRole, ToolCallRequest
+from minions.contracts.model_endpoints import ModelApi
+from minions.data.json_values import JsonValue
 
-__all__ = ["AnthropicModel"]
+__all__ = ["AnthropicModel", "AnthropicWire"]
 
 
 class AnthropicModel(HttpModel):
@@ -48,3 +73,302 @@ class AnthropicModel(HttpModel):
         options["capabilities"] = capabilities
         wire = AnthropicWire(provider=provider, model=model, takes_strict=capabilities.takes_strict)
         super().__init__(wire, peer_of(provider, model, base_url, api_key), **options)
+
+
+# --- `AnthropicWire` -----------------------------------------------------------------------------
+
+
+_VERSION: Final = "2023-06-01"
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CACHE_CONTROL: Final = "cache_control"
+_CACHED: Final[Mapping[str, JsonValue]] = {_CACHE_CONTROL: {"type": "ephemeral"}}
+_MOST_STRICT_TOOLS: Final = 20
+_KEPT: Final = {
+    "thinking": ("type", "thinking", "signature"),
+    "redacted_thinking": ("type", "data"),
+}
+"""What goes back beside texts and calls."""
+
+
+class AnthropicWire(WireForm):
+    """The form of Anthropic's messages."""
+
+    api: ClassVar[ModelApi] = ModelApi.MESSAGES
+    answer_words: ClassVar[str] = "a message"
+    api_words: ClassVar[str] = "Anthropic's messages API (often ends in /v1)"
+
+    def __init__(self, *, provider: str, model: str, takes_strict: bool = True) -> None:
+        """Requests to one model.
+
+        Args:
+            takes_strict: Whether `strict` is set on tools whose schemas allow it.
+        """
+        self._model = model
+        self._source = f"{self.api.value} {provider}/{model}"
+        self._takes_strict = takes_strict
+        self._version = claude_version(model)
+        self._functions = FunctionTools()
+
+    @property
+    def path(self) -> str:
+        return "/messages"
+
+    def headers(self, api_key: str | None) -> Mapping[str, str]:
+        version = {"anthropic-version": _VERSION}
+        return version if api_key is None else {**version, "x-api-key": api_key}
+
+    def write(self, prompt: Prompt, *, stream: bool) -> bytes:
+        constraint, messages = constraint_of(prompt, self._functions), conversation_of(prompt)
+        thinking = self._thinking(prompt.options, messages)
+        body: dict[str, JsonValue] = {
+            **prompt.options.extra,
+            "model": self._model,
+            **thinking,
+            **self._sampling(prompt.options, thinking),
+            **self._conversation(messages),
+            **self._tools(constraint, is_thinking=self._thinks(prompt.options, thinking)),
+        }
+        if _CACHE_CONTROL not in prompt.options.extra:
+            _mark_stable(body)
+        elif body[_CACHE_CONTROL] is None:
+            del body[_CACHE_CONTROL]
+        if config := _output_config(prompt.options, thinking, constraint):
+            body["output_config"] = config
+        if stream:
+            body["stream"] = True
+        return encode_body(body)
+
+    def plain_reader(self, peer: ChatPeer, prompt: Prompt) -> AnswerReader:
+        return BlockAnswer(peer, self._form(prompt))
+
+    def stream_reader(
+        self, peer: ChatPeer, prompt: Prompt, clock: Callable[[], float], started: float
+    ) -> AnswerReader:
+        return StreamedBlocks(peer, self._form(prompt), clock, started)
+
+    def _form(self, prompt: Prompt) -> AnthropicForm:
+        constraint = constraint_of(prompt, self._functions)
+        is_called = constraint.schema is not None and _bound_schema(constraint) is None
+        answer_tool = constraint.name if is_called else None
+        return AnthropicForm(AnswerBlocks(source=self._source, answer_tool=answer_tool))
+
+    # --- options ---------------------------------------------------------------------------------
+
+    def _thinking(self, options: ModelOptions, messages: Sequence[Message]) -> dict[str, JsonValue]:
+        """The `thinking` of the request; empty: as the model does by itself, or as `extra` says."""
+        effort = options.reasoning_effort
+        if effort is None or "thinking" in options.extra:
+            return {}
+        if effort in ("none", "minimal"):
+            return {"thinking": {"type": "disabled"}}
+        if self._version >= (4, 6):
+            return {"thinking": {"type": "adaptive", "display": "summarized"}}
+        budget = _BUDGETS.get(effort, _BUDGETS["medium"])
+        if options.max_output_tokens is not None:
+            budget = min(budget, options.max_output_tokens // 2)
+        if budget < _LEAST_BUDGET or self._is_without_thought(messages):
+            return {}
+        return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+    def _thinks(self, options: ModelOptions, thinking: Mapping[str, JsonValue]) -> bool:
+        """Whether the model thinks; from Claude 5 on it does unless it is told not to."""
+        setting = {**options.extra, **thinking}.get("thinking")
+        if isinstance(setting, Mapping):
+            return setting.get("type") != "disabled"
+        return "claude" in self._model and self._version >= (5, 0)
+
+    def _is_without_thought(self, messages: Sequence[Message]) -> bool:
+        """Whether the calls whose results come next were made without a thought of this model:
+        such a loop is not taken with thinking switched on.
+        """
+        last = next(
+            (each for each in reversed(messages) if each.role is not MessageRole.TOOL), None
+        )
+        if last is None or not last.tool_calls:
+            return False
+        parts = kept_parts(last, self._source, _KEPT)
+        return not parts or parts[0].text is not None or parts[0].call is not None
+
+    def _sampling(
+        self, options: ModelOptions, thinking: Mapping[str, JsonValue]
+    ) -> dict[str, JsonValue]:
+        given: dict[str, JsonValue] = {
+            "max_tokens": options.max_output_tokens or self._most_tokens(options, thinking),
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            "stop_sequences": list(options.stop) or None,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _most_tokens(self, options: ModelOptions, thinking: Mapping[str, JsonValue]) -> JsonValue:
+        """`max_tokens`, which the API requires, where the recipe says nothing."""
+        if "max_tokens" in options.extra:
+            return options.extra["max_tokens"]
+        usual = 16_384 if self._version >= (4, 0) else 4_096
+        setting = thinking.get("thinking")
+        budget = setting.get("budget_tokens") if isinstance(setting, Mapping) else None
+        return usual + budget if isinstance(budget, int) else usual
+
+    # --- tools and output ------------------------------------------------------------------------
+
+    def _tools(self, constraint: OutputConstraint, *, is_thinking: bool) -> dict[str, JsonValue]:
+        tools: list[JsonValue] = []
+        strict = 0
+        for function in constraint.tools:
+            tool = self._tool(function, may_be_strict=strict < _MOST_STRICT_TOOLS)
+            strict += "strict" in tool
+            tools.append(tool)
+        choice = _CHOICES.get(constraint.choice, constraint.choice)
+        if constraint.schema is not None and _bound_schema(constraint) is None:
+            # A schema that the server cannot bind is asked for as the arguments of a tool.
+            tools.append({**_answer_tool(constraint)})
+            choice = "any" if constraint.tools else f"name:{constraint.name}"
+        if not tools:
+            return {}
+        if is_thinking and choice not in ("auto", "none"):
+            choice = "auto"  # a model that thinks cannot be forced to call
+        form: dict[str, JsonValue] = {"type": choice}
+        if choice.startswith("name:"):
+            form = {"type": "tool", "name": choice.removeprefix("name:")}
+        if not constraint.is_parallel and choice != "none":
+            form["disable_parallel_tool_use"] = True
+        return (
+            {"tools": tools} if form == {"type": "auto"} else {"tools": tools, "tool_choice": form}
+        )
+
+    def _tool(
+        self, function: Mapping[str, JsonValue], *, may_be_strict: bool
+    ) -> dict[str, JsonValue]:
+        parameters = function.get("parameters")
+        schema = parameters if isinstance(parameters, Mapping) else {}
+        tool: dict[str, JsonValue] = {"name": function.get("name"), "input_schema": dict(schema)}
+        if function.get("description"):
+            tool["description"] = function["description"]
+        if not (may_be_strict and self._takes_strict and is_strict_schema(schema)):
+            return tool
+        bound = expressible_schema(schema)
+        return tool if bound is None else {**tool, "input_schema": bound, "strict": True}
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def _conversation(self, messages: Sequence[Message]) -> dict[str, JsonValue]:
+        system = system_text(messages)
+        sent_by = merged(self._parts_by_role(messages))
+        if not sent_by:  # the API wants a message of the user; there is only what the system says
+            sent_by, system = [("user", [{"type": "text", "text": system or _NOTHING}])], ""
+        if sent_by[0][0] != "user":
+            sent_by.insert(0, ("user", [{"type": "text", "text": _NOTHING}]))
+        sent: list[JsonValue] = [
+            {"role": role, "content": _results_first(parts)} for role, parts in sent_by
+        ]
+        if not system:
+            return {"messages": sent}
+        return {"system": [{"type": "text", "text": system}], "messages": sent}
+
+    def _parts_by_role(self, messages: Sequence[Message]) -> Iterator[tuple[str, list[JsonValue]]]:
+        for message in with_valid_ids(messages, lambda each: _ID.fullmatch(each) is not None):
+            if message.role is MessageRole.ASSISTANT:
+                yield "assistant", self._answer(message) or [{"type": "text", "text": _NOTHING}]
+            elif message.role is MessageRole.TOOL:
+                result: dict[str, JsonValue] = {
+                    "type": "tool_result",
+                    "tool_use_id": message.tool_call_id,
+                }
+                if message.content:
+                    result["content"] = message.content
+                yield "user", [result]
+            else:
+                parts = [_attachment(each) for each in message.attachments]
+                text = message.content or ""
+                if text.strip() or not parts:
+                    parts.append({"type": "text", "text": text if text.strip() else _NOTHING})
+                yield "user", parts
+
+    def _answer(self, message: Message) -> list[JsonValue]:
+        """An answer as it was given: thoughts with their signatures, texts and calls in order."""
+        text, calls = message.content or "", [_call(each) for each in message.tool_calls]
+        parts = kept_parts(message, self._source, _KEPT)
+        if parts is None:
+            texts: list[JsonValue] = [{"type": "text", "text": text}] if text.strip() else []
+            return [*texts, *calls]
+        sent: list[JsonValue] = []
+        at = 0
+        for part in parts:
+            if part.text is not None:
+                piece, at = text[at : at + part.text], at + part.text
+                sent += [{"type": "text", "text": piece}] if piece.strip() else []
+            elif part.call is not None:
+                sent.append(calls[part.call])
+            else:
+                sent.append(dict(data_of(part)))
+        return sent
+
+
+_NOTHING: Final = "(empty)"
+"""Stands where the API wants a text and there is none."""
+_CHOICES: Final = {"required": "any"}
+_LEAST_BUDGET: Final = 1_024
+_BUDGETS: Final = {"low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 31_999}
+"""Tokens of thought of models that want a number."""
+
+
+def _bound_schema(constraint: OutputConstraint) -> dict[str, JsonValue] | None:
+    """The schema as the server binds it; None: there is none, or it cannot."""
+    return expressible_schema(constraint.schema) if constraint.schema is not None else None
+
+
+def _answer_tool(constraint: OutputConstraint) -> dict[str, JsonValue]:
+    return {
+        "name": constraint.name,
+        "description": "Give the answer.",
+        "input_schema": dict(constraint.schema or {}),
+    }
+
+
+def _output_config(
+    options: ModelOptions, thinking: Mapping[str, JsonValue], constraint: OutputConstraint
+) -> dict[str, JsonValue]:
+    own = options.extra.get("output_config")
+    config: dict[str, JsonValue] = dict(own) if isinstance(own, Mapping) else {}
+    setting = thinking.get("thinking")
+    if isinstance(setting, Mapping) and setting.get("type") == "adaptive":
+        config["effort"] = options.reasoning_effort
+    if (schema := _bound_schema(constraint)) is not None:
+        config["format"] = {"type": "json_schema", "schema": schema}
+    return config
+
+
+def _results_first(parts: list[JsonValue]) -> list[JsonValue]:
+    """The parts of a message of the user: results of tools stand before all else."""
+    results = [part for part in parts if _is_result(part)]
+    return [*results, *(part for part in parts if not _is_result(part))] if results else parts
+
+
+def _is_result(part: JsonValue) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "tool_result"
+
+
+def _mark_stable(body: Mapping[str, JsonValue]) -> None:
+    """Place markers for the provider's cache: behind what every call of a step begins with, and
+    behind the last message of a long conversation, with all of which the next request begins.
+    """
+    _mark_last(body.get("system") or body.get("tools"))
+    messages = body["messages"]
+    if isinstance(messages, list) and len(messages) > 2 and isinstance(messages[-1], Mapping):
+        _mark_last(messages[-1].get("content"))
+
+
+def _mark_last(parts: JsonValue) -> None:
+    if isinstance(parts, list) and isinstance(parts[-1], Mapping):
+        parts[-1] = {**parts[-1], **_CACHED}
+
+
+def _attachment(attachment: Attachment) -> JsonValue:
+    encoded = base64.b64encode(attachment.data or b"").decode("ascii")
+    kind = "image" if attachment.is_image else "document"
+    source = {"type": "base64", "media_type": attachment.media_type, "data": encoded}
+    return {"type": kind, "source": source}
+
+
+def _call(call: ToolCallRequest) -> JsonValue:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_of(call)}

@@ -8,11 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from attrs import evolve
 
-from minions.adapters.models.chat_wire import ChatWire
+from minions.adapters.models.answer_reader import AnswerReader
+from minions.adapters.models.chat_failures import ChatPeer
+from minions.adapters.models.chat_request import RequestWriter
+from minions.adapters.models.chat_response import PlainAnswer, StreamedAnswer
 from minions.adapters.models.http_model import (
     MAX_REQUESTS,
     HttpModel,
@@ -28,14 +31,15 @@ from minions.adapters.models.server_route import (
     sdk_client,
     secrets_in,
 )
-from minions.contracts.calls import ModelCapabilities
-from minions.contracts.model_endpoints import EndpointLimits
+from minions.adapters.models.wire_form import WireForm
+from minions.contracts.calls import ModelCapabilities, Prompt
+from minions.contracts.model_endpoints import EndpointLimits, ModelApi
 
 if TYPE_CHECKING:
     from instructor import Instructor
     from openai import AsyncOpenAI, OpenAI
 
-__all__ = ["OpenAIModel"]
+__all__ = ["ChatWire", "OpenAIModel"]
 
 
 class OpenAIModel(HttpModel):
@@ -144,3 +148,41 @@ class OpenAIModel(HttpModel):
         made._sent = SentSecrets((made._peer.secret, *made._peer.other_secrets))
         made._endpoint = evolve(made._endpoint, account=account_of(made._route.headers))
         return made
+
+
+# --- `ChatWire` ----------------------------------------------------------------------------------
+
+
+class ChatWire(WireForm):
+    """The form of OpenAI's chat completions."""
+
+    api: ClassVar[ModelApi] = ModelApi.CHAT
+
+    def __init__(
+        self, *, provider: str, model: str, takes_strict: bool, most_conversations: int
+    ) -> None:
+        """Requests to one model; the arguments are those of `RequestWriter`."""
+        self._requests = RequestWriter(
+            provider=provider,
+            model=model,
+            takes_strict=takes_strict,
+            most_conversations=most_conversations,
+        )
+
+    @property
+    def path(self) -> str:
+        return "/chat/completions"
+
+    def write(self, prompt: Prompt, *, stream: bool) -> bytes:
+        return self._requests.write(prompt, stream=stream)
+
+    def plain_reader(self, peer: ChatPeer, prompt: Prompt) -> AnswerReader:
+        return PlainAnswer(peer)
+
+    def stream_reader(
+        self, peer: ChatPeer, prompt: Prompt, clock: Callable[[], float], started: float
+    ) -> AnswerReader:
+        return StreamedAnswer(peer, clock, started)
+
+    def forget(self) -> None:
+        self._requests.forget()

@@ -6,8 +6,9 @@ The form of the file is in `cassette_file`, what is compared of a request in `ca
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import difflib
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -23,7 +24,6 @@ from minions.adapters.models.cassette_file import (
     CassetteWriter,
     read_cassette,
 )
-from minions.adapters.models.cassette_miss import difference, most_like
 from minions.adapters.models.cassette_request import request_digest, request_form, request_lines
 from minions.contracts.calls import (
     ChatModel,
@@ -39,7 +39,15 @@ from minions.contracts.model_endpoints import ModelEndpoint
 from minions.data.errors import UsageError, did_you_mean
 from minions.data.json_values import JsonValue
 
-__all__ = ["MISS", "Cassette", "CassetteRecorder", "RecordingModel", "ReplayModel"]
+__all__ = [
+    "MISS",
+    "Cassette",
+    "CassetteRecorder",
+    "RecordingModel",
+    "ReplayModel",
+    "difference",
+    "most_like",
+]
 
 MISS: Final = "cassette-miss"
 """The code of the failure of a request that a cassette does not answer."""
@@ -420,3 +428,52 @@ def _pieces_of(outcome: ModelCallResponse | ModelFailure) -> Iterator[ModelDelta
     """The whole text as one fragment, where the recorded call was not streamed."""
     if isinstance(outcome, ModelCallResponse) and outcome.text:
         yield ModelDelta(content=outcome.text)
+
+
+# --- the difference between a request and the recorded one that is most like it ------------------
+
+
+_MOST_COMPARED: Final = 400
+"""Lines of each side, behind those that are equal: comparing takes their square at worst."""
+_MOST_SHOWN: Final = 60
+"""Lines of a diff."""
+_LONGEST_SHOWN: Final = 400
+"""Characters of a line."""
+
+
+def most_like(lines: Sequence[str], calls: Iterable[CassetteCall]) -> CassetteCall | None:
+    """The call whose request has most lines in common with these; None: there is no call.
+
+    Of several the first.
+    """
+    asked = Counter(lines)
+    best, best_share = None, -1.0
+    for call in calls:
+        own = Counter(request_lines(call.model, call.request))
+        share = 2 * (asked & own).total() / max(1, asked.total() + own.total())
+        if share > best_share:
+            best, best_share = call, share
+    return best
+
+
+def difference(recorded: Sequence[str], asked: Sequence[str]) -> str:
+    """A unified diff of requests as lines; of a long one the beginning."""
+    begin = _common(recorded, asked)
+    first = max(0, begin - 2)
+    before = [_shortened(line) for line in recorded[first : begin + _MOST_COMPARED]]
+    after = [_shortened(line) for line in asked[first : begin + _MOST_COMPARED]]
+    lines = list(difflib.unified_diff(before, after, "recorded", "asked", lineterm="", n=2))
+    left = len(lines) - _MOST_SHOWN
+    return "\n".join([*lines[:_MOST_SHOWN], *([f"… ({left} more lines)"] if left > 0 else [])])
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """The number of lines with which both begin."""
+    pairs = zip(one, other, strict=False)
+    return next(
+        (at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other))
+    )
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _LONGEST_SHOWN else f"{line[:_LONGEST_SHOWN]}…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Final, Literal, Self, TypeAlias
 from attrs import evolve
 
 from minions.adapters.stores.state_store import StateStore
-from minions.app.application.environment_models import EnvironmentModels
 from minions.app.evaluating.application_evaluations import ApplicationEvaluations
 from minions.app.evaluating.application_tuning import ApplicationTuning
 from minions.app.runs.application_runs import RecipeLike
@@ -19,9 +19,11 @@ from minions.app.runs.batch_runs import BatchRuns
 from minions.app.runs.deciders import named_policy
 from minions.app.runs.new_runs import NewRuns
 from minions.app.runs.recorded_runs import RecordedRuns
+from minions.app.settings.setting_sources import environment
 from minions.app.settings.settings import McpSettings, Settings
 from minions.app.wiring.databases import journal_at, state_beside
 from minions.app.wiring.extensions import built_in_extensions, extended
+from minions.app.wiring.models import ModelChoice, Models
 from minions.app.wiring.prices import make_prices
 from minions.app.wiring.program_servers import make_program_toolsets
 from minions.app.wiring.runtime import Closer, Runtime
@@ -32,14 +34,15 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.tools import Tool, Toolset
 from minions.contracts.waiting import OnWaiting
 from minions.data.errors import UsageError
-from minions.engine.compile.extensions import Extensions, checked_tools
+from minions.engine.compile.extensions import Extensions, ModelSource, checked_tools
 from minions.engine.history.events import Listener
 from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
 from minions.engine.step.next_step import NextStepChain
+from minions.recipe.model import AgentRecipe
 from minions.recipe.project_folders import project_of
 
-__all__ = ["Approve", "Minions", "RecipeLike"]
+__all__ = ["Approve", "EnvironmentModels", "Minions", "RecipeLike"]
 
 Approve: TypeAlias = Literal["wait", "deny", "all"]
 """What happens with a tool call that needs approval: the run waits, it is denied, or approved."""
@@ -201,3 +204,43 @@ def _with_tools(
     own = extensions or Extensions()
     own = evolve(own, tools=own.tools.plus(checked_tools(tools, "Minions")))
     return extended(built_in_extensions(state, servers), own)
+
+
+# --- models of an application, made with the keys that the environment has now -------------------
+
+
+class EnvironmentModels:
+    """Makes new models when the environment, and with it a key, has changed."""
+
+    def __init__(self, extensions: Extensions) -> None:
+        """No model is made yet."""
+        self._extensions = extensions
+        self._environ: Mapping[str, str] = {}
+        self._models: Models | None = None
+        self._replaced: list[Models] = []
+        """Models with former keys, which active runs may still use."""
+
+    def source(self, recipe: AgentRecipe, choice: ModelChoice) -> ModelSource:
+        """See `Models.source`; scripts are looked up in the folder that is current then."""
+        return self._current().source(recipe, choice)
+
+    def _current(self) -> Models:
+        environ = environment()
+        if self._models is not None and environ == self._environ:
+            return self._models
+        if self._models is not None and self._models.has_made:
+            self._replaced.append(self._models)
+        self._environ = environ
+        self._models = Models(
+            Settings(), self._extensions, environ=environ, folder_of=lambda _: Path.cwd()
+        )
+        return self._models
+
+    async def aclose(self) -> None:
+        """Close every model that was made here."""
+        current = [self._models] if self._models is not None else []
+        async with contextlib.AsyncExitStack() as stack:
+            for models in (*current, *self._replaced):
+                stack.push_async_callback(models.aclose)
+        self._models = None
+        self._replaced.clear()

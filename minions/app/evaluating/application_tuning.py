@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
+from attrs import evolve, frozen
+
 from minions.app.evaluating.application_evaluations import CasesLike, case_rows
 from minions.app.evaluating.evaluation_runs import checked_scorers
-from minions.app.evaluating.tuned_models import with_tuned_models
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
 from minions.app.evaluating.tuning_space import RecipeVersion, SpaceOptions
 from minions.app.runs.application_runs import ApplicationRuns, RecipeLike
-from minions.contracts.calls import ChatModel
+from minions.app.wiring.models import ModelChoice
+from minions.app.wiring.runtime import ModelsOfRecipe, Runtime
+from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.flow import Priority
 from minions.data.errors import UsageError, near_hint, near_names
+from minions.engine.compile.extensions import ModelChooser, ModelSource
 from minions.evaluation.cases import cases_of
 from minions.evaluation.suites import AnyScorer
 from minions.evaluation.tuning import Dimension
 from minions.evaluation.tuning_report import TuningReport
 from minions.recipe.library import is_recipe_text
+from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
 from minions.recipe.text.yaml_reader import read_source
 
-__all__ = ["ApplicationTuning"]
+__all__ = ["ApplicationTuning", "with_tuned_models"]
 
 
 class ApplicationTuning(ApplicationRuns):
@@ -131,3 +137,53 @@ def _text_of(recipe: str | PathLike[str]) -> tuple[str, str]:
         return str(path), read_source(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} cannot be read: {error}.", code="unreadable") from error
+
+
+# --- the models of a recipe that an application tunes --------------------------------------------
+
+
+def with_tuned_models(
+    runtime: Runtime, candidates: Mapping[str, ChatModel | None], own: ChatModel | str | None
+) -> Runtime:
+    """The runtime in which a step that names a candidate is answered by it, and others as before.
+
+    Args:
+        candidates: By name; None: the model of that name.
+        own: The application's model, which answers instead of those that recipes name otherwise;
+            None: it has none.
+    """
+    return evolve(runtime, models=_models_of(runtime.models, candidates, own))
+
+
+def _models_of(
+    models: ModelsOfRecipe, candidates: Mapping[str, ChatModel | None], own: ChatModel | str | None
+) -> ModelsOfRecipe:
+    def found(recipe: AgentRecipe, choice: ModelChoice) -> ModelSource | ChatModel:
+        named = models(recipe, choice)
+        if choice.override is not None or isinstance(named, ChatModel):
+            return named
+        other: ModelSource | ChatModel = named
+        if own is not None:
+            other = models(recipe, ModelChoice(override=own)) if isinstance(own, str) else own
+        return _TunedModels(candidates, named, other)
+
+    return found
+
+
+@frozen
+class _TunedModels(ModelChooser):
+    """The candidates by name, and who answers for other names."""
+
+    candidates: Mapping[str, ChatModel | None]
+    named: ModelSource
+    other: ModelSource | ChatModel
+
+    def __call__(self, config: ModelConfig) -> ChatModel:
+        if config.name is not None and config.name in self.candidates:
+            own = self.candidates[config.name]
+            return self.named(config) if own is None else own
+        return self.other if isinstance(self.other, ChatModel) else self.other(config)
+
+    def options(self, config: ModelConfig) -> ModelOptions:
+        source = self.named if config.name in self.candidates else self.other
+        return source.options(config) if isinstance(source, ModelChooser) else config.options()

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.adapters.tools.date_time import date_time_tools
 from minions.adapters.tools.state import state_tools
 from minions.app.wiring.built_in_recipes import BuiltInRecipes
 from minions.app.wiring.built_in_sandboxes import BuiltInSandboxes
-from minions.app.wiring.built_in_toolsets import BuiltInToolsets
 from minions.contracts.tools import Toolbox, Toolset
 from minions.recipe.catalog import Catalog
 
-if TYPE_CHECKING:  # `validate` needs no engine
+if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
     from minions.recipe.model import AgentRecipe
 
 __all__ = [
+    "BuiltInToolsets",
     "built_in_extensions",
     "built_in_recipes",
     "built_in_tools",
@@ -105,3 +106,66 @@ def extended(base: Extensions, own: Extensions) -> Extensions:
         planner=own.planner or base.planner,
         agents=own.agents or base.agents,
     )
+
+
+# --- the built-in toolsets, each made when it is first needed ------------------------------------
+
+
+Now: TypeAlias = Callable[[], datetime]
+
+
+class BuiltInToolsets(Mapping[str, Toolset]):
+    """The built-in toolsets by name. Each is made on first use, since that takes milliseconds."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._made: dict[str, Toolset] = {}
+
+    def __getitem__(self, name: str) -> Toolset:
+        if name not in self._made:
+            if name not in _TOOLSETS:
+                raise KeyError(name)
+            own = {"plans": self._plans, "documents": self._documents}.get(name)
+            self._made[name] = self._adapter(name) if own is None else own()
+        return self._made[name]
+
+    def _adapter(self, name: str) -> Toolset:
+        module = import_module(f"minions.adapters.tools.{name}")
+        return cast("Toolset", module.built_in(self._now))
+
+    def _documents(self) -> Toolset:
+        from minions.adapters.tools.documents import documents_toolset
+        from minions.app.settings.user_folders import user_cache_folder
+
+        return documents_toolset(self._now, user_cache_folder() / "documents")
+
+    def _plans(self) -> Toolset:
+        from minions.planning.plan_tools import plans_toolset
+        from minions.recipe.catalog import Catalog
+
+        return plans_toolset(lambda: Catalog(toolsets=self))
+
+    def __contains__(self, name: object) -> bool:
+        return name in _TOOLSETS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_TOOLSETS)
+
+    def __len__(self) -> int:
+        return len(_TOOLSETS)
+
+
+_TOOLSETS: Final = (
+    "files",
+    "documents",
+    "time",
+    "http",
+    "data",
+    "shell",
+    "git",
+    "plans",
+    "agents",
+)
+"""A new toolset is one line here: the name of its module in `adapters/tools`, which has a function
+`built_in`. `plans` makes recipes, and so belongs to planning; `documents` is told where the user's
+cache is."""

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias, TypedDict, Unpack
 
 import attrs
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from minions.app.settings.settings import Settings, Strictness
 from minions.app.settings.user_folders import BorderSecret
 from minions.app.wiring.cassettes import Cassettes
-from minions.app.wiring.compiled_recipes import CompiledRecipes
 from minions.app.wiring.databases import make_cache, make_journal, make_state
 from minions.app.wiring.extensions import built_in_extensions, extended
-from minions.app.wiring.folder_agents import FolderAgents
 from minions.app.wiring.mcp import make_mcp_toolsets
 from minions.app.wiring.models import ModelChoice, Models
 from minions.app.wiring.prices import make_prices
@@ -35,19 +34,33 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
 from minions.contracts.runtime import Ids, IsWorkerGone, Log, PriceBook
 from minions.contracts.step_cache import StepCache
+from minions.data.errors import UsageError
 from minions.engine.compile.extensions import Extensions, ModelSource
-from minions.engine.compile.named_agents import JoinedAgents, NamedAgents
+from minions.engine.compile.named_agents import JoinedAgents, NamedAgents, unknown_agent
 from minions.engine.compile.preparation import Preparation
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.run_pause import RunPause
 from minions.engine.services.services import Services
 from minions.engine.step.next_step import NextStepChain
-from minions.recipe.catalog import Catalog
+from minions.recipe.catalog import Catalog, FoundRecipe
+from minions.recipe.library import SUFFIXES, find_recipe, is_recipe_text, recipe_ids
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
+from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
+from minions.recipe.reading.load import load_recipe, load_recipe_text
+from minions.recipe.reading.sub_recipes import recipe_files
 
-__all__ = ["Closer", "ModelsOfRecipe", "Runtime", "ServiceChanges", "make_runtime", "make_services"]
+__all__ = [
+    "Closer",
+    "CompiledRecipes",
+    "FolderAgents",
+    "ModelsOfRecipe",
+    "Runtime",
+    "ServiceChanges",
+    "make_runtime",
+    "make_services",
+]
 
 ModelsOfRecipe: TypeAlias = Callable[[AgentRecipe, ModelChoice], ModelSource | ChatModel]
 """Returns the models that answer the steps of one recipe."""
@@ -334,3 +347,123 @@ def make_services(
         return services
     flow = SharedFlowControl(services.clock, services.sleep, services.random, warn=warn)
     return attrs.evolve(services, flow=flow)
+
+
+# --- the recipes in folders as agents that can be run by name ------------------------------------
+
+
+@frozen
+class FolderAgents(NamedAgents):
+    """The recipes in some folders, by id: a name is never taken as a path."""
+
+    recipes: CompiledRecipes
+    """Reads the files; each once, as long as it does not change."""
+    folders: tuple[Path, ...] = ()
+    """The server's folders of recipes; empty: `recipes` below the current folder."""
+
+    def names(self) -> Sequence[str]:
+        """The ids of all recipes there; of each file only its head is read."""
+        return tuple(self._paths())
+
+    def find(self, name: str) -> AgentRecipe:
+        """The recipe of that id."""
+        paths = self._paths()
+        if name not in paths:
+            raise unknown_agent(name, tuple(paths))
+        self._allowed().check(paths[name], name)  # a link may lead elsewhere
+        return self.recipes.get(paths[name])
+
+    def _paths(self) -> dict[str, Path]:
+        return recipe_ids(self.folders or (USUAL_FOLDER,), self._allowed().hold)
+
+    def _allowed(self) -> NamedFiles:
+        return NamedFiles(Path.cwd(), self.folders)
+
+
+# --- reads recipes by path or id, once; they are read again when one of their files has changed---
+
+
+_Stamp: TypeAlias = tuple[int, int, int]
+"""A file's time of change in ns, its size in bytes, and its inode."""
+
+
+@frozen
+class _CompiledRecipe:
+    """A recipe, and the stamps of its files when it was read."""
+
+    recipe: AgentRecipe
+    stamps: Mapping[str, _Stamp | None]
+
+    def is_current(self) -> bool:
+        """Whether none of its files has changed."""
+        return all(_stamp(path) == stamp for path, stamp in self.stamps.items())
+
+
+class CompiledRecipes:
+    """The recipes that one runtime has read."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        """Nothing is read yet.
+
+        Args:
+            catalog: Everything that recipes may name.
+        """
+        self.catalog = catalog
+        self._compiled: dict[str, _CompiledRecipe] = {}
+
+    def get(self, source: str | Path) -> AgentRecipe:
+        """The recipe at that path, of that id under `recipes`, or with this YAML or JSON text.
+
+        A text of several lines is YAML, one that begins with a brace JSON; it is read each time.
+
+        Raises:
+            RecipeError: Has every fault that was found.
+            NotFoundError: There is no such file and no such id.
+            UsageError: It cannot be read, or it is neither a text nor a path.
+        """
+        if not isinstance(source, str | Path):
+            raise UsageError(
+                f"{source!r:.80} is no recipe: give an AgentRecipe, a path, the id of one under "
+                f"{USUAL_FOLDER}, YAML text of several lines, or JSON text.",
+                code="no-recipe",
+            )
+        if isinstance(source, str) and is_recipe_text(source):
+            return load_recipe_text(source, "<recipe>", self.catalog)
+        path = os.path.abspath(_file(source))  # noqa: PTH100  # links are followed by no one here
+        known = self._compiled.get(path)
+        if known is None or not known.is_current():
+            known = self._compiled[path] = self._read(path, str(source))
+        return known.recipe
+
+    def _read(self, path: str, source: str) -> _CompiledRecipe:
+        files = [path]
+        home = NamedFiles(Path(path).parent)
+
+        def find(name: str, directory: str | None) -> FoundRecipe:
+            found = recipe_files(name, directory, home)
+            files.append(found.file)
+            return found
+
+        before = _stamps(files)  # a file that changes while it is read is read again
+        named = source if source.endswith(SUFFIXES) else path
+        recipe = load_recipe(named, evolve(self.catalog, find_recipe=find))
+        return _CompiledRecipe(recipe, {**_stamps(files), **before})
+
+
+def _file(source: str | Path) -> Path:
+    if isinstance(source, Path):
+        return source
+    return find_recipe(source, [USUAL_FOLDER])
+
+
+def _stamps(files: Iterable[str]) -> dict[str, _Stamp | None]:
+    return {path: _stamp(path) for path in files}
+
+
+def _stamp(path: str) -> _Stamp | None:
+    """The stamp of a file; None: it does not exist."""
+    try:
+        known = os.stat(path)  # noqa: PTH116  # asked for at every run
+    except OSError:
+        return None
+    return known.st_mtime_ns, known.st_size, known.st_ino

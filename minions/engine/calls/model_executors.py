@@ -5,6 +5,7 @@ How a logical call is made of attempts stands in `model_calls`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import evolve
@@ -21,18 +22,19 @@ from minions.contracts.calls import (
     ModelOptions,
     OutputParser,
     Prompt,
+    StepCompletionInstruction,
 )
-from minions.contracts.context import RunContext
+from minions.contracts.context import RunContext, snake_case
 from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import MessageRole, user
 from minions.data.errors import OUTPUT_TRUNCATED
-from minions.engine.calls.completion_instructions import instruction_in
 from minions.engine.services.retry import checked_result
 
 __all__ = [
     "DefaultModelCallExecutor",
     "ModelCallExecutors",
     "capabilities_of",
+    "instruction_in",
     "model_of",
     "recall",
     "warm_up",
@@ -172,3 +174,36 @@ def _declared(prompt: Prompt) -> Collection[str]:
         return ()
     properties = prompt.instructions.json_schema().get("properties")
     return tuple(properties) if isinstance(properties, Mapping) else ()
+
+
+# --- completion instructions in the text of an answer --------------------------------------------
+
+
+_FLAGS = ("is_complete", "is_more_calls_needed", "is_non_recoverable")
+_TEXTS = ("next_step_id", "failure_reason")
+
+
+def instruction_in(text: str, *, besides: Collection[str] = ()) -> StepCompletionInstruction | None:
+    """The instruction that a whole-text JSON object gives: at least one of its flags, as a bool.
+
+    Both spellings count (`is_complete`, `isComplete`). JSON inside prose does not: what a model
+    quotes is not what it says.
+
+    Args:
+        besides: Keys that mean something else here.
+    """
+    stripped = text.strip()
+    if not stripped.startswith("{") or (
+        "omplete" not in stripped and "ecoverable" not in stripped and "eeded" not in stripped
+    ):
+        return None
+    try:
+        parsed = json.loads(stripped)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(parsed, dict):
+        return None
+    values = {snake_case(key): value for key, value in parsed.items() if key not in besides}
+    flags = {name: values[name] for name in _FLAGS if isinstance(values.get(name), bool)}
+    texts = {name: values[name] for name in _TEXTS if isinstance(values.get(name), str)}
+    return StepCompletionInstruction(**flags, **texts) if flags else None

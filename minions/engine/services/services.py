@@ -6,19 +6,19 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 
-from minions.contracts.calls import OutputParser
+from minions.contracts.calls import ChatModel, OutputParser
 from minions.contracts.decisions import Decider, Deny
 from minions.contracts.file_changes import FileRestorer
 from minions.contracts.flow import FlowControl, Priority
 from minions.contracts.journal.journal import Journal
 from minions.contracts.metrics import Metrics
-from minions.contracts.model_profiles import ProfileBook
+from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook
 from minions.contracts.runtime import (
     BlockingCalls,
     Clock,
@@ -38,7 +38,6 @@ from minions.engine.services.chosen_examples import ExampleMemory
 from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.flow.flow_control import SharedFlowControl
 from minions.engine.services.output_parsing import TextOutputParser
-from minions.engine.services.profile_memory import MemoryProfiles
 from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name
 
@@ -47,7 +46,33 @@ if TYPE_CHECKING:
     from minions.engine.services.run_pause import RunPause
     from minions.engine.services.shared_budgets import SharedBudgets
 
-__all__ = ["NullLog", "Services", "SystemClock", "room_for_more"]
+__all__ = ["MemoryProfiles", "NullLog", "Services", "SystemClock", "room_for_more"]
+
+_LOGGER: Final = logging.getLogger("minions.models")
+
+
+class MemoryProfiles(ProfileBook):
+    """The newest profile of each model and server; stores nothing."""
+
+    def __init__(self) -> None:
+        """Know no model yet."""
+        self._known: dict[tuple[str, str], ModelProfile] = {}
+
+    def find(self, model: ChatModel) -> ModelProfile | None:
+        if model.base_url is None:
+            return None
+        return self._known.get((model.base_url, model.name))
+
+    def keep(self, profile: ModelProfile) -> None:
+        self._known[profile.base_url, profile.model] = profile
+
+    def learn(self, profile: ModelProfile, changed: Feature, *, is_told: bool) -> None:
+        self._known[profile.base_url, profile.model] = profile
+        if is_told:
+            _LOGGER.warning("%s", profile.words_of(changed))
+
+    def profiles(self) -> Sequence[ModelProfile]:
+        return sorted(self._known.values(), key=lambda each: (each.model, each.base_url))
 
 
 _AT_A_TIME: Final = 2

@@ -9,23 +9,25 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from minions.contracts.addresses import address_of
+from attrs import frozen
+
+from minions.contracts.addresses import address_of, is_within
 from minions.contracts.decision_words import Approve
 from minions.contracts.journal.facts import (
     DecisionFact,
     DecisionRecorded,
+    MarkRecorded,
     RunBeginning,
     RunResumed,
     given,
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.data.json_values import JsonValue, parse_json, texts_in
-from minions.engine.views.marks import mark_of, marks_in
 from minions.engine.views.step_outputs import StepOutputs, finished_in
 from minions.recipe.expressions.values import is_same
 from minions.recipe.model import AgentRecipe, StepSpec
 
-__all__ = ["ExampleReason", "Judgements"]
+__all__ = ["ExampleReason", "Judgements", "Mark", "mark_of", "marks_in"]
 
 _SHORTEST: Final = 8
 """Characters of a text that is looked for in what was approved: a shorter one is found by
@@ -142,3 +144,45 @@ def _holds(arguments: JsonValue, output: JsonValue) -> bool:
     if isinstance(arguments, list | tuple):
         return any(_holds(each, output) for each in arguments)
     return False
+
+
+# --- marks ---------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Mark:
+    """One mark that was set in this journal."""
+
+    position: int
+    """The position of its row in the session: it is about what was recorded before."""
+    fact: MarkRecorded
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it says that the work is good."""
+        return self.fact.verdict == "good"
+
+    def covers(self, address: str) -> bool:
+        """Whether it is about the step or item with that address: of the whole run, all are."""
+        return self.fact.address is None or is_within(address, self.fact.address)
+
+
+def marks_in(rows: Sequence[JournalEntry]) -> tuple[Mark, ...]:
+    """The marks of a run that count, oldest first: a mark of an imported file is none of them."""
+    return tuple(
+        Mark(position=row.position, fact=row.fact)
+        for row in rows
+        if isinstance(row.fact, MarkRecorded)
+    )
+
+
+def mark_of(marks: Sequence[Mark], address: str, ended_at: int) -> Mark | None:
+    """The mark that counts for an output: the last one that covers it; None: there is none.
+
+    Args:
+        address: Of the step or item that gave the output.
+        ended_at: The position of the row with the output. A mark before it is of another output,
+            which a retry replaced.
+    """
+    found = (each for each in marks if each.position > ended_at and each.covers(address))
+    return max(found, key=lambda each: each.position, default=None)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from minions.contracts.addresses import item_address
 from minions.contracts.events import StepCompleted
 from minions.contracts.executions import RunState, StepStatus
-from minions.contracts.journal.child_runs import WAITS_FOR_RUNS
+from minions.contracts.journal.child_runs import OPEN_STATES, WAITS_FOR_RUNS
 from minions.contracts.journal.facts import (
     BackEdge,
     ConversationStarted,
@@ -31,7 +31,9 @@ from minions.contracts.journal.facts import (
     RunRejected,
     RunResumed,
     RunStarted,
+    StepEnd,
     StepFact,
+    StepOmission,
     StepOutcome,
     StepSkipped,
     StepStarted,
@@ -59,7 +61,6 @@ from minions.engine.views.output_rungs import RungCount, rungs_in
 from minions.engine.views.run_items import LoopItems, loops_in
 from minions.engine.views.run_notes import RunNote, notes_in, rollback_notes_in
 from minions.engine.views.run_summary import RunSummary
-from minions.engine.views.step_states import reason_in, status_in
 
 __all__ = [
     "RunDetail",
@@ -67,10 +68,11 @@ __all__ = [
     "StepSummary",
     "messages_in",
     "prompts_in",
+    "reason_in",
     "show_run",
+    "status_in",
     "step_of",
 ]
-
 
 F = TypeVar("F", bound=Struct)
 
@@ -387,3 +389,28 @@ def messages_in(
         if isinstance(event, StepCompleted):
             found.append((event.step_id, _shown_message(event.snapshot)))
     return tuple(found)
+
+
+# --- what became of a recorded step, where its run has ended or was cut off meanwhile ------------
+
+
+def status_in(fact: StepFact, run: RunSummary) -> str:
+    """The status of the step by its newest fact; where it has no end, the state of the run.
+
+    A step that waited when its run ended was interrupted: nothing waits any more.
+    """
+    if isinstance(fact, StepEnd) and not _is_left(fact, run):
+        return fact.status
+    return RunState.INTERRUPTED.value if run.has_ended else run.status
+
+
+def reason_in(fact: StepFact, run: RunSummary) -> str | None:
+    """Why the step has that status; None: nothing is recorded, or its wait is over."""
+    if not isinstance(fact, StepOutcome | StepOmission):
+        return None
+    return None if _is_left(fact, run) else fact.reason
+
+
+def _is_left(fact: StepEnd, run: RunSummary) -> bool:
+    """Whether the step waited, and its run has ended since."""
+    return fact.status == StepStatus.IN_PROGRESS and run.status not in OPEN_STATES

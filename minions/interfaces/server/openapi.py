@@ -30,11 +30,10 @@ from minions.interfaces.http.tokens import SCOPES
 from minions.interfaces.server.documents.common import number_schema
 from minions.interfaces.server.endpoints import HEADER_SCHEMAS, EventStream
 from minions.interfaces.server.openapi_events import STREAM, event_schemas
-from minions.interfaces.server.openapi_links import TAGS, links_of_operation, tag_of
 from minions.interfaces.server.routes.api import API
 from minions.interfaces.server.routes.runs import follow_run
 
-__all__ = ["openapi_of"]
+__all__ = ["TAGS", "links_of_operation", "openapi_of", "tag_of"]
 
 _Json = dict[str, JsonValue]
 _Operation = dict[str, Any]  # Any: JSON that is taken apart here
@@ -220,3 +219,84 @@ def _add_problems(operation: _Operation, handler: HTTPRouteHandler, problem: _Js
             "content": {PROBLEM_TYPE: {"schema": problem}},
             **({"headers": dict(_HEADERS[status])} if status in _HEADERS else {}),
         }
+
+
+# --- links between operations for the OpenAPI document -------------------------------------------
+
+
+TAGS: Final[Mapping[str, str]] = {
+    "runs": "Runs of recipes: start, read, follow, cancel, resume, retry, roll back.",
+    "approvals": "What runs wait for, and the decisions.",
+    "recipes": "Stored recipes: inputs, steps, pictures.",
+    "agents": "The same recipes by what they take: a message or inputs.",
+    "sessions": "Conversations, their messages and turns.",
+    "system": "The server itself.",
+}
+"""The groups of operations, each with its description."""
+
+_OF_RUN: Final = (
+    "getRun",
+    "followRun",
+    "cancelRun",
+    "resumeRun",
+    "retryRun",
+    "rollBackFiles",
+    "drawRun",
+)
+_OF_SESSION: Final = (
+    "getSession",
+    "sendMessage",
+    "listSteps",
+    "getContext",
+    "forkSession",
+    "retrySession",
+    "resumeSession",
+    "deleteSteps",
+    "forgetSession",
+)
+
+
+def tag_of(path: str) -> str:
+    """The tag of an operation: the first part of its path below `/api/v1`."""
+    part = path.removeprefix("/api/v1/").partition("/")[0]
+    return part if part in TAGS else "system"
+
+
+def _links(
+    names: Sequence[str], parameter: str, pointer: str, more: Mapping[str, str] | None = None
+) -> dict[str, JsonValue]:
+    parameters: dict[str, JsonValue] = {parameter: f"$response.body#/{pointer}", **(more or {})}
+    return {name: {"operationId": name, "parameters": dict(parameters)} for name in names}
+
+
+_ACCEPTED: Final = {**_links(_OF_RUN, "run_id", "run_id")} | _links(
+    ("getSession",), "session_id", "session_id"
+)
+_RECIPE: Final = ("getRecipe", "drawRecipe", "getInputsSchema")
+_LINKS: Final[Mapping[str, Mapping[str, JsonValue]]] = {
+    "startRun": _ACCEPTED,
+    "runAgent": _ACCEPTED,
+    "resumeRun": _ACCEPTED,
+    "retryRun": _ACCEPTED,
+    "decide": _ACCEPTED,
+    "cancelRun": _links(("getRun", "resumeRun", "followRun"), "run_id", "run_id"),
+    "listRuns": _links(_OF_RUN, "run_id", "runs/0/run_id"),
+    "getRun": _links(("decide",), "approval_id", "waiting/0/id")
+    | _links(("getSession",), "session_id", "session_id"),
+    "listApprovals": _links(("decide",), "approval_id", "approvals/0/id")
+    | _links(("getRun",), "run_id", "approvals/0/run_id"),
+    "listRecipes": _links(_RECIPE, "recipe_id", "recipes/0/id"),
+    "listAgents": _links(("runAgent",), "name", "agents/0/name"),
+    "createSession": _links(_OF_SESSION, "session_id", "id"),
+    "listSessions": _links(_OF_SESSION, "session_id", "sessions/0/id"),
+    "forkSession": _links(("getSession", "sendMessage"), "session_id", "new_session_id"),
+    "listSteps": _links(
+        ("getStep",), "session_id", "session_id", {"sequence": "$response.body#/steps/0/sequence"}
+    ),
+}
+"""By operation: the operations that continue with its answer."""
+
+
+def links_of_operation(operation_id: str) -> Mapping[str, JsonValue]:
+    """The links of an operation's successful answer."""
+    return _LINKS.get(operation_id, {})

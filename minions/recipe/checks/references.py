@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct, field
 
+from minions.contracts.executions import StepStatus
+from minions.data.json_values import JsonValue
 from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.checks.sources import Sources
-from minions.recipe.checks.statuses import check_statuses
 from minions.recipe.drafts import TEXT_OUTPUT, RecipeDraft, StepDraft, TemplateUse, is_lost_name
-from minions.recipe.expressions.template import Reference
-from minions.recipe.expressions.values import path_text
+from minions.recipe.expressions.terms import Comparison, ListTerm, Literal, Path, Term
+from minions.recipe.expressions.values import Reference, path_text
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.foreign_words import NAME_WORDS, SIZE_WORDS
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report, later, suggestion
 
-__all__ = ["AllReadings", "Readings", "RequiredOutput", "check_references"]
+__all__ = ["AllReadings", "Readings", "RequiredOutput", "check_references", "check_statuses"]
 
 RUN_KEYS: Final = ("id", "session_id")
 LOOP_KEYS: Final = ("item", "index")
@@ -347,3 +350,54 @@ class _Checker:
                 help=f"name one of them: {', '.join(f'steps.{step.id}' for step in producers)}",
             )
         )
+
+
+# --- checks of comparisons with a step's status, which is one of a few words ---------------------
+
+
+STATUSES: Final = tuple(
+    status.value for status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.SKIPPED)
+)
+"""The statuses that a template can read: those of steps that ended."""
+_TESTS: Final = ("==", "!=", "in", "not in")
+
+
+def check_statuses(use: TemplateUse, report: Report) -> None:
+    """Report comparisons of a step's status with anything that no status is: they never hold."""
+    if use.term is None or not any(_is_status(reference) for reference in use.references):
+        return
+    for reference, value in _compared(use.term):
+        if value in STATUSES:
+            continue
+        report(
+            use.place_of(reference).fault(
+                "bad-value",
+                f"no step has the status {value!r:.60}",
+                label=suggestion(str(value).lower().replace(" ", "_"), STATUSES),
+                help=f"statuses are: {', '.join(STATUSES)}",
+            )
+        )
+
+
+def _is_status(reference: Reference) -> bool:
+    return reference.path[0] == "steps" and reference.path[2:] == ("status",)
+
+
+def _compared(term: Term) -> Iterator[tuple[Reference, JsonValue]]:
+    """Each status with each constant that it is compared with, in the whole expression."""
+    if isinstance(term, Comparison):
+        sides = (term.first, *(side for _, side in term.others))
+        for (left, right), (name, _) in zip(pairwise(sides), term.others, strict=True):
+            if name in _TESTS:
+                yield from _of_sides(left, right)
+                yield from _of_sides(right, left)
+    for part in term.parts():
+        yield from _compared(part)
+
+
+def _of_sides(one: Term, other: Term) -> Iterator[tuple[Reference, JsonValue]]:
+    if not isinstance(one, Path) or not _is_status(one.reference):
+        return
+    for each in other.items if isinstance(other, ListTerm) else (other,):
+        if isinstance(each, Literal):
+            yield one.reference, each.literal

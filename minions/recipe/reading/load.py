@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from attrs import field, frozen
+from msgspec import structs
 
 from minions.data.errors import Fault, RecipeError
 from minions.data.json_values import JsonValue
@@ -39,7 +40,6 @@ from minions.recipe.model import (
     StepSpec,
 )
 from minions.recipe.reading.example_files import with_example_files
-from minions.recipe.reading.extending import extended, read_step_templates
 from minions.recipe.reading.permissions import read_permissions
 from minions.recipe.reading.recipe_tests import read_tests
 from minions.recipe.reading.schedules import read_schedules
@@ -48,17 +48,28 @@ from minions.recipe.reading.step_specs import build_steps
 from minions.recipe.reading.steps import read_step, set_output
 from minions.recipe.reading.sub_recipes import SubRecipes
 from minions.recipe.reading.tested_examples import link_tested_examples
-from minions.recipe.text.nodes import MAX_FAULTS, Node, SequenceNode, node_of, to_plain
-from minions.recipe.text.sections import Report, Section, read_section
+from minions.recipe.text.nodes import (
+    MAX_FAULTS,
+    Entry,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    node_of,
+    to_plain,
+)
+from minions.recipe.text.sections import Report, Section, read_section, suggestion, type_of
 from minions.recipe.text.yaml_reader import read_document, read_source
 
 __all__ = [
     "LoadedRecipe",
     "check_recipe",
     "check_recipe_text",
+    "extended",
     "find_faults",
     "load_recipe",
     "load_recipe_text",
+    "read_step_templates",
     "recipe_from_document",
 ]
 
@@ -353,3 +364,84 @@ def _metadata(section: Section) -> Mapping[str, JsonValue]:
 def _id_of(file: str) -> str:
     """The file's stem, with `-` in place of characters that are not allowed in an id."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(file).stem).strip("-") or "recipe"
+
+
+# --- `templates` and `extends` -------------------------------------------------------------------
+
+
+_EXTENDS: Final = "extends"
+
+
+def read_step_templates(node: Node | None, report: Report) -> Mapping[str, MappingNode]:
+    """The templates by name; a fault in one is reported at the steps that use it."""
+    if not isinstance(node, MappingNode):
+        return {}
+    found: dict[str, MappingNode] = {}
+    for entry in node.entries:
+        if not isinstance(entry.value, MappingNode):
+            report(
+                entry.value.place.fault(
+                    "wrong-type",
+                    f"a template is a mapping of step keys, but this is {type_of(entry.value)}",
+                )
+            )
+        elif entry.value.find("id") is not None:
+            place = entry.value.find("id")
+            assert place is not None  # noqa: S101  # just found
+            report(
+                place.key_node.place.fault(
+                    "bad-value",
+                    "a template has no id: each step that extends it has its own",
+                )
+            )
+        else:
+            found[entry.key] = entry.value
+    return found
+
+
+def extended(node: Node, templates: Mapping[str, MappingNode], report: Report) -> Node:
+    """The step with the keys that only its template states; each key keeps its place in the
+    text.
+
+    Mappings such as `params` are not merged: the step's own replaces that of the template.
+    """
+    seen: list[str] = []
+    while isinstance(node, MappingNode) and (entry := node.find(_EXTENDS)) is not None:
+        template = _named(entry, templates, seen, report)
+        if (
+            template is None
+        ):  # `extends` stays: keys that the template would have added are not reported
+            return node
+        own = [each for each in node.entries if each is not entry]
+        keys = {each.key for each in own}
+        more = [each for each in template.entries if each.key not in keys]
+        node = structs.replace(node, entries=(*own, *more))
+    return node
+
+
+def _named(
+    entry: Entry, templates: Mapping[str, MappingNode], seen: list[str], report: Report
+) -> MappingNode | None:
+    value = entry.value
+    names = tuple(templates)
+    if not isinstance(value, ScalarNode) or not isinstance(value.value, str):
+        return None  # the check of the key reports it
+    if value.value not in templates:
+        shown = value.value
+        report(
+            value.place.fault(
+                "unknown-template",
+                f"unknown template '{shown:.60}'" if names else "there are no templates to extend",
+                label=suggestion(shown, names),
+                help=f"templates are: {', '.join(names)}"
+                if names
+                else "write them as 'templates: {name: {…}}' beside 'steps'",
+            )
+        )
+        return None
+    name = value.value
+    if name in seen:
+        report(value.place.fault("cycle", f"the template '{name}' extends itself"))
+        return None
+    seen.append(name)
+    return templates[name]
