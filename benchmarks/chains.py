@@ -18,7 +18,7 @@ from minions import (
     SqliteJournal,
     StepScope,
 )
-from minions.engine.services.services import SystemClock
+from minions.contracts.runtime import SystemClock
 from minions.recipe.kinds.set import SetSpec
 
 

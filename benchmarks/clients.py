@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minions import AgentExecutor, AgentRecipe, OpenAIModel, Services, SqliteJournal, Tool
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import SystemClock
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text
 

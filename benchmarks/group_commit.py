@@ -18,7 +18,7 @@ from benchmarks.side_by_side import STEPS, StepCost, step_cost
 from minions import AgentExecutor, AgentRecipe, ScriptedModel, Services, step
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
-from minions.engine.services.services import SystemClock
+from minions.contracts.runtime import SystemClock
 
 Work = Callable[[int, int], Awaitable[StepCost]]
 """Carries out so many runs side by side, so many times."""

@@ -11,7 +11,7 @@ from benchmarks.measuring import Effort, Row, ratio_row
 from minions import SqliteJournal
 from minions.contracts.journal.facts import Fact, StepFinished
 from minions.contracts.journal.journal import EntryDraft, Lease
-from minions.engine.services.services import SystemClock
+from minions.contracts.runtime import SystemClock
 
 WINDOW = 50
 """Entries before and after the place that is looked at."""

@@ -19,9 +19,9 @@ from benchmarks.lookups import TOKEN, Caller
 from benchmarks.measuring import Effort, Row, absolute_row
 from minions import Services, SqliteJournal, tool
 from minions.app.settings.settings import Settings
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import SystemClock
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.process import short_holds

@@ -32,7 +32,7 @@ from benchmarks.measuring import Effort, Row, absolute_row, ratio_row
 from minions import Services, SqliteJournal
 from minions.adapters.stores.sqlite_database import bundled_migrations
 from minions.app.settings.settings import Settings
-from minions.engine.services.services import SystemClock
+from minions.contracts.runtime import SystemClock
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.options import ServerOptions

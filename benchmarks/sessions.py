@@ -20,7 +20,7 @@ from minions import (
 )
 from minions.contracts.journal.facts import RunFinished, RunStarted
 from minions.contracts.journal.journal import EntryDraft
-from minions.engine.services.services import SystemClock
+from minions.contracts.runtime import SystemClock
 from minions.engine.views.lookup import list_runs
 from minions.sessions import SessionStep
 

@@ -27,7 +27,8 @@ from benchmarks.counting_proxy import Counted, counting_proxy
 from benchmarks.local_model import model_in_the_box
 from benchmarks.small_model_tasks import KINDS, Kind, Task, tasks_of
 from minions import AgentExecutor, OpenAIModel, RunStatus
-from minions.contracts.calls import ModelCapabilities, OutputMode
+from minions.contracts.calls import ModelCapabilities
+from minions.contracts.instructions import OutputMode
 from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from minions.adapters.tools.function_tool import tool
     from minions.app.application.application import Minions
     from minions.app.application.library import arun, astream, load, run
-    from minions.contracts.calls import (
-        ChatModel,
-        ModelCallResponse,
-        ModelFailure,
-        OutputInstructions,
-        Prompt,
-    )
+    from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, Prompt
     from minions.contracts.completion import CompletionCriteria, CompletionLink
     from minions.contracts.context import RunContext
     from minions.contracts.events import RunEvent
@@ -38,6 +32,7 @@ if TYPE_CHECKING:
         StepExecution,
         StepStatus,
     )
+    from minions.contracts.instructions import OutputInstructions
     from minions.contracts.messages import Message, MessageBundle, MessageRole
     from minions.contracts.secrets import SecretRef
     from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope

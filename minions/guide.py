@@ -40,8 +40,6 @@ if TYPE_CHECKING:
         ModelCapabilities,
         ModelDelta,
         ModelOptions,
-        OutputMode,
-        OutputRequest,
         StepCompletionInstruction,
         ToolCall,
         ToolCallResponse,
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
     from minions.contracts.completion import StepCompletionChain, StepCompletionLink
     from minions.contracts.context import Limits
     from minions.contracts.graph import StepGraph
+    from minions.contracts.instructions import OutputMode, OutputRequest
     from minions.contracts.memory import MemorySnapshot, ModelMemory
     from minions.contracts.messages import TokenUsage, ToolCallRequest
     from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
     from minions.contracts.metrics import JointMetrics, Metrics
     from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
-    from minions.contracts.runtime import Clock, Ids, Log, Random, Sleep
+    from minions.contracts.runtime import Clock, Ids, Log, Random, Sleep, SystemClock
     from minions.contracts.secrets import SecretSource
     from minions.contracts.tracing import RunSubject, Span, StepSubject, Tracer
     from minions.data.errors import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
     from minions.engine.services.memory_journal import MemoryJournal
-    from minions.engine.services.services import NullLog, SystemClock
+    from minions.engine.services.services import NullLog
     from minions.engine.services.shared_budgets import SharedBudgets
 
 

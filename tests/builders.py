@@ -13,16 +13,11 @@ from attrs import field, frozen
 from minions.adapters.models.script_items import Answer, AnswerFunction
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.tools.file_restorer import LocalFileRestorer
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCallResponse,
-    ModelCapabilities,
-    OutputInstructions,
-    OutputMode,
-    OutputRequest,
-)
+from minions.contracts.border_names import is_border_words
+from minions.contracts.calls import ChatModel, ModelCallResponse, ModelCapabilities
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.executions import AgentResult, StepExecution
+from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
 from minions.contracts.journal.facts import Fact, UnreadableFact
 from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
 from minions.contracts.messages import (
@@ -37,7 +32,6 @@ from minions.contracts.steps import DefaultStep, PythonStep, Step, StepScope
 from minions.contracts.tools import Effect, Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.errors import JournalError
 from minions.data.json_values import JsonValue
-from minions.engine.compile.borders import is_border_words
 from minions.engine.compile.extensions import Extensions
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.memory import ConversationMemory

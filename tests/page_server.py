@@ -15,7 +15,7 @@ from typing import IO, cast
 
 from builders import draft_of
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.engine.services.services import SystemClock
+from minions.contracts.runtime import SystemClock
 from page_project import write_project
 
 __all__ = ["TOKEN", "Served"]

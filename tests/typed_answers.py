@@ -30,9 +30,10 @@ from minions.contracts.dispatch import DispatchEngine, WorkerPlan
 from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import assistant
 from minions.contracts.queue_places import QueuePlace
+from minions.contracts.runtime import SystemClock
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services, SystemClock
+from minions.engine.services.services import NullLog, Services
 from minions.interfaces.http.token_file import FileTokens
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker.delta_streams import DeltaStreams

@@ -13,8 +13,6 @@ from typing import Final, TypeVar, TypeVarTuple
 from minions.contracts.blocking_results import settle_with
 from minions.contracts.runtime import BlockingCalls
 
-__all__ = ["IMPORTING", "OneThread", "import_in_daemon_thread", "run_in_daemon_thread"]
-
 IMPORTING: Final = "minions-import"
 """How names of threads begin that import modules. To end the interpreter while one of them
 initialises a C extension is a segmentation fault: `minions.__main__` waits for them."""

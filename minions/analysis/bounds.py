@@ -29,7 +29,6 @@ from minions.recipe.permissions import Rights
 if TYPE_CHECKING:
     from minions.contracts.steps import Step
 
-__all__ = ["AnyStep", "Bound", "Place", "RecipeBound", "StepBound", "StepKinds", "recipe_bound"]
 
 AnyStep: TypeAlias = "StepSpec | Step[object]"
 StepKinds: TypeAlias = "Mapping[str, type[Step[object]]]"

@@ -37,19 +37,6 @@ from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, StepSpec
 from minions.recipe.model_config import ModelConfig
 
-__all__ = [
-    "Bound",
-    "ClassUse",
-    "Explanation",
-    "InputUse",
-    "ModelUse",
-    "Question",
-    "RightsUse",
-    "StepBound",
-    "ToolUse",
-    "explain",
-]
-
 
 @frozen(kw_only=True)
 class InputUse:

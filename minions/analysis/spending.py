@@ -12,17 +12,6 @@ from minions.contracts.messages import TokenUsage
 from minions.data.json_values import JsonValue
 from minions.recipe.model_config import ModelConfig
 
-__all__ = [
-    "Asking",
-    "AskingRecipe",
-    "KnowModel",
-    "KnownModel",
-    "Spending",
-    "UpperBound",
-    "nothing_known",
-    "spending",
-]
-
 
 @frozen(kw_only=True)
 class KnownModel:

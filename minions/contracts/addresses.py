@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["address_of", "around", "is_within", "item_address"]
-
 
 def item_address(step: str, index: int | None) -> str:
     """The address of an iteration of a step; of the step as a whole if `index` is None."""

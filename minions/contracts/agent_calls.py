@@ -9,8 +9,6 @@ from attrs import field, frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["AgentCalls", "AgentInfo"]
-
 
 @frozen(kw_only=True)
 class AgentInfo:

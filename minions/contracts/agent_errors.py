@@ -10,14 +10,6 @@ from typing import Any, TypeAlias
 
 from minions.data.errors import MinionsError, NotFoundError, UsageError
 
-__all__ = [
-    "AgentNotFoundError",
-    "AgentStepError",
-    "SecurityError",
-    "StepResult",
-    "ValidationError",
-]
-
 StepResult: TypeAlias = dict[str, Any]  # Any: an agent's own mapping is its result as it stands
 """The result of an agent step or of a tool call by name: see `AgentStepExecutor`."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["FILES_BY_NAME", "is_path"]
-
 _NAMED: Final = re.compile(r"[^\s/]*\.\w{1,10}|\.\w*(?:ignore|config|attributes)")
 FILES_BY_NAME: Final = frozenset(
     {

@@ -8,17 +8,6 @@ from typing import Final
 
 from minions.contracts.messages import Attachment, Conversation, Message
 
-__all__ = [
-    "CHARACTERS_PER_IMAGE",
-    "IMAGE_TYPES",
-    "MOST_IMAGES",
-    "MOST_IMAGE_BYTES",
-    "attachment_of",
-    "attachments_of",
-    "image_of",
-    "media_type_of",
-]
-
 MOST_IMAGES: Final = 20
 """Images of one step."""
 MOST_IMAGE_BYTES: Final = 5 * 1_048_576

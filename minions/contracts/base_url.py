@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 
 from minions.data.errors import UsageError
 
-__all__ = ["check_base_url"]
-
 # Narrower than the standard on purpose: two URL parsers must not disagree on the host.
 _URL: Final = re.compile(
     r"https?://(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_.])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[!-~]*)?",

@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["settle_with"]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from attrs.validators import and_, ge, gt, instance_of, lt, optional
 from minions.data.constraint import Constraint
 from minions.data.errors import UsageError
 
-__all__ = ["LONGEST_USER", "Budgets", "DayBudget", "checked_user"]
-
 LONGEST_USER: Final = 100
 """The most characters of a user's label."""
 

@@ -19,13 +19,6 @@ from minions.contracts.context import RunContext
 if TYPE_CHECKING:
     from returns.result import Result
 
-__all__ = [
-    "ModelCallExecutor",
-    "ModelCallExecutorFactory",
-    "ToolCallExecutor",
-    "ToolCallExecutorFactory",
-]
-
 
 class ModelCallExecutor(ABC):
     """Executes one attempt at a model call."""

@@ -27,31 +27,6 @@ from minions.data.json_values import JsonValue
 if TYPE_CHECKING:
     from returns.result import Result
 
-__all__ = [
-    "CallOrigin",
-    "CallStatus",
-    "ChatModel",
-    "DeltaSink",
-    "Failure",
-    "ModelCall",
-    "ModelCallResponse",
-    "ModelCapabilities",
-    "ModelDelta",
-    "ModelFailure",
-    "ModelOptions",
-    "OutputFailure",
-    "OutputInstructions",
-    "OutputMode",
-    "OutputParser",
-    "OutputRequest",
-    "Prompt",
-    "PromptLayout",
-    "StepCompletionInstruction",
-    "ToolCall",
-    "ToolCallResponse",
-    "ToolFailure",
-    "context_exceeded",
-]
 
 T = TypeVar("T")
 

@@ -15,14 +15,6 @@ from minions.data.errors import UsageError, near_names
 if TYPE_CHECKING:
     from minions.contracts.executions import StepExecution
 
-__all__ = [
-    "UNDECLARED",
-    "CompletionCriteria",
-    "CompletionLink",
-    "StepCompletionChain",
-    "StepCompletionLink",
-]
-
 
 class CompletionLink(ABC):
     """One completion rule. Synchronous and pure: it inspects the

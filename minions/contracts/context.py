@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from minions.contracts.tool_questions import ToolQuestions
     from minions.contracts.tools import ReportProgress, StoreBlob, Toolbox, ToolSpec
 
-__all__ = ["Limits", "RunContext", "snake_case"]
-
 
 @frozen(kw_only=True)
 class Limits:

@@ -8,20 +8,6 @@ from msgspec import Struct
 
 from minions.data.json_values import JsonValue, dumps, parse_json
 
-__all__ = [
-    "Answer",
-    "Approve",
-    "Decision",
-    "Done",
-    "Fail",
-    "Redo",
-    "Reject",
-    "name_of",
-    "parse_decision",
-    "said_decision",
-    "word_of",
-]
-
 
 class Approve(Struct, frozen=True):
     """Approve the tool call. Text form: `approve:DIGEST` or `approve:DIGEST:JSON` with edited

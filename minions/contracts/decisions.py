@@ -12,8 +12,6 @@ from minions.contracts.plan_diffs import PlanProposal
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = ["ApprovalRequest", "Decider", "Deny", "NoAnswer", "Question", "Rejection", "Verdict"]
-
 
 class Verdict(StrEnum):
     """The decision about a tool call that needs approval."""

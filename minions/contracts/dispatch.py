@@ -17,21 +17,6 @@ from attrs.validators import and_, ge, gt, instance_of, le, matches_re, max_len,
 
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QUEUE_NAME
 
-__all__ = [
-    "DEFAULT_SLOTS",
-    "DispatchEngine",
-    "Execute",
-    "Job",
-    "JobEnd",
-    "JobState",
-    "JobView",
-    "QueueLimits",
-    "QueueView",
-    "RateLimit",
-    "WorkerPlan",
-    "WorkerView",
-]
-
 DEFAULT_SLOTS: Final = 4
 """Runs at a time of a worker for which no number is given."""
 

@@ -14,32 +14,6 @@ from minions.contracts.executions import RUN_STATE_SCHEMA, RunState
 from minions.contracts.sessions import SessionStep
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "AttemptFailed",
-    "LimitReached",
-    "ModelReplaced",
-    "OutputChecked",
-    "PlanReplaced",
-    "RunCompleted",
-    "RunEvent",
-    "RunFailed",
-    "RunStarted",
-    "RunWaiting",
-    "ServerWait",
-    "StepCompleted",
-    "StepDelta",
-    "StepDeltaEvent",
-    "StepEvent",
-    "StepEventType",
-    "StepFinished",
-    "StepStarted",
-    "StepWaiting",
-    "ToolFinished",
-    "ToolProgress",
-    "ToolStarted",
-    "event_to_json",
-]
-
 _STATE: Final = {"schema": RUN_STATE_SCHEMA}
 
 

@@ -23,19 +23,6 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "OPEN_STATES",
-    "RUN_STATES",
-    "RUN_STATE_SCHEMA",
-    "AgentExecutionError",
-    "AgentResult",
-    "RunState",
-    "RunStatus",
-    "RunWarning",
-    "StepExecution",
-    "StepStatus",
-]
-
 
 class StepStatus(StrEnum):
     """The status of a step."""

@@ -11,18 +11,6 @@ from attrs import field, frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "ChangeRecorder",
-    "FileChange",
-    "FileOutcome",
-    "FileRestorer",
-    "FileTarget",
-    "IrreversibleCall",
-    "RollbackReport",
-    "RolledBackFile",
-    "digest_of",
-]
-
 
 def digest_of(content: bytes | None) -> str | None:
     """The SHA-256 of a file's content in hex; None: there is no file."""

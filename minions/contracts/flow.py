@@ -16,17 +16,6 @@ from minions.contracts.retry import CircuitPolicy
 if TYPE_CHECKING:
     from returns.result import Result
 
-__all__ = [
-    "STARTED_TOGETHER",
-    "Admission",
-    "CallAsk",
-    "CallHistory",
-    "CircuitState",
-    "EndpointState",
-    "FlowControl",
-    "Priority",
-]
-
 
 STARTED_TOGETHER: Final = 32
 """Parts of a run that start before it is looked whether very many calls wait."""

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 
 from minions.contracts.steps import Step
 
-__all__ = ["StepGraph"]
-
 
 class StepGraph(ABC):
     """An immutable graph of steps, validated when it is built.

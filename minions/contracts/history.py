@@ -7,8 +7,6 @@ from enum import StrEnum
 from attrs import field, frozen
 from attrs.validators import ge
 
-__all__ = ["HistoryStrategy", "HistoryWindow"]
-
 
 class HistoryStrategy(StrEnum):
     """What becomes of the oldest messages of a conversation that no longer fits its window."""

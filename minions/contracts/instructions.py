@@ -17,17 +17,6 @@ from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, json_type, parse_json
 from minions.data.schema import JsonSchema
 
-__all__ = [
-    "SENT_ITEMS",
-    "SENT_TEXT",
-    "OutputFailure",
-    "OutputInstructions",
-    "OutputMode",
-    "OutputRequest",
-    "OutputRung",
-    "T_co",
-]
-
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 

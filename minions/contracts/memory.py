@@ -9,8 +9,6 @@ from attrs import frozen
 
 from minions.contracts.messages import Message
 
-__all__ = ["MemorySnapshot", "ModelMemory"]
-
 
 @frozen(kw_only=True)
 class MemorySnapshot:

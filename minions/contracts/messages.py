@@ -10,31 +10,6 @@ from attrs import field, frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "CUT_AT_LIMIT",
-    "EXAMPLE",
-    "NO_USAGE",
-    "Attachment",
-    "Conversation",
-    "Message",
-    "MessageBundle",
-    "MessageRole",
-    "ProviderData",
-    "TokenUsage",
-    "ToolCallRequest",
-    "as_role",
-    "assistant",
-    "calls_length",
-    "goal",
-    "message_from_dict",
-    "message_to_json",
-    "system",
-    "tool_result",
-    "usage_document",
-    "user",
-]
-
-
 CUT_AT_LIMIT: Final = "length"
 """The `finish_reason` of an answer that was cut off at its token limit."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["JointMetrics", "Metrics"]
-
 
 class Metrics:
     """Is told of everything that ends. Each method returns at once and raises nothing.

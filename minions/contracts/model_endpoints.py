@@ -8,8 +8,6 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge, optional
 from msgspec import Struct
 
-__all__ = ["Allowance", "EndpointLimits", "ModelApi", "ModelEndpoint", "RateLimits"]
-
 
 class ModelApi(StrEnum):
     """The form in which a server takes requests and answers."""

@@ -15,8 +15,6 @@ from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.instructions import OutputMode
 from minions.data.words import shell_word
 
-__all__ = ["Feature", "Features", "Lesson", "ModelProfile", "ProfileBook", "Support"]
-
 
 class Support(StrEnum):
     """What a server does with a part of a request."""

@@ -16,8 +16,6 @@ from attrs import field, frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["Offer"]
-
 _OFFER: Final = "offer"
 """The key of the note."""
 

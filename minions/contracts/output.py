@@ -12,14 +12,6 @@ from minions.data.json_values import JsonValue, dumps, find_json_value
 from minions.data.schema import SchemaValidator
 from minions.data.schema_words import schema_words
 
-__all__ = [
-    "bare_text",
-    "checked_output",
-    "older_output_words",
-    "output_words",
-    "parse_text",
-]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from attrs import frozen
 from minions.contracts.plans import Plan, PlanStep, PlanStepType, json_object
 from minions.data.json_values import JsonValue
 
-__all__ = ["KeyChange", "PlanDiff", "PlanProposal", "PlanStepChange", "PlanStepDiff", "diff_plans"]
-
 _COMPLETED: Final = "completed"
 _ORDER: Final = "order"
 

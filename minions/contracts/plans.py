@@ -12,17 +12,6 @@ from attrs import field, frozen
 from minions.contracts.artifact_names import is_path
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "FileForm",
-    "FileUse",
-    "Plan",
-    "PlanStep",
-    "PlanStepType",
-    "json_object",
-    "plain_path",
-    "steps_before",
-]
-
 
 class PlanStepType(StrEnum):
     """What a step of a plan does; decides its instructions, its tools and when it is complete."""

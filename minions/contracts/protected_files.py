@@ -14,25 +14,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-__all__ = [
-    "ALLOW_CONFIG",
-    "ALLOW_SECRETS",
-    "CONFIGURES",
-    "GIT_NAMES",
-    "HARMLESS",
-    "OPENING_OPTIONS",
-    "REFUSED_ENDING",
-    "SECRETS",
-    "configures",
-    "entry_configures",
-    "entry_is_secret",
-    "folded_name",
-    "is_git_name",
-    "is_opened",
-    "is_secret",
-    "matches_any",
-]
-
 CONFIGURES: Final[Mapping[str, str]] = {
     "Minions and other agents": """
         minions.toml recipes/*.yaml recipes/*.yml mcp.lock.json .mcp.json mcp.json AGENTS.md

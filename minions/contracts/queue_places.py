@@ -11,8 +11,6 @@ from attrs.validators import ge, le, matches_re
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["DEFAULT_QUEUE", "LOWEST_PRIORITY", "QUEUE_NAME", "QueuePlace"]
-
 DEFAULT_QUEUE: Final = "default"
 """The queue of jobs for which none is named."""
 LOWEST_PRIORITY: Final = 1_000

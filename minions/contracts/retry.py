@@ -10,8 +10,6 @@ import attrs
 from attrs import field, frozen
 from attrs.validators import ge
 
-__all__ = ["CircuitPolicy", "ExceptionTypes", "RetryConfig"]
-
 ExceptionTypes: TypeAlias = tuple[type[Exception], ...]
 """Classes of exceptions, as `except` and `isinstance` take them."""
 

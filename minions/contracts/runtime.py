@@ -14,19 +14,6 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from minions.contracts.messages import TokenUsage
 
-__all__ = [
-    "BlockingCalls",
-    "Clock",
-    "Ids",
-    "IsWorkerAlive",
-    "IsWorkerGone",
-    "Log",
-    "PriceBook",
-    "Random",
-    "Sleep",
-    "SystemClock",
-]
-
 
 class Clock(ABC):
     """Time of day and elapsed time."""

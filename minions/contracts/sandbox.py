@@ -17,22 +17,6 @@ from minions.data.errors import (
 )
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "CODE_LIMITS",
-    "COMMAND_LIMITS",
-    "NO_SANDBOX",
-    "CodeSandbox",
-    "Command",
-    "CommandSandbox",
-    "Sandbox",
-    "SandboxCode",
-    "SandboxLimits",
-    "SandboxProbe",
-    "SandboxResult",
-    "probe_words",
-    "unavailable",
-]
-
 NO_SANDBOX: Final = "no-sandbox"
 """Code of the error where this machine cannot confine what is to run."""
 

@@ -18,15 +18,6 @@ from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = [
-    "GivenValue",
-    "InputValue",
-    "SecretRef",
-    "SecretSource",
-    "Secrets",
-    "plain_inputs",
-]
-
 _SOURCE: Final = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/[^\x00-\x1f\x7f]+")
 _HEAD: Final = "${secret:"
 _FEWEST_CHARACTERS: Final = 6

@@ -18,8 +18,6 @@ from minions.contracts.messages import (
 )
 from minions.data.json_values import JsonValue
 
-__all__ = ["AgentHooks", "Session", "SessionStep", "StepMetrics"]
-
 
 @frozen(kw_only=True)
 class StepMetrics:

@@ -9,8 +9,6 @@ from attrs import frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["CachedStep", "StepCache"]
-
 
 @frozen(kw_only=True)
 class CachedStep:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from minions.contracts.context import RunContext
     from minions.contracts.retry import RetryConfig
 
-__all__ = ["DefaultStep", "PythonStep", "Step", "StepScope"]
 
 U = TypeVar("U")
 

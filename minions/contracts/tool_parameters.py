@@ -10,8 +10,6 @@ from typing import Final
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = ["sent_parameters"]
-
 _NULL: Final[JsonValue] = {"type": "null"}
 _DEFINITIONS: Final = ("$defs", "definitions")
 _SCHEMAS_BY_NAME: Final = (

@@ -8,8 +8,6 @@ from typing import Final
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = ["DECLINED", "ToolQuestions"]
-
 DECLINED: Final = "question-declined"
 """Code of the error where a person declined to answer."""
 

@@ -15,19 +15,6 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.data.words import shell_word
 
-__all__ = [
-    "OWN_SERVER",
-    "SERVER",
-    "Grant",
-    "PinnedServer",
-    "PinnedTool",
-    "Protocol",
-    "ServerLogin",
-    "ToolServer",
-    "digest_of",
-    "own_server",
-]
-
 SERVER: Final = "mcp."
 """What stands before the name of a configured server in the name of its toolset."""
 OWN_SERVER: Final = "mcp:"

@@ -19,18 +19,6 @@ from minions.data.errors import NotFoundError, ToolError, UsageError, near_hint,
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = [
-    "Effect",
-    "Reads",
-    "ReportProgress",
-    "StoreBlob",
-    "Tool",
-    "ToolScope",
-    "ToolSpec",
-    "Toolbox",
-    "Toolset",
-]
-
 
 class Effect(StrEnum):
     """What a tool changes outside: decides about retries, permissions and recovery."""

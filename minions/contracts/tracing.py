@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from minions.contracts.tools import ToolSpec
     from minions.data.errors import FailureInfo
 
-__all__ = ["RunSubject", "Span", "StepSubject", "Tracer"]
-
 
 @frozen(kw_only=True)
 class RunSubject:

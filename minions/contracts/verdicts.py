@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from attrs import frozen
 
-__all__ = ["Completion", "CompletionMode", "Verdict"]
-
 
 class Verdict(StrEnum):
     """The three verdicts of a completion link."""

@@ -10,8 +10,6 @@ from attrs import frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["OnWaiting", "RunWait"]
-
 
 @frozen(kw_only=True)
 class RunWait:

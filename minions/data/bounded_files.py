@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from os import PathLike
 from typing import BinaryIO, Final
 
-__all__ = ["BoundedLines", "LongLineError", "open_regular", "read_regular"]
-
 _KINDS: Final = (
     (stat.S_ISCHR, "it is a device, not a file"),
     (stat.S_ISBLK, "it is a device, not a file"),

@@ -22,7 +22,6 @@ from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["decode", "encode"]
 
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Constraint"]
-
 
 @frozen
 class Constraint:

@@ -10,8 +10,6 @@ from attrs import frozen
 from cattrs import BaseValidationError, ClassValidationError, ForbiddenExtraKeysError
 from cattrs.errors import IterableValidationError, IterableValidationNote
 
-__all__ = ["DecodingFault", "FaultKind", "decoding_faults"]
-
 Path: TypeAlias = tuple[str | int, ...]
 
 

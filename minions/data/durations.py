@@ -7,8 +7,6 @@ from typing import Final
 
 from minions.data.errors import UsageError
 
-__all__ = ["seconds_of", "spoken"]
-
 _UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST_S: Final = 1e12
 """31,000 years: a longer duration counts as this one, for JSON has no infinite number."""

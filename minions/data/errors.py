@@ -28,39 +28,6 @@ from attrs import field, frozen
 
 from minions.data.failure_categories import FailureCategory, category_of
 
-__all__ = [
-    "CIRCUIT_OPEN",
-    "CONTEXT_EXCEEDED",
-    "LIMIT_REACHED",
-    "MAX_MODEL_CALLS",
-    "NEEDS_DECISION",
-    "OUTPUT_TRUNCATED",
-    "UNREACHABLE",
-    "BudgetSpentError",
-    "EnvironmentRefusedError",
-    "FailureInfo",
-    "Fault",
-    "FencedError",
-    "GraphError",
-    "JournalError",
-    "LeaseHeldError",
-    "MetadataError",
-    "MinionsError",
-    "NotFoundError",
-    "RecipeError",
-    "SchemaError",
-    "StaleSnapshotError",
-    "StepFailedError",
-    "ToolError",
-    "ToolServerError",
-    "UsageError",
-    "did_you_mean",
-    "near_hint",
-    "near_names",
-    "words_of",
-]
-
-
 UNREACHABLE: Final = "model-unreachable"
 """Code of a model call whose server gave no answer at all, after the last attempt."""
 CIRCUIT_OPEN: Final = "circuit-open"

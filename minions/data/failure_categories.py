@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["CATEGORY_OF", "RESOURCE_LIMIT", "FailureCategory", "category_of", "is_outage"]
-
 RESOURCE_LIMIT: Final = "resource-limit"
 """Code of work that ran out of memory; it is not tried again."""
 

@@ -9,16 +9,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = [
-    "HIDDEN",
-    "UNSEEN",
-    "escaped",
-    "joined_lines",
-    "one_line",
-    "printable_text",
-    "shown_text",
-]
-
 HIDDEN: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3"

@@ -18,8 +18,6 @@ import attrs
 from minions.data.errors import SchemaError
 from minions.data.json_values import JsonValue
 
-__all__ = ["is_pydantic_model", "own_docstring", "schema_of"]
-
 _PLAIN: Final[Mapping[object, Mapping[str, JsonValue]]] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},

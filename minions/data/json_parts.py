@@ -14,8 +14,6 @@ from json.decoder import (  # type: ignore[attr-defined]  # typeshed leaves `sca
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # typeshed leaves it out
 from typing import Any, Final, cast
 
-__all__ = ["LONG_TEXT", "decode_in_parts", "encoded_parts", "is_large", "raw_decode_in_parts"]
-
 LONG_TEXT: Final = 131_072
 """Characters of a text that is decoded in parts."""
 _WINDOW: Final = 65_536

@@ -14,18 +14,6 @@ from minions.data.json_parts import (
     raw_decode_in_parts,
 )
 
-__all__ = [
-    "JsonValue",
-    "dumps",
-    "dumps_in_parts",
-    "find_json_value",
-    "is_unfinished_json",
-    "json_type",
-    "most_values",
-    "parse_json",
-    "texts_in",
-]
-
 if TYPE_CHECKING:
     JsonValue: TypeAlias = (
         None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]

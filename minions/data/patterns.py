@@ -26,19 +26,6 @@ from attrs import define
 if TYPE_CHECKING:
     import regex
 
-__all__ = [
-    "AT_ONCE_S",
-    "IN_ALL_S",
-    "PATTERN_TIME_S",
-    "MatchTime",
-    "compile_time",
-    "compiled_pattern",
-    "match_beside_loop",
-    "match_time",
-    "refuse_large_pattern",
-    "search",
-    "without_warnings",
-]
 
 PATTERN_TIME_S: Final = 0.5
 """Seconds for one pattern on one text."""

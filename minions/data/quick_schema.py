@@ -14,8 +14,6 @@ from typing import Any, Final, TypeAlias, cast
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["Fits", "quick_check"]
-
 Fits: TypeAlias = Callable[[object], bool]
 """Whether a value fits for sure."""
 _Schema: TypeAlias = Mapping[str, JsonValue]

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-__all__ = ["Expansion", "JsonSchema", "SchemaValidator", "check_schema", "load_validator"]
 
 JsonSchema: TypeAlias = Mapping[str, JsonValue]
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["is_plain_schema"]
-
 _DEEPEST: Final = 64
 """Levels of a schema."""
 _REFERENCE: Final = re.compile(r"#[/$\w.~-]*", re.ASCII)

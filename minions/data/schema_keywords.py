@@ -17,7 +17,6 @@ from minions.data.patterns import MatchTime, match_time
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-__all__ = ["CheckBudget", "NoVerdictError", "bounded_keywords"]
 
 # Any: the library's validators, and the values of its keywords, have no types.
 _Check: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[Any] | None]

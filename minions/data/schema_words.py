@@ -14,8 +14,6 @@ from attrs import frozen
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 
-__all__ = ["schema_words"]
-
 _DEFINITIONS: Final = ("$defs", "definitions")
 _SILENT: Final = frozenset(
     ("$schema", "$id", "$comment", "title", "deprecated", "readOnly", "writeOnly", *_DEFINITIONS)

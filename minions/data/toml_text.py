@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["parse_toml"]
-
 _MOST_DOTS: Final = 200
 """Dots of one line: a key `a.a.a…` of 50,000 parts takes half a minute."""
 

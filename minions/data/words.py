@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from minions.data.hidden_characters import one_line
 
-__all__ = ["has_words", "shell_word"]
-
 
 def has_words(text: str | None, *places: str | None) -> bool:
     """Whether each word of `text` occurs in one of `places`, in

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["WorkSlices"]
-
 
 class WorkSlices:
     """Counts work, and says when a slice of it is full."""

@@ -13,8 +13,6 @@ from minions.data.errors import UsageError
 from minions.data.json_values import dumps
 from minions.evaluation.cases import Case
 
-__all__ = ["FEWEST_CASES", "CaseParts", "Part", "parts_of"]
-
 FEWEST_CASES: Final = 6
 """Distinct cases without which nothing can be searched and confirmed."""
 _FEWEST_SEARCHED: Final = 3

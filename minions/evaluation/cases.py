@@ -15,17 +15,6 @@ from minions.data.schema import JsonSchema
 from minions.evaluation.cell_values import CellError, cell_value
 from minions.recipe.checks.shapes import Shape
 
-__all__ = [
-    "NOT_GIVEN",
-    "Case",
-    "CaseRow",
-    "ExpectedCells",
-    "NotGiven",
-    "cases_of",
-    "is_expected_column",
-    "refuse_cases",
-]
-
 
 class NotGiven:
     """The type of `NOT_GIVEN`: there is no value; null is one."""

@@ -11,8 +11,6 @@ from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.schema import JsonSchema
 from minions.recipe.checks.shapes import Shape, find_dead_end, kind_names, kind_of
 
-__all__ = ["TRUTH_WORDS", "CellError", "cell_value"]
-
 TRUTH_WORDS: Final[Mapping[str, bool]] = {"true": True, "yes": True, "false": False, "no": False}
 """Texts for true and false, in lower case."""
 _SHOWN: Final = 60

@@ -13,8 +13,6 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 
-__all__ = ["grade_of", "grader_inputs", "grader_recipe"]
-
 _MOST_CHARACTERS: Final = 40_000
 """Characters of each value that a grader reads."""
 _DOCUMENT: Final[Mapping[str, JsonValue]] = {

@@ -20,16 +20,6 @@ from minions.evaluation.statistics import (
     sign_test,
 )
 
-__all__ = [
-    "CaseOutcome",
-    "Comparison",
-    "EvaluationReport",
-    "SampleOutcome",
-    "Variant",
-    "VariantOutcome",
-    "compare",
-]
-
 _ENDED_WELL = frozenset((RunState.COMPLETED.value, RunState.PARTIAL.value))
 
 

@@ -24,8 +24,6 @@ from minions.evaluation.suites import AnyScorer
 from minions.recipe.checks.shapes import Shape, find_dead_end
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["check_scorers", "why_never", "why_unreadable"]
-
 
 def check_scorers(
     scorers: Sequence[AnyScorer],

@@ -18,22 +18,6 @@ from minions.evaluation.cell_values import TRUTH_WORDS
 from minions.recipe.expressions.template import Condition
 from minions.recipe.expressions.values import PathPart
 
-__all__ = [
-    "ROOTS",
-    "Exact",
-    "Fields",
-    "Holds",
-    "Matches",
-    "Near",
-    "Parts",
-    "Schema",
-    "Score",
-    "Scorer",
-    "is_same",
-    "parts_of_path",
-    "value_at",
-]
-
 Parts: TypeAlias = tuple[PathPart, ...]
 """A path as its keys and indexes; () is the whole."""
 ROOTS: Final = ("output", "expected", "inputs")

@@ -13,8 +13,6 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = ["Interval", "difference", "mean_interval", "percentile", "rate_interval", "sign_test"]
-
 _Z: Final = 1.959963984540054
 """Standard deviations of a normal distribution between which 95 % lie."""
 

@@ -22,14 +22,13 @@ from minions.evaluation.scorers import (
     Schema,
 )
 from minions.evaluation.suites import AnyScorer, GradedBy, Suite, ToolScorer
-from minions.recipe.expressions.template import TemplateError, compile_condition
+from minions.recipe.expressions.template import compile_condition
+from minions.recipe.expressions.values import TemplateError
 from minions.recipe.text.key_types import Key, Table
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, to_plain
 from minions.recipe.text.schemas import read_output_schema
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 from minions.recipe.text.yaml_reader import read_document, read_source
-
-__all__ = ["SCORERS", "SUITE", "read_suite", "read_suite_text", "scorer_named"]
 
 _OF: Final = Key(
     name="of",

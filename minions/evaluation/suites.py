@@ -12,8 +12,6 @@ from minions.data.json_values import JsonValue
 from minions.evaluation.cases import CaseRow
 from minions.evaluation.scorers import Scorer
 
-__all__ = ["AnyScorer", "GradedBy", "Suite", "ToolScorer"]
-
 
 @frozen(kw_only=True)
 class GradedBy:

@@ -13,8 +13,6 @@ from minions.data.json_values import JsonValue
 from minions.evaluation.report import SampleOutcome, VariantOutcome
 from minions.evaluation.statistics import Interval, mean_interval, percentile, rate_interval
 
-__all__ = ["Configuration", "Dimension", "Measurement", "Setting", "StepSpace", "is_dearer"]
-
 
 class Dimension(StrEnum):
     """What is chosen for a step, in the order in which it is tried."""

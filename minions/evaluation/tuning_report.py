@@ -8,8 +8,6 @@ from minions.data.json_values import JsonValue
 from minions.evaluation.tuning import Configuration, Measurement, StepSpace
 from minions.evaluation.tuning_search import SearchResult
 
-__all__ = ["TuningReport"]
-
 
 @frozen(kw_only=True)
 class TuningReport:

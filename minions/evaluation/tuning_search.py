@@ -27,16 +27,6 @@ from minions.evaluation.tuning import (
     is_dearer,
 )
 
-__all__ = [
-    "Measures",
-    "Search",
-    "SearchResult",
-    "Trial",
-    "TrialVerdict",
-    "most_configurations",
-    "most_confirmed",
-]
-
 _FEWEST_FIRST: Final = 4
 """Cases that each configuration is asked at first, where there are so many."""
 _MOST_SWEEPS: Final = 2

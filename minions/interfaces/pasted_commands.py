@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["with_options"]
-
 _QUOTED: Final = re.compile(r"`minions \w+ (\w+)[^`]*")
 
 

@@ -16,8 +16,6 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.planner import RecipePlanner
 from minions.recipe.reading.load import load_recipe_text
 
-__all__ = ["BuiltInPlanner"]
-
 _OPENED: Final = ("files", "shell", "plans")
 """The toolsets that the recipes of plans, and the recipe that writes them, open."""
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from minions.data.json_values import JsonValue
 from minions.planning.step_edit import step_keys, with_step_keys
 
-__all__ = ["examples_in", "with_examples"]
-
 
 def examples_in(text: str, file: str, step_id: str) -> JsonValue:
     """What stands under `examples` of that step; None: nothing.

@@ -18,8 +18,6 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 from minions.recipe.text.foreign_words import NAME_WORDS, TYPE_WORDS
 
-__all__ = ["MendedRecipe", "Mending", "mend_recipe"]
-
 _MOST_ROUNDS: Final = 20
 """A mended word may show faults that it hid; each round mends what the one before it showed."""
 _KEY_LABEL: Final = re.compile(r"(?:write|did you mean) '([A-Za-z_]\w*)'\??")

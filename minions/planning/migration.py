@@ -23,8 +23,6 @@ from minions.recipe.reading.load import check_recipe_text, load_recipe_text
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
 
-__all__ = ["CheckRecipe", "Instruction", "migration_inputs", "migration_recipe", "read_instruction"]
-
 MAX_BYTES: Final = 100_000
 """Bytes of an instruction: all of it becomes part of a prompt."""
 _YAML: Final = (".yaml", ".yml")

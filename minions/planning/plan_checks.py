@@ -25,17 +25,6 @@ from minions.data.errors import did_you_mean
 from minions.planning.plan_form import PlanForm, Sharing
 from minions.recipe.artifacts import as_path
 
-__all__ = [
-    "MOST_NAMED",
-    "MOST_STEPS",
-    "READING_TOOLS",
-    "CheckedPlan",
-    "check_plan",
-    "configuring_files",
-    "refusal_of",
-    "without_completed",
-]
-
 READING_TOOLS: Final = ("files__glob", "files__search", "files__read")
 """Tools that every step may be offered: they find what no list of files tells."""
 

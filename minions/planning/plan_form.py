@@ -9,8 +9,6 @@ from attrs import field, frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["PlanForm", "Sharing"]
-
 
 class Sharing(StrEnum):
     """How a step sees the files that its dependencies made."""

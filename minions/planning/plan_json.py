@@ -16,18 +16,6 @@ from minions.data.json_values import JsonValue, find_json_value
 from minions.recipe.checks.names import RESERVED
 from minions.recipe.expressions.tokens import WORDS
 
-__all__ = [
-    "listed",
-    "plain_artifacts",
-    "read_plan",
-    "read_plan_text",
-    "readable",
-    "step_type",
-    "tidy_id",
-    "type_note",
-    "with_meant_ids",
-]
-
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _AROUND: Final = ("plan", "output", "result", "value")
 """Keys in which models put a plan that is asked for without them."""

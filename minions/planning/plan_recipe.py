@@ -25,8 +25,6 @@ from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.plan_repair import RepairFiles
 from minions.planning.template_text import literal, literals
 
-__all__ = ["recipe_document"]
-
 SYSTEM: Final = (
     "You carry out one step of a plan as a careful software engineer. Do what it says and no more. "
     "Keep to the names, style and interfaces of the files that you see."

@@ -13,8 +13,6 @@ from minions.data.json_values import JsonValue
 from minions.planning.plan_form import PlanForm, Sharing
 from minions.planning.template_text import listed, literals, quoted
 
-__all__ = ["RepairFiles"]
-
 _MOST_CHOSEN: Final = 60
 """Files among which a repair's are chosen; an expression holds a few hundred words."""
 _TEST: Final = re.compile(r"(?:^|[/_.-])(?:tests?|specs?)(?:[/_.-]|$)", re.IGNORECASE)

@@ -31,8 +31,6 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
 from minions.recipe.text.yaml_writer import yaml_text
 
-__all__ = ["plans_toolset"]
-
 _MOST_NOTES: Final = 20
 _MOST_BESIDE: Final = 500
 _TEXT: Final[JsonValue] = {"type": "string"}

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["recipe_diff"]
-
 _NO_NEWLINE: Final = "\n\\ No newline at end of file\n"
 _QUOTED: Final = re.compile(r'[\x00-\x1f"\\\x7f]')
 """Characters for which a name is written in quotes, as by Git and GNU diff."""

@@ -21,8 +21,6 @@ from minions.recipe.text.nodes import (
 )
 from minions.recipe.text.yaml_reader import read_document
 
-__all__ = ["step_keys", "with_step_keys"]
-
 _AFTER: Final = ("output", "goal", "analyze")
 """Keys of a step behind which new ones are written."""
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

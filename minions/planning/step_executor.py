@@ -11,8 +11,6 @@ from attrs import frozen
 from minions.data.json_values import JsonValue
 from minions.planning.plan_form import Sharing
 
-__all__ = ["STEP_EXECUTOR", "PlanChoices", "step_executor_document"]
-
 STEP_EXECUTOR: Final = "StepExecutor"
 """The id of the recipe, and the name of the agent."""
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["listed", "literal", "literals", "quoted"]
-
 _BRACES: Final = re.compile(r"[{}]+[%#]?")
 _MARKS: Final = re.compile(r"\{\{|\}\}|\{%|\{#")
 """What a template reads as more than text."""

@@ -20,8 +20,6 @@ from minions.data.toml_text import parse_toml
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
 
-__all__ = ["ARTIFACTS_SCHEMA", "ARTIFACT_KINDS", "artifacts_of", "as_path", "missing_artifacts"]
-
 ARTIFACT_KINDS: Final = ("code_blocks", "files", "edits", "changes", "config", "validation")
 """Artifacts that a step may declare by their kind (`changes`: files or edits); any other is the
 path of a file."""

@@ -13,8 +13,6 @@ from minions.recipe.catalog import FoundRecipe
 from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["BundledRecipes", "bundle_of"]
-
 
 def bundle_of(recipe: AgentRecipe) -> dict[str, JsonValue]:
     """The nested recipes by name, each as `{document, directory, recipes}`; {} where there are

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from minions.recipe.model import AgentRecipe
     from minions.recipe.model_config import ModelConfig
 
-__all__ = ["STRICT_IN_FULL", "Catalog", "CheckModel", "FindRecipe", "FoundRecipe"]
 
 STRICT_IN_FULL: Final = "full"
 """The strictest `strict`."""

@@ -10,16 +10,6 @@ from attrs import field, frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "MOST_ROUTING_CALLS",
-    "DecisionToolSpec",
-    "LoopSpec",
-    "OnError",
-    "OnErrorSpec",
-    "OnItemError",
-    "WhileSpec",
-]
-
 
 class OnItemError(StrEnum):
     """What becomes of a loop some of whose items fail."""

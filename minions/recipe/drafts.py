@@ -17,9 +17,9 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.examples import Example, ExampleSource
-from minions.recipe.expressions.template import Reference, compile_condition, compile_template
+from minions.recipe.expressions.template import compile_condition, compile_template
 from minions.recipe.expressions.terms import Term
-from minions.recipe.expressions.values import TemplateError, nearest
+from minions.recipe.expressions.values import Reference, TemplateError, nearest
 from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import (
     AgentRecipe,
@@ -34,19 +34,6 @@ from minions.recipe.model_config import ModelConfig
 from minions.recipe.schedules import ScheduleSpec
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report, Section
-
-__all__ = [
-    "TEXT_OUTPUT",
-    "GoalParts",
-    "RecipeDraft",
-    "StepDraft",
-    "TemplateUse",
-    "ToolNames",
-    "is_lost_name",
-    "read_condition",
-    "read_templates",
-]
-
 
 TEXT_OUTPUT: Final[JsonSchema] = {"type": "string"}
 """The output of a step that answers with text and declares no output. Compared by identity."""

@@ -14,8 +14,6 @@ from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 from minions.recipe.language import keys, model_keys, recipe_test_keys, step_keys
 from minions.recipe.text.key_types import Key, Table
 
-__all__ = ["recipe_schema"]
-
 
 def recipe_schema() -> JsonSchema:
     """The schema (draft 2020-12). An editor marks the same unknown keys that the loader refuses."""

@@ -12,8 +12,6 @@ from minions.data.schema import JsonSchema
 from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example
 from minions.recipe.expressions.values import as_text
 
-__all__ = ["ExampleCandidate", "choose_examples", "turn_tokens"]
-
 _DEEPEST: Final = 20
 """Levels of an answer in which listed words are looked for."""
 

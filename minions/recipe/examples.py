@@ -15,36 +15,12 @@ from attrs import frozen
 
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
-from minions.recipe.expressions.template import (
-    EvaluationError,
-    Reference,
-    Template,
-    TemplateError,
-    compile_template,
-)
-from minions.recipe.expressions.values import as_text
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.values import EvaluationError, Reference, TemplateError, as_text
 from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import Key, Table
 from minions.recipe.text.nodes import MappingNode, Node, to_plain
 from minions.recipe.text.sections import Report, read_section, suggestion
-
-__all__ = [
-    "CHARACTERS_PER_TOKEN",
-    "EXAMPLE",
-    "EXAMPLES_FROM",
-    "EXAMPLES_KEY",
-    "MOST_EXAMPLES",
-    "MOST_EXAMPLE_TOKENS",
-    "Example",
-    "ExampleOrigin",
-    "ExampleSource",
-    "ExampleStepSpec",
-    "name_of",
-    "question_of",
-    "read_example_source",
-    "read_examples",
-]
-
 
 MOST_EXAMPLES: Final = 4
 """Examples that are taken, unless `max` says otherwise: more than four gain little."""

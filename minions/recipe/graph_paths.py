@@ -11,8 +11,6 @@ from functools import cached_property
 
 from attrs import define, field
 
-__all__ = ["GraphPaths"]
-
 
 def _as_edges(following: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, following))

@@ -17,8 +17,6 @@ from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.model import AgentRecipe, InputSpec
 
-__all__ = ["is_operators_value", "operators_inputs", "resolve_inputs"]
-
 
 def resolve_inputs(
     recipe: AgentRecipe,

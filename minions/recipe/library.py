@@ -14,17 +14,6 @@ from minions.data.bounded_files import open_regular
 from minions.data.errors import NotFoundError, near_hint, near_names
 from minions.recipe.text.key_types import NAME_PATTERN
 
-__all__ = [
-    "SUFFIXES",
-    "find_recipe",
-    "is_file",
-    "is_recipe_text",
-    "recipe_id_of",
-    "recipe_ids",
-    "recipe_ids_beside",
-    "slug_of",
-]
-
 SUFFIXES: Final = (".yaml", ".yml")
 _HEAD_BYTES: Final = 65_536
 _LONGEST_SLUG: Final = 200

@@ -24,21 +24,6 @@ from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec,
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.schedules import ScheduleSpec
 
-__all__ = [
-    "MESSAGE_INPUT",
-    "AgentRecipe",
-    "ExecutionMode",
-    "InputSpec",
-    "MessageSpec",
-    "OnFailure",
-    "Permissions",
-    "PersonQuestion",
-    "RecipeTest",
-    "StepSpec",
-    "ToolsetUse",
-    "Where",
-]
-
 
 def _empty() -> Mapping[str, JsonValue]:
     return {}

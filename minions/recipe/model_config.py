@@ -8,11 +8,9 @@ from typing import Final
 import attrs
 from attrs import field, frozen
 
-from minions.contracts.calls import ModelOptions, OutputMode
+from minions.contracts.calls import ModelOptions
+from minions.contracts.instructions import OutputMode
 from minions.data.json_values import JsonValue
-
-__all__ = ["LOCAL_MODEL", "ModelConfig"]
-
 
 LOCAL_MODEL: Final = "local"
 """The one name of a model that needs no slash: the model that comes with the extra `local`."""

@@ -14,8 +14,6 @@ from msgspec import Struct
 from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.recipe.model import AgentRecipe, Permissions, ToolsetUse
 
-__all__ = ["ALLOW_WRITE", "Rights", "missing_permission"]
-
 ALLOW_WRITE: Final = "allow_write"
 
 

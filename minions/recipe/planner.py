@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from minions.contracts.tools import Effect, ToolSpec
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["RecipePlanner"]
-
 
 class RecipePlanner(ABC):
     """Turns tasks into recipes, for `plan:` steps."""

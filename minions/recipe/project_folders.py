@@ -13,16 +13,6 @@ from minions.data.bounded_files import read_regular
 from minions.data.errors import UsageError
 from minions.data.toml_text import parse_toml
 
-__all__ = [
-    "USUAL_FOLDER",
-    "NamedFiles",
-    "project_file",
-    "project_of",
-    "project_root",
-    "read_bytes",
-    "toml_tables",
-]
-
 _MOST_BYTES: Final = 1024 * 1024
 USUAL_FOLDER: Final = Path("recipes")
 """The folder below the current one in which recipes are found by their id."""

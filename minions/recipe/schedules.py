@@ -14,18 +14,6 @@ from attrs import field, frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "MOST_CHARACTERS",
-    "MOST_MISSED",
-    "MissedRuns",
-    "Overlap",
-    "ScheduleSpec",
-    "cron_problem",
-    "due_times",
-    "next_due",
-    "timezone_problem",
-]
-
 MOST_MISSED: Final = 100
 """Due times that count at once; of more the newest do."""
 _NICKNAMES: Final = frozenset(

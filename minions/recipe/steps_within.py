@@ -8,8 +8,6 @@ from typing import NamedTuple
 from minions.contracts.steps import Step
 from minions.recipe.model import AgentRecipe, StepSpec
 
-__all__ = ["StepWithin", "recipes_within", "steps_within"]
-
 
 class StepWithin(NamedTuple):
     """A step and its place in the outermost recipe."""

@@ -6,8 +6,6 @@ from typing import Final
 
 from minions.recipe.model import AgentRecipe, InputSpec
 
-__all__ = ["TEXT_INPUTS", "no_text_input", "text_input"]
-
 TEXT_INPUTS: Final = ("requirements", "task", "message")
 """Names of inputs that take the text where none is required, best first."""
 

@@ -10,8 +10,6 @@ from minions.contracts.tools import Reads, ToolSpec
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["tool_specs"]
-
 
 def tool_specs(recipe: AgentRecipe, catalog: Catalog) -> Mapping[str, ToolSpec]:
     """Specs by full name: tools of the toolsets that the recipe requests, and registered tools.

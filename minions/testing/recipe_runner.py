@@ -9,8 +9,9 @@ from minions.adapters.models.script_items import Answer
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.models.structured_output import InstructorParser
 from minions.adapters.tools.file_restorer import LocalFileRestorer
-from minions.app.application.application import Approve, Minions, RecipeLike
+from minions.app.application.application import Approve, Minions
 from minions.app.application.synchronous_run import wait_for
+from minions.app.runs.application_runs import RecipeLike
 from minions.contracts.calls import ChatModel
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult

@@ -30,10 +30,9 @@ from minions.contracts.calls import (
     ModelDelta,
     ModelFailure,
     ModelOptions,
-    OutputMode,
-    OutputRequest,
     Prompt,
 )
+from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.messages import (
     Message,
     MessageRole,

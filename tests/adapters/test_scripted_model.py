@@ -16,11 +16,10 @@ from minions.contracts.calls import (
     ModelCapabilities,
     ModelDelta,
     ModelFailure,
-    OutputMode,
-    OutputRequest,
     Prompt,
     StepCompletionInstruction,
 )
+from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant, system, user
 from minions.data.errors import UsageError
 

@@ -19,13 +19,12 @@ from minions.adapters.models import structured_output
 from minions.adapters.models.chat_request import RequestWriter
 from minions.adapters.models.strict_schema import is_strict_schema
 from minions.adapters.models.structured_output import InstructorParser
-from minions.contracts.calls import (
-    ModelCallResponse,
+from minions.contracts.calls import ModelCallResponse, Prompt
+from minions.contracts.instructions import (
     OutputFailure,
     OutputInstructions,
     OutputMode,
     OutputRequest,
-    Prompt,
 )
 from minions.contracts.messages import Message, ToolCallRequest, assistant, system, user
 from minions.contracts.output import output_words

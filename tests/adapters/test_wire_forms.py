@@ -25,10 +25,9 @@ from minions.contracts.calls import (
     ModelDelta,
     ModelFailure,
     ModelOptions,
-    OutputInstructions,
-    OutputMode,
     Prompt,
 )
+from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.messages import (
     Message,
     TokenUsage,

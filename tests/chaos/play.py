@@ -13,11 +13,12 @@ from attrs import field, frozen, mutable
 from chaos.shapes import ChaosShape
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.structured_output import InstructorParser
-from minions.contracts.calls import ModelCapabilities, OutputMode
+from minions.contracts.calls import ModelCapabilities
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.flow import CircuitState, FlowControl
+from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import TokenUsage
 from minions.contracts.metrics import Metrics

@@ -17,7 +17,7 @@ from attrs import define, field, frozen, make_class
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minions.contracts.calls import OutputInstructions
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import TokenUsage
 from minions.data.codec import decode, encode
 from minions.data.errors import SchemaError

@@ -33,8 +33,8 @@ from minions import (
     StepScope,
     tool,
 )
+from minions.contracts.runtime import SystemClock
 from minions.engine.run.recorded_run import load_recorded_run
-from minions.engine.services.services import SystemClock
 from minions.services import InstructorParser
 from patience import counted_work
 

@@ -24,10 +24,10 @@ from crash.random_runs import (
     without_words_of_failure,
 )
 from minions.contracts.journal.journal import Journal, JournalEntry
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect
 from minions.data.codec import decode
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.services.services import SystemClock
 from minions.engine.services.worker_names import is_worker_gone
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run

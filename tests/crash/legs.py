@@ -27,14 +27,14 @@ from minions.adapters.stores.postgres_url import is_postgres_url
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.executions import AgentResult
 from minions.contracts.journal.journal import EntryDraft, Journal, JournalEntry, Lease
-from minions.contracts.runtime import Clock
+from minions.contracts.runtime import Clock, SystemClock
 from minions.contracts.tools import Toolbox
 from minions.data.codec import encode
 from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services, SystemClock
+from minions.engine.services.services import Services
 
 __all__ = ["OPERATIONS", "Failpoint", "Order", "acknowledgement", "carry_out", "journal_at"]
 

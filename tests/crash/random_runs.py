@@ -20,15 +20,9 @@ from attrs import frozen
 from builders import ConstrainedModel, ConstrainingParser
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCallResponse,
-    ModelFailure,
-    OutputInstructions,
-    OutputParser,
-    Prompt,
-)
+from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, OutputParser, Prompt
 from minions.contracts.completion import CompletionCriteria
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import (
     Message,
     MessageBundle,

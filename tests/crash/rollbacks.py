@@ -24,10 +24,11 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.adapters.tools.file_restorer import LocalFileRestorer
 from minions.adapters.tools.files import files_toolset
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
+from minions.contracts.runtime import SystemClock
 from minions.data.codec import decode
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_executor import AgentExecutor
-from minions.engine.services.services import Services, SystemClock
+from minions.engine.services.services import Services
 from minions.engine.sessions.rollback import roll_back_run
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import load_recipe_text

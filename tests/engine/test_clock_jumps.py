@@ -14,11 +14,11 @@ from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.contracts.executions import RunStatus
 from minions.contracts.journal.journal import Journal
-from minions.contracts.runtime import Clock
+from minions.contracts.runtime import Clock, SystemClock
 from minions.contracts.tools import Effect, Tool
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import Services, SystemClock
+from minions.engine.services.services import Services
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_detail import show_run
 from minions.recipe.kinds.set import SetSpec

@@ -12,9 +12,10 @@ from attrs import evolve, frozen
 from builders import deterministic_services, executor_of, recipe_of, text_step
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.structured_output import InstructorParser
-from minions.contracts.calls import ModelCallResponse, OutputInstructions
+from minions.contracts.calls import ModelCallResponse
 from minions.contracts.events import OutputChecked, RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import assistant
 from minions.contracts.retry import RetryConfig
 from minions.data.json_values import JsonValue

@@ -23,10 +23,10 @@ from minions.contracts.flow import (
 from minions.contracts.messages import assistant
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
 from minions.contracts.retry import CircuitPolicy
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import UNREACHABLE
 from minions.engine.services.flow.circuit import CircuitConfig
 from minions.engine.services.flow.flow_control import FlowConfig, SharedFlowControl
-from minions.engine.services.services import SystemClock
 from virtual_time import VirtualTime
 
 ANSWER: Final = ModelCallResponse(message=assistant("yes"))

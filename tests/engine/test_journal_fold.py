@@ -31,8 +31,9 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.calls import ModelFailure, OutputInstructions, OutputMode
+from minions.contracts.calls import ModelFailure
 from minions.contracts.executions import RunStatus
+from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.messages import Message
 from minions.contracts.steps import Step, StepScope

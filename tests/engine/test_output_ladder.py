@@ -15,9 +15,9 @@ from builders import deterministic_services, executor_of, fake_tool, recipe_of, 
 from minions.adapters.models.model_probe import probe_model
 from minions.adapters.models.openai import OpenAIModel
 from minions.adapters.models.structured_output import InstructorParser
-from minions.contracts.calls import OutputInstructions
 from minions.contracts.events import OutputChecked, RunEvent
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.metrics import Metrics
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.retry import RetryConfig

@@ -13,11 +13,10 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelFailure,
-    OutputInstructions,
-    OutputMode,
     OutputParser,
     Prompt,
 )
+from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.services import Services

@@ -8,8 +8,8 @@ from attrs import field, frozen
 
 from builders import fake_tool, recipe_of, run_of, run_recipe, signal_step, text_step
 from minions.adapters.models.script_items import tool_request
-from minions.contracts.calls import OutputInstructions
 from minions.contracts.context import RunContext
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import (
     Message,
     MessageBundle,

@@ -12,8 +12,9 @@ from attrs import evolve, frozen
 from builders import fake_tool, flaky_tool, python_step, recipe_of, text_step
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
-from minions.contracts.calls import OutputInstructions, Prompt
+from minions.contracts.calls import Prompt
 from minions.contracts.executions import AgentResult, RunStatus
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.steps import DefaultStep, StepScope
 from minions.contracts.tools import Effect, Tool
 from minions.data.codec import encode

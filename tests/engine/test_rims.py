@@ -18,7 +18,6 @@ from minions.contracts.calls import (
     DeltaSink,
     ModelCallResponse,
     ModelFailure,
-    OutputInstructions,
     Prompt,
     ToolCall,
     ToolCallResponse,
@@ -28,6 +27,7 @@ from minions.contracts.completion import CompletionCriteria, CompletionLink
 from minions.contracts.context import RunContext
 from minions.contracts.events import RunEvent
 from minions.contracts.executions import RunStatus, StepExecution
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import MessageBundle, TokenUsage, assistant
 from minions.contracts.steps import DefaultStep, PythonStep, StepScope
 from minions.contracts.tools import Toolbox

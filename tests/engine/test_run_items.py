@@ -8,12 +8,12 @@ from builders import Ran, fake_tool, run_of
 from minions import Minions
 from minions.adapters.models.script_items import Answer
 from minions.contracts.calls import Prompt
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import SystemClock
 from minions.engine.views.run_items import loops_in
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.reading.load import recipe_from_document

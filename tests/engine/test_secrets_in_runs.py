@@ -24,9 +24,9 @@ from builders import (
 from minions.adapters.models.script_items import Answer, tool_request
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
-from minions.contracts.calls import OutputInstructions
 from minions.contracts.events import event_to_json
 from minions.contracts.executions import RunStatus
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import MessageBundle, ToolCallRequest
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.contracts.steps import StepScope

@@ -34,7 +34,6 @@ from minions.contracts.calls import (
     ModelCall,
     ModelCallResponse,
     ModelFailure,
-    OutputInstructions,
     Prompt,
     StepCompletionInstruction,
     ToolCall,
@@ -42,6 +41,7 @@ from minions.contracts.calls import (
 from minions.contracts.completion import CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.executions import StepExecution, StepStatus
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.messages import Message, MessageBundle, assistant, tool_result
 from minions.contracts.steps import DefaultStep, Step, StepScope

@@ -30,9 +30,10 @@ from minions.analysis.pictures.mermaid import mermaid
 from minions.analysis.pictures.outline import outline as drawn
 from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
-from minions.contracts.calls import ModelFailure, OutputMode, Prompt
+from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.decisions import ApprovalRequest, Decider, NoAnswer, Question, Verdict
 from minions.contracts.executions import AgentExecutionError, RunStatus
+from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import TokenUsage
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.data.errors import GraphError, RecipeError

@@ -30,7 +30,8 @@ from minions.adapters.models.responses import ResponsesWire
 from minions.adapters.models.script_file import read_script
 from minions.adapters.models.structured_output import InstructorParser
 from minions.adapters.models.wire_form import WireForm
-from minions.contracts.calls import ModelCallResponse, OutputInstructions, OutputMode, Prompt
+from minions.contracts.calls import ModelCallResponse, Prompt
+from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.messages import assistant, user
 from minions.data.errors import UsageError
 from minions.data.json_values import dumps, find_json_value, parse_json

@@ -29,13 +29,8 @@ from minions.engine.compile.dry_run import planned_prompts
 from minions.engine.compile.extensions import Extensions
 from minions.recipe.catalog import Catalog
 from minions.recipe.expressions.filters import FILTERS, TESTS
-from minions.recipe.expressions.template import (
-    EvaluationError,
-    MissingValueError,
-    TemplateError,
-    compile_condition,
-    compile_template,
-)
+from minions.recipe.expressions.template import compile_condition, compile_template
+from minions.recipe.expressions.values import EvaluationError, MissingValueError, TemplateError
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import check_recipe_text, recipe_from_document
 from minions.recipe.tool_specs import tool_specs

@@ -18,11 +18,11 @@ from minions.adapters.models.script_items import tool_request
 from minions.contracts.calls import ChatModel
 from minions.contracts.decisions import Verdict
 from minions.contracts.events import RunCompleted, RunStarted, StepDeltaEvent
+from minions.contracts.runtime import SystemClock
 from minions.contracts.waiting import RunWait
 from minions.data.errors import LeaseHeldError, NotFoundError
 from minions.data.json_values import JsonValue
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import SystemClock
 from minions.testing.clock import FakeClock
 
 RECIPE = """\

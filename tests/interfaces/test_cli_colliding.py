@@ -14,8 +14,8 @@ import pytest
 from builders import draft_of
 from command_line import Cli, Write
 from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.runtime import SystemClock
 from minions.data.json_values import JsonValue
-from minions.engine.services.services import SystemClock
 from minions.engine.views.lookup import find_run
 
 RECIPE = """

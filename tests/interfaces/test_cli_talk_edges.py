@@ -18,8 +18,9 @@ import pytest
 
 from command_line import Cli, Outcome, Write
 from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.runtime import SystemClock
 from minions.data.errors import NotFoundError
-from minions.engine.services.services import Services, SystemClock
+from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import find_run
 from minions.interfaces.cli.console.console import say, tell

@@ -9,7 +9,7 @@ import pytest
 from command_line import Cli, Write
 from minions.app.settings.settings import ProviderSettings, Settings
 from minions.app.wiring.models import ModelChoice, Models
-from minions.contracts.calls import OutputMode
+from minions.contracts.instructions import OutputMode
 from minions.engine.compile.extensions import Extensions
 from minions.recipe.catalog import Catalog
 from minions.recipe.model_config import ModelConfig

@@ -40,7 +40,8 @@ NAMES: Final = [
 ]
 HEAVY: Final = (
     *("aiohttp", "attrs", "cattrs", "genai_prices", "instructor", "jsonschema", "litestar", "mcp"),
-    *("minions.adapters", "minions.contracts", "minions.engine", "minions.interfaces"),
+    *("minions.adapters", "minions.app", "minions.contracts", "minions.data", "minions.engine"),
+    "minions.interfaces",
     *("openai", "psycopg", "pydantic", "pytest", "rich", "yaml"),
 )
 

@@ -26,7 +26,7 @@ from minions.app.settings.settings import (
     TelemetrySettings,
 )
 from minions.contracts.budgets import Budgets
-from minions.contracts.calls import OutputMode
+from minions.contracts.instructions import OutputMode
 from minions.data.errors import UsageError
 from minions.recipe.model import AgentRecipe
 

@@ -22,6 +22,7 @@ from minions.app.wiring.runtime import Runtime, make_runtime
 from minions.contracts.dispatch import Job, JobEnd, WorkerPlan
 from minions.contracts.journal.facts import RunFinished
 from minions.contracts.queue_places import QueuePlace
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import EnvironmentRefusedError, JournalError, NotFoundError
 from minions.data.json_values import JsonValue
@@ -29,7 +30,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services, SystemClock
+from minions.engine.services.services import NullLog, Services
 from minions.engine.views.lookup import find_run
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker import run_execution

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minions.data.json_values import JsonValue
-from minions.recipe.expressions.template import (
+from minions.recipe.expressions.template import compile_condition, compile_template
+from minions.recipe.expressions.values import (
     EvaluationError,
     MissingValueError,
     Reference,
     TemplateError,
-    compile_condition,
-    compile_template,
 )
 
 SCOPE: dict[str, JsonValue] = {

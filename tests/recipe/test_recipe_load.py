@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.contracts.calls import ModelOptions, OutputMode
+from minions.contracts.calls import ModelOptions
 from minions.contracts.completion import CompletionCriteria
+from minions.contracts.instructions import OutputMode
 from minions.contracts.retry import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import CompletionMode

@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.expressions.filters import FILTERS, TESTS
-from minions.recipe.expressions.template import (
-    EvaluationError,
-    MissingValueError,
-    TemplateError,
-    compile_condition,
-    compile_template,
-)
+from minions.recipe.expressions.template import compile_condition, compile_template
+from minions.recipe.expressions.values import EvaluationError, MissingValueError, TemplateError
 
 SCOPE: dict[str, JsonValue] = {
     "a": [1, "x", None, 1.5, True, {"k": "v"}],

@@ -16,10 +16,11 @@ from minions.adapters.stores.sqlite_journal import SqliteJournal
 from minions.app.settings.settings import Settings
 from minions.contracts.calls import ChatModel
 from minions.contracts.journal.journal import Journal
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect, Tool, Toolbox
 from minions.contracts.waiting import OnWaiting
 from minions.engine.compile.extensions import Extensions
-from minions.engine.services.services import Services, SystemClock
+from minions.engine.services.services import Services
 from minions.interfaces.server.app import App, create_app
 from minions.interfaces.server.options import ServerOptions
 from served import RECIPES, Door, MakeApp, echo

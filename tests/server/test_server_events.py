@@ -26,7 +26,7 @@ from minions.contracts.calls import (
 )
 from minions.contracts.events import ServerWait, StepDelta, StepDeltaEvent, StepEventType
 from minions.contracts.messages import assistant
-from minions.engine.services.services import SystemClock
+from minions.contracts.runtime import SystemClock
 from served import Door, MakeApp, resume
 
 

@@ -12,7 +12,7 @@ from minions.adapters.dispatch.postgres_workers import PostgresWorkers
 from minions.adapters.stores.postgres_journal import PostgresJournal
 from minions.app.settings.settings import Settings
 from minions.contracts.dispatch import WorkerPlan
-from minions.engine.services.services import SystemClock
+from minions.contracts.runtime import SystemClock
 from patience import HANG_S
 from served import MakeApp
 from typed_answers import TOKEN, TypedAnswers

@@ -16,8 +16,9 @@ import pytest
 from builders import executor_of, fake_tool
 from minions.adapters.models.scripted import ScriptedModel
 from minions.adapters.stores.sqlite_journal import SqliteJournal
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect
-from minions.engine.services.services import Services, SystemClock
+from minions.engine.services.services import Services
 from minions.testing.clock import FakeClock
 from served import RECIPES
 from serving import EXTENSIONS, Serving

@@ -15,10 +15,10 @@ from asgi_client import Client, events_in
 from minions.adapters.stores.sqlite_state import SqliteState
 from minions.app.settings.settings import Settings
 from minions.app.wiring.webhook import Webhook, signature, waiting_webhook
-from minions.contracts.runtime import Clock
+from minions.contracts.runtime import Clock, SystemClock
 from minions.contracts.waiting import RunWait
 from minions.data.errors import UsageError
-from minions.engine.services.services import NullLog, SystemClock
+from minions.engine.services.services import NullLog
 from patience import HANG_S
 from served import MakeApp
 

@@ -26,6 +26,7 @@ from minions.contracts.journal.facts import RunFinished, given
 from minions.contracts.journal.journal import EntryDraft, Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.contracts.queue_places import QueuePlace
+from minions.contracts.runtime import SystemClock
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.json_values import JsonValue
 from minions.engine.calls.pending_decisions import pending_decisions
@@ -36,7 +37,7 @@ from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun, load_recorded_run
 from minions.engine.services.leases import acquire_lease
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.engine.services.services import NullLog, Services, SystemClock
+from minions.engine.services.services import NullLog, Services
 from minions.engine.views.lookup import find_run
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.worker.worker import Worker, WorkerRuntime

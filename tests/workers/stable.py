@@ -30,10 +30,9 @@ from minions.app.wiring import dispatch, extension_files, runtime, webhook  # no
 from minions.app.wiring.databases import postgres_of
 from minions.contracts.dispatch import DispatchEngine
 from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
-from minions.contracts.runtime import Log
+from minions.contracts.runtime import Log, SystemClock
 from minions.data.json_values import dumps
 from minions.engine.compile import extensions  # noqa: F401
-from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.main import run_command_line
 from minions.interfaces.server.live import waiting_notices  # noqa: F401
 from minions.interfaces.worker import health, worker  # noqa: F401

@@ -50,7 +50,6 @@ from minions.data.errors import EnvironmentRefusedError
 if TYPE_CHECKING:
     from dbos import DBOSClient, WorkflowStatus
 
-__all__ = ["DbosDispatch"]
 
 T = TypeVar("T")
 

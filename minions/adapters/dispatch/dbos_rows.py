@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from dbos import DBOSClient, EnqueueOptions, WorkflowStatus
     from dbos import Queue as DbosQueue
 
-__all__ = [
-    "STATES",
-    "client_at",
-    "delete_ended",
-    "enqueue",
-    "job_of",
-    "job_views",
-    "queue_limits",
-    "taken_jobs",
-    "unended_jobs",
-]
 
 STATES: Final = {
     "DELAYED": JobState.DELAYED,

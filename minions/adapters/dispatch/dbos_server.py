@@ -16,8 +16,6 @@ from minions.contracts.runtime import Log
 from minions.data.errors import EnvironmentRefusedError, words_of
 from minions.data.json_values import JsonValue
 
-__all__ = ["APPLICATION", "VERSION", "WORKFLOW", "DbosServer", "refuse_pickles"]
-
 APPLICATION: Final = "minions"
 """The owner of queues and workflows in DBOS's tables."""
 WORKFLOW: Final = "minions.execute"

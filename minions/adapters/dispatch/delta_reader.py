@@ -14,20 +14,18 @@ from urllib.parse import quote
 from attrs import frozen
 
 from minions.adapters.http.http_pool import (
-    BrokenBodyError,
     HttpPool,
     HttpResponse,
     NoAnswerError,
     needs_certificates,
     trusted_certificates,
 )
+from minions.adapters.http.http_response import BrokenBodyError
 from minions.contracts.base_url import check_base_url
 from minions.contracts.events import StepDeltaEvent
 from minions.data.codec import decode
 from minions.data.errors import UsageError
 from minions.data.json_values import parse_json
-
-__all__ = ["Piece", "StreamLostError", "read_pieces"]
 
 _CONNECT_S: Final = 3.0
 _ANSWER_S: Final = 5.0

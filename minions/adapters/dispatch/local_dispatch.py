@@ -26,8 +26,6 @@ from minions.contracts.dispatch import (
 )
 from minions.contracts.runtime import Clock, Sleep
 
-__all__ = ["LocalDispatch"]
-
 _MOST_ENDED: Final = 10_000
 """Keys of ended jobs that are remembered."""
 

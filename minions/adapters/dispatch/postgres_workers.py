@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
-__all__ = ["SCHEMA", "Heartbeat", "PostgresWorkers"]
 
 SCHEMA: Final = "minions_dispatch"
 """The schema of this table and of the engine's own."""

@@ -7,8 +7,6 @@ from typing import Final
 
 from minions.data.errors import EnvironmentRefusedError
 
-__all__ = ["check_header", "check_header_name", "check_key"]
-
 _OWN_HEADERS: Final = frozenset(
     (
         *("accept", "accept-encoding", "connection", "content-length", "content-type", "host"),

@@ -15,8 +15,6 @@ from minions.adapters.http.http_response import (
     ResponseReader,
 )
 
-__all__ = ["DisconnectedError", "HttpConnection"]
-
 _MOST_BUFFERED: Final = 262_144
 """Unread bytes of a body above which reading from the socket is paused."""
 _JOINED_BYTES: Final = 65_536

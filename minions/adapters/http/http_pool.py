@@ -24,19 +24,8 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 from minions.adapters.http.http_connection import DisconnectedError, HttpConnection
 from minions.adapters.http.http_response import (
     BadResponseError,
-    BrokenBodyError,
     ResponseHead,
 )
-
-__all__ = [
-    "BrokenBodyError",
-    "HttpPool",
-    "HttpResponse",
-    "NoAnswerError",
-    "needs_certificates",
-    "proxy_for",
-    "trusted_certificates",
-]
 
 _KEPT_S: Final = 15.0
 _NEXT_ADDRESS_S: Final = 0.25

@@ -14,8 +14,6 @@ from typing import Final
 from httptools import HttpParserError, HttpResponseParser
 from msgspec import Struct
 
-__all__ = ["BadResponseError", "BrokenBodyError", "ResponseHead", "ResponseReader"]
-
 _MOST_HEAD_BYTES: Final = 262_144
 _MOST_IDLE_BYTES: Final = 65_536
 """Bytes of chunk extensions and trailers between two bytes of a body; they are ignored."""

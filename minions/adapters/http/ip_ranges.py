@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, TypeAlias
 
-__all__ = ["SPECIAL_RANGES", "is_loopback", "is_public"]
-
 _Address: TypeAlias = IPv4Address | IPv6Address
 
 SPECIAL_RANGES: Final[Mapping[str, bool]] = {

@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from minions.adapters.http.ip_ranges import is_loopback
 
-__all__ = ["is_loopback_url", "ollama_url", "origin_of", "server_address"]
-
 
 def is_loopback_url(base_url: str) -> bool:
     """Whether the URL's host is this machine."""

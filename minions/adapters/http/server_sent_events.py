@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["EventParser"]
-
 
 class EventParser:
     """Splits bytes into the `data` of events. Source: WHATWG HTML, server-sent events."""

@@ -20,8 +20,6 @@ from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import TokenUsage, ToolCallRequest, assistant
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = ["AnswerAssembly", "MalformedAnswerError", "read_usage", "usual_response"]
-
 
 class MalformedAnswerError(ValueError):
     """The document is not a chat completion; the message says why."""

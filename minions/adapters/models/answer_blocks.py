@@ -23,8 +23,6 @@ from minions.contracts.messages import (
 )
 from minions.data.json_values import JsonValue
 
-__all__ = ["FILTERED", "AnswerBlock", "AnswerBlocks", "BlockKind"]
-
 FILTERED: Final = "content_filter"
 """The finish reason of an answer that the provider withheld."""
 _MOST_BLOCKS: Final = 10_000

@@ -9,8 +9,6 @@ from typing import Final, cast
 from minions.adapters.models.answer_assembly import MalformedAnswerError
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = ["count_in", "json_text", "mapping_in", "mappings_in", "text_in"]
-
 _MOST_TOKENS: Final = 10**9
 """A count above this is none."""
 _MOST_QUOTED: Final = 2_000

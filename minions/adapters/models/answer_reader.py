@@ -17,8 +17,6 @@ from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import TokenUsage
 from minions.data.json_values import json_type
 
-__all__ = ["AnswerReader", "EventAnswer"]
-
 
 class AnswerReader(ABC):
     """Reads one answer from the bytes of its body."""

@@ -30,12 +30,11 @@ from minions.adapters.models.prompt_parts import (
 from minions.adapters.models.server_route import provider_itself
 from minions.adapters.models.strict_schema import is_strict_schema
 from minions.adapters.models.wire_form import WireForm
-from minions.contracts.calls import ModelCapabilities, ModelOptions, OutputMode, Prompt
+from minions.contracts.calls import ModelCapabilities, ModelOptions, Prompt
+from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import Attachment, Message, MessageRole, ToolCallRequest
 from minions.contracts.model_endpoints import ModelApi
 from minions.data.json_values import JsonValue
-
-__all__ = ["AnthropicModel", "AnthropicWire"]
 
 
 class AnthropicModel(HttpModel):

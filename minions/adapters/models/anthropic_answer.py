@@ -18,8 +18,6 @@ from minions.adapters.models.block_answers import BlockForm
 from minions.contracts.calls import ModelDelta
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage
 
-__all__ = ["AnthropicForm"]
-
 _REASONS: Final = {
     "end_turn": "stop",
     "stop_sequence": "stop",

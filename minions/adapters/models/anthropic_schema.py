@@ -13,8 +13,6 @@ from typing import Final
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = ["expressible_schema"]
-
 _KEPT: Final = frozenset(
     {
         *("$ref", "type", "enum", "const", "description", "title", "required", "format"),

@@ -6,8 +6,6 @@ from minions.adapters.models.chat_failures import ChatPeer
 from minions.contracts.attachments import attachments_of
 from minions.contracts.calls import ModelCapabilities, ModelFailure, Prompt
 
-__all__ = ["refused_attachments"]
-
 
 def refused_attachments(
     prompt: Prompt, capabilities: ModelCapabilities, peer: ChatPeer

@@ -17,8 +17,6 @@ from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage
 from minions.data.json_values import json_type
 
-__all__ = ["BlockAnswer", "BlockForm", "StreamedBlocks"]
-
 
 class BlockForm(ABC):
     """Reads the documents of one provider's answers into blocks."""

@@ -33,15 +33,6 @@ from minions.data.codec import decode, encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = [
-    "RECORD_BY",
-    "CassetteCall",
-    "CassetteContent",
-    "CassetteModel",
-    "CassetteWriter",
-    "read_cassette",
-]
-
 _FORM: Final = 1
 """The version of the form of cassettes."""
 RECORD_BY: Final = "--record"

@@ -23,8 +23,6 @@ from minions.contracts.messages import (
 )
 from minions.data.json_values import JsonValue
 
-__all__ = ["CassetteLine", "decode_line"]
-
 _MOST_TOKENS: Final = 10**9
 
 

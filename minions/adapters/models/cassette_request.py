@@ -15,8 +15,6 @@ from minions.contracts.messages import Message, message_to_json
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = ["request_digest", "request_form", "request_lines"]
-
 _NOT_SENT: Final = ("cache", "context_tokens", "idle_timeout_s", "timeout_s")
 """Options that the server does not see."""
 _ANSWERS_OWN: Final = ("reasoning", "provider_data")

@@ -12,11 +12,10 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from minions.adapters.models.rate_limit_headers import rate_limits_of
-from minions.contracts.calls import ModelFailure, OutputMode, context_exceeded
+from minions.contracts.calls import ModelFailure, context_exceeded
+from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import TokenUsage, ToolCallRequest
 from minions.data.errors import OUTPUT_TRUNCATED, UNREACHABLE
-
-__all__ = ["ChatPeer", "error_failure", "retry_after_s", "status_failure"]
 
 _MOST_SHOWN: Final = 500
 """Characters of a server's message that are shown."""

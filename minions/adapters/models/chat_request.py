@@ -15,12 +15,11 @@ from typing import Final, Generic, TypeVar, cast
 from attrs import define, field
 from msgspec.json import Encoder
 
-from minions.contracts.calls import ModelOptions, OutputRequest, Prompt
+from minions.contracts.calls import ModelOptions, Prompt
+from minions.contracts.instructions import OutputRequest
 from minions.contracts.messages import Attachment, Message, MessageRole, ToolCallRequest
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
-
-__all__ = ["RequestWriter", "encode_body", "request_body"]
 
 T = TypeVar("T")
 Members = Mapping[bytes, bytes]

@@ -23,8 +23,6 @@ from minions.contracts.calls import ModelCallResponse, ModelDelta, ModelFailure
 from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage
 from minions.data.json_values import json_type
 
-__all__ = ["PlainAnswer", "StreamedAnswer"]
-
 
 class PlainAnswer(AnswerReader):
     """Reads an answer that is one JSON document."""

@@ -10,8 +10,6 @@ from typing import Final
 from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
-__all__ = ["ChosenCall", "Completion", "Piece", "read_completion", "read_piece"]
-
 
 class _Function(Struct, gc=False):
     name: str

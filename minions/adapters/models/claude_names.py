@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["claude_version", "takes_schema"]
-
 _LATEST: Final = (99, 0)
 
 

@@ -16,19 +16,10 @@ from minions.adapters.http.header_checks import check_header, check_header_name,
 from minions.adapters.http.server_addresses import is_loopback_url, ollama_url, server_address
 from minions.adapters.models.claude_names import takes_schema
 from minions.contracts.base_url import check_base_url
-from minions.contracts.calls import ModelCapabilities, OutputMode
+from minions.contracts.calls import ModelCapabilities
+from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import EndpointLimits, ModelApi
 from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean, near_names
-
-__all__ = [
-    "Endpoint",
-    "EndpointWishes",
-    "OperatorModels",
-    "ProviderConfig",
-    "base_url_of",
-    "resolve_endpoint",
-    "usual_server",
-]
 
 
 @frozen(kw_only=True)

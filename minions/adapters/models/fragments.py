@@ -8,8 +8,6 @@ from typing import Final
 
 from attrs import define, field
 
-__all__ = ["FragmentedText", "as_reasoning", "joined_texts"]
-
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 

@@ -50,8 +50,6 @@ from minions.contracts.messages import (
 from minions.contracts.model_endpoints import ModelApi
 from minions.data.json_values import JsonValue
 
-__all__ = ["GeminiForm", "GeminiModel", "GeminiWire"]
-
 
 class GeminiModel(HttpModel):
     """One model behind Gemini's generateContent.

@@ -22,7 +22,6 @@ from returns.result import Failure, Result, Success
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.http.header_checks import check_key
 from minions.adapters.http.http_pool import (
-    BrokenBodyError,
     HttpPool,
     HttpResponse,
     NoAnswerError,
@@ -30,6 +29,7 @@ from minions.adapters.http.http_pool import (
     proxy_for,
     trusted_certificates,
 )
+from minions.adapters.http.http_response import BrokenBodyError
 from minions.adapters.http.server_addresses import is_loopback_url, origin_of
 from minions.adapters.models.answer_reader import AnswerReader, EventAnswer
 from minions.adapters.models.attached_images import refused_attachments
@@ -60,15 +60,6 @@ from minions.data.errors import UsageError
 if TYPE_CHECKING:
     import ssl
 
-__all__ = [
-    "MAX_REQUESTS",
-    "HttpModel",
-    "HttpModelOptions",
-    "account_of",
-    "check_max_requests",
-    "peer_of",
-    "utc_now",
-]
 
 _MOST_BYTES: Final = 20 * 1_048_576
 """Bytes of one answer; a larger one is refused."""

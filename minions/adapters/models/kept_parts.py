@@ -15,8 +15,6 @@ from msgspec.json import Decoder
 from minions.contracts.messages import Message, ProviderData
 from minions.data.json_values import JsonValue
 
-__all__ = ["KeptPart", "data_of", "kept_parts", "provider_data"]
-
 
 class KeptPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One part of an answer."""

@@ -42,8 +42,6 @@ from minions.contracts.calls import (
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
 from minions.data.errors import EnvironmentRefusedError, UsageError
 
-__all__ = ["PROVIDER", "AskLiteLLM", "LiteLLMModel", "check_litellm_name", "secrets_of"]
-
 PROVIDER: Final = "litellm"
 _PACKAGE: Final = "litellm"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.@:+-]+(/[A-Za-z0-9_.@:+-]+)+")

@@ -14,22 +14,13 @@ from attrs import define, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.calls import (
-    ChatModel,
-    ModelCallResponse,
-    ModelFailure,
-    ModelOptions,
-    OutputMode,
-    OutputRequest,
-    Prompt,
-)
+from minions.contracts.calls import ChatModel, ModelCallResponse, ModelFailure, ModelOptions, Prompt
+from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.messages import Message, TokenUsage, system, user
 from minions.contracts.model_profiles import Feature, ModelProfile, Support
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import OUTPUT_TRUNCATED
 from minions.data.json_values import JsonValue, find_json_value
-
-__all__ = ["MOST_REQUESTS", "ProbeOptions", "ProbeOutcome", "probe_model"]
 
 MOST_REQUESTS: Final = 14
 """Requests of one probe at most; about ten are usual."""

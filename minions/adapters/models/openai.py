@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from instructor import Instructor
     from openai import AsyncOpenAI, OpenAI
 
-__all__ = ["ChatWire", "OpenAIModel"]
-
 
 class OpenAIModel(HttpModel):
     """One model behind one base URL. Connections are opened at the first call and kept.

@@ -7,8 +7,6 @@ from minions.adapters.models.sent_secrets import SentSecrets
 from minions.contracts.calls import ChatModel, ModelCapabilities, OutputParser
 from minions.contracts.model_endpoints import ModelEndpoint
 
-__all__ = ["PeerModel"]
-
 
 class PeerModel(ChatModel):
     """A model behind a server, whose name and secrets are those of its `ChatPeer`."""

@@ -20,8 +20,6 @@ from minions.contracts.runtime import PriceBook
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
-__all__ = ["GenaiPriceBook", "OwnPrice"]
-
 
 @frozen(kw_only=True)
 class OwnPrice:

@@ -18,8 +18,6 @@ from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook
 from minions.data.bounded_files import read_regular
 from minions.data.codec import decode, encode
 
-__all__ = ["ProfileFiles"]
-
 _MOST_BYTES: Final = 65_536
 """Bytes of a file that is read; a larger one is no profile."""
 

@@ -14,19 +14,6 @@ from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = [
-    "FunctionTools",
-    "OutputConstraint",
-    "arguments_of",
-    "constraint_of",
-    "conversation_of",
-    "merged",
-    "sendable_arguments",
-    "system_text",
-    "with_valid_ids",
-]
-
-
 # --- messages ----------------------------------------------------------------------------------
 
 

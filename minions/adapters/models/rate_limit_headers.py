@@ -13,8 +13,6 @@ from typing import Final
 
 from minions.contracts.model_endpoints import Allowance, RateLimits
 
-__all__ = ["rate_limits_of"]
-
 _REQUESTS: Final = (
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests", "x-ratelimit-limit-requests"),
     (

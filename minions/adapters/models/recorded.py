@@ -39,16 +39,6 @@ from minions.contracts.model_endpoints import ModelEndpoint
 from minions.data.errors import UsageError, did_you_mean
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "MISS",
-    "Cassette",
-    "CassetteRecorder",
-    "RecordingModel",
-    "ReplayModel",
-    "difference",
-    "most_like",
-]
-
 MISS: Final = "cassette-miss"
 """The code of the failure of a request that a cassette does not answer."""
 _COMMANDS: Final = {RECORD_BY: f"minions run RECIPE {RECORD_BY} FILE"}

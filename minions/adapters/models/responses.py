@@ -39,8 +39,6 @@ from minions.contracts.messages import (
 from minions.contracts.model_endpoints import ModelApi
 from minions.data.json_values import JsonValue
 
-__all__ = ["ResponsesForm", "ResponsesModel", "ResponsesWire"]
-
 
 class ResponsesModel(HttpModel):
     """One model behind OpenAI's responses API. Nothing is stored there.

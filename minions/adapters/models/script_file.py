@@ -22,8 +22,6 @@ from minions.data.bounded_files import read_regular
 from minions.data.errors import UsageError, did_you_mean
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = ["read_script", "script_items"]
-
 _MOST_BYTES: Final = 1_048_576
 
 

@@ -11,8 +11,6 @@ from minions.contracts.calls import ModelCallResponse, ModelFailure, Prompt
 from minions.contracts.messages import Message, ToolCallRequest
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = ["Answer", "AnswerFunction", "GoodAnswer", "ScriptItem", "tool_request"]
-
 GoodAnswer: TypeAlias = (
     str
     | Message

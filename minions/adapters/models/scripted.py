@@ -35,8 +35,6 @@ from minions.contracts.messages import Message, TokenUsage, ToolCallRequest, ass
 from minions.data.errors import UNREACHABLE, UsageError
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = ["ScriptedModel", "load_script"]
-
 _AT_ONCE: Final = 100
 """Words that are shown at once."""
 

@@ -17,8 +17,6 @@ from minions.contracts.calls import DeltaSink, ModelCallResponse, ModelDelta, Mo
 from minions.contracts.messages import ToolCallRequest
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = ["MASK", "MaskedDeltas", "SentSecrets"]
-
 MASK: Final = "***"
 _FEWEST: Final = 8
 """Characters: a shorter value is a word, such as the placeholder keys of local servers."""

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from attrs import frozen
 
-from minions.adapters.http.http_pool import BrokenBodyError, HttpPool, NoAnswerError
-
-__all__ = ["ServerFacts", "server_facts"]
+from minions.adapters.http.http_pool import HttpPool, NoAnswerError
+from minions.adapters.http.http_response import BrokenBodyError
 
 _MOST_BYTES: Final = 262_144
 _SECONDS: Final = 3.0

@@ -17,16 +17,6 @@ from minions.data.errors import UsageError
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
-__all__ = [
-    "ServerRoute",
-    "default_headers",
-    "openai_itself",
-    "provider_itself",
-    "route_of_client",
-    "sdk_client",
-    "secrets_in",
-    "with_headers",
-]
 
 _CONNECT_S: Final = 10.0
 

@@ -16,8 +16,6 @@ from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = ["bounded_schema", "is_strict_schema"]
-
 _KEYWORDS: Final = frozenset(
     {
         *("$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum"),

@@ -18,12 +18,11 @@ from returns.result import Failure, Result
 
 from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.models.strict_schema import bounded_schema, is_strict_schema
-from minions.contracts.calls import (
-    ModelCallResponse,
+from minions.contracts.calls import ModelCallResponse, OutputParser
+from minions.contracts.instructions import (
     OutputFailure,
     OutputInstructions,
     OutputMode,
-    OutputParser,
     OutputRequest,
 )
 from minions.contracts.messages import assistant, system
@@ -35,7 +34,6 @@ from minions.data.schema import JsonSchema, SchemaValidator
 if TYPE_CHECKING:
     from instructor.v2.core.function_calls import ResponseSchema
 
-__all__ = ["InstructorParser"]
 
 T = TypeVar("T")
 

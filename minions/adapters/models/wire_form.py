@@ -14,8 +14,6 @@ from minions.adapters.models.chat_failures import ChatPeer, status_failure
 from minions.contracts.calls import ModelFailure, Prompt
 from minions.contracts.model_endpoints import ModelApi
 
-__all__ = ["WireForm"]
-
 
 class WireForm(ABC):
     """The form of the requests to one model and of its answers. It holds no connection.

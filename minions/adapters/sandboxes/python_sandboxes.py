@@ -28,8 +28,6 @@ from minions.contracts.sandbox import (
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue
 
-__all__ = ["MontySandbox", "ProcessSandbox"]
-
 _OF_INTERPRETER: Final = 160 * 1024 * 1024
 """What Monty's own processes take before any code runs."""
 _THREADS_OF_INTERPRETER: Final = 64

@@ -14,8 +14,6 @@ from minions.contracts.sandbox import NO_SANDBOX, SandboxCode, SandboxLimits, Sa
 from minions.data.errors import EnvironmentRefusedError, FailureInfo
 from minions.data.json_values import JsonValue
 
-__all__ = ["job_limits", "result_of", "supervise", "supervise_now"]
-
 _ROOT: Final = str(Path(__file__).parents[3])
 _PROGRAM: Final = (
     f"import sys; sys.path.append({_ROOT!r}); "

@@ -30,8 +30,6 @@ from minions.contracts.sandbox import (
 )
 from minions.data.errors import EnvironmentRefusedError
 
-__all__ = ["BubblewrapSandbox", "LandlockSandbox", "command_sandbox"]
-
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _OF_ETC: Final = (
     "/etc/alternatives",

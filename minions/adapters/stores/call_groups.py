@@ -12,8 +12,6 @@ from typing import Final, Generic, TypeVar
 
 from attrs import frozen
 
-__all__ = ["GroupTerms", "WaitingCall", "take_group"]
-
 A = TypeVar("A")
 R = TypeVar("R")
 

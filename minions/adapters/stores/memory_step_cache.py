@@ -7,8 +7,6 @@ from attrs import frozen
 from minions.adapters.stores.step_cache_bounds import MAX_BYTES, CacheBounds, as_json
 from minions.contracts.step_cache import CachedStep, StepCache
 
-__all__ = ["MemoryStepCache", "NoStepCache"]
-
 
 @frozen
 class _SizedEntry:

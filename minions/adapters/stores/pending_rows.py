@@ -14,8 +14,6 @@ from typing import Final
 from minions.contracts.journal.facts import RunFinished, RunRejected
 from minions.contracts.journal.journal import EntryDraft, Lease
 
-__all__ = ["PendingRows", "folds_later"]
-
 _SOME: Final = 64
 """Runs that end before the rows of new sessions are made: some 5 ms of work."""
 

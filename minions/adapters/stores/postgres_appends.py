@@ -20,8 +20,6 @@ from minions.contracts.journal.run_rows import LISTED
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = ["APPENDS", "Append"]
-
 
 @frozen
 class Append:

@@ -18,8 +18,6 @@ from minions.contracts.journal.stored_sessions import digests_in
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = ["BLOBS", "PackedBlob", "collect_blobs", "get_blob"]
-
 
 @frozen
 class PackedBlob:

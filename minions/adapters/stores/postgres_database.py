@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 
     Connection: TypeAlias = psycopg.AsyncConnection[TupleRow]
 
-__all__ = [
-    "bundled_migrations",
-    "connect",
-    "damaged",
-    "is_connection_lost",
-    "journal_error",
-    "require_psycopg",
-    "unreachable",
-]
 
 _MIGRATION_LOCK: Final = 5_506_021_906_420_777_551
 """An advisory lock of the database: its holder alone migrates."""

@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = [
-    "LISTED_OF",
-    "EntriesQuery",
-    "append_entry",
-    "append_with_rows",
-    "duplicate_error",
-    "entries_query",
-    "find_entry",
-    "new_entry",
-    "read_entries",
-    "stored_body",
-]
 
 _LARGEST_INTEGER: Final = 2**63 - 1
 

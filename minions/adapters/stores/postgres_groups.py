@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
     from minions.adapters.stores.postgres_link import PostgresLink
 
-__all__ = ["CallKind", "GroupedCalls"]
 
 A = TypeVar("A")
 R = TypeVar("R")

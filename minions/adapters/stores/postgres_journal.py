@@ -63,7 +63,6 @@ from minions.data.errors import JournalError, NotFoundError
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = ["PostgresJournal", "PostgresListener"]
 
 T = TypeVar("T")
 

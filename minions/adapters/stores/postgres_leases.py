@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
     from minions.adapters.stores.postgres_link import Attempt
 
-__all__ = [
-    "ACQUISITIONS",
-    "RELEASES",
-    "LeaseRequest",
-    "busy_error",
-    "fenced_error",
-    "find_lease",
-    "list_held_leases",
-    "renew_lease",
-]
-
 
 @frozen(kw_only=True)
 class LeaseRequest:

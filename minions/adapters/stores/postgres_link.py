@@ -28,7 +28,6 @@ from minions.data.errors import JournalError
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = ["Attempt", "DamageError", "PostgresLink", "carried_through"]
 
 T = TypeVar("T")
 

@@ -44,20 +44,6 @@ from minions.contracts.journal.run_rows import (
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = [
-    "KEEP_ROWS",
-    "DamagedRowsError",
-    "KnownRows",
-    "changed_sessions",
-    "count_runs",
-    "count_sessions",
-    "doubt_all",
-    "make_anew",
-    "rows_before",
-    "runs_page",
-    "sessions_page",
-    "spent",
-]
 
 _SOME: Final = 200
 """Sessions whose rows are made anew at once."""

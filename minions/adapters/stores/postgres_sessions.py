@@ -22,8 +22,6 @@ from minions.contracts.journal.stored_sessions import session_exists
 if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
 
-__all__ = ["adopt_entries", "fold_damaged_rows", "last_positions", "remove_session"]
-
 
 async def last_positions(db: Connection, sessions: Collection[str]) -> Mapping[str, int]:
     """The position of the newest entry of each session; sessions without entries are left out."""

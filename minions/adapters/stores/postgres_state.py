@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
     from minions.adapters.stores.postgres_link import PostgresLink
 
-__all__ = ["PostgresState"]
-
 
 class PostgresState(StateStore):
     """Shared by the workers of many machines; connected at the first use: most runs keep none."""

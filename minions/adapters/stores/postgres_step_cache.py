@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from minions.adapters.stores.postgres_database import Connection
     from minions.adapters.stores.postgres_link import PostgresLink
 
-__all__ = ["PostgresStepCache"]
 
 _EVICTION_LOCK: Final = 5_506_021_906_420_777_552
 """An advisory lock of the database: its holder alone evicts, so that nobody waits in a circle."""

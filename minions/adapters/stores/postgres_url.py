@@ -6,8 +6,6 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
-__all__ = ["hidden_in", "is_ambiguous", "is_postgres_url", "without_password"]
-
 _SCHEMES: Final = ("postgresql://", "postgres://")
 # Greedy up to the last `@`: a password that was not percent-encoded may hold one itself.
 _IN_AUTHORITY: Final = re.compile(r"^(?P<head>\w+://[^:@/?#]*):(?P<word>.*)@", re.DOTALL)

@@ -25,8 +25,6 @@ from minions.data.errors import JournalError
 from minions.data.json_parts import LONG_TEXT, encoded_parts
 from minions.data.json_values import parse_json
 
-__all__ = ["body_text", "read_fact"]
-
 
 def body_text(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> str:
     """The body as JSON, short.

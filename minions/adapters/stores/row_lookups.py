@@ -17,8 +17,6 @@ from minions.contracts.journal.run_rows import (
     Spent,
 )
 
-__all__ = ["RowLookups"]
-
 
 class RowLookups(Journal):
     """A journal that keeps rows of runs and sessions in tables with an index for each filter.

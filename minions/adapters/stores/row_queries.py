@@ -10,18 +10,6 @@ from minions.adapters.stores.stored_rows import search_key
 from minions.contracts.executions import RunState
 from minions.contracts.journal.run_rows import RunFilter, RunRow, SessionFilter, SessionRow, Spender
 
-__all__ = [
-    "RUN_COLUMNS",
-    "SESSION_COLUMNS",
-    "Dialect",
-    "Part",
-    "Question",
-    "few_question",
-    "runs_question",
-    "sessions_question",
-    "spent_question",
-]
-
 RUN_COLUMNS: Final = (
     "run_id, session_id, position, recipe, status, started_at, rest, "
     "user_name, project, day, tokens, cost_usd, day_tokens, day_cost_usd"

@@ -13,19 +13,6 @@ from minions.adapters.stores.sqlite_database import is_busy, transaction
 from minions.adapters.stores.sqlite_file import DamageError
 from minions.contracts.journal.stored_sessions import digests_in
 
-__all__ = [
-    "compact",
-    "decompressed",
-    "drop_blobs",
-    "get_blob",
-    "packed",
-    "packed_blob",
-    "put_blob",
-    "touch_blob",
-    "unpacks_to_more",
-    "useless_blobs",
-]
-
 _FAST_COMPRESSION: Final = 1
 
 

@@ -16,25 +16,6 @@ from typing import Any, Final, TypeAlias
 
 from minions.data.errors import JournalError
 
-__all__ = [
-    "FileIdentity",
-    "applied_migrations",
-    "apply_missing",
-    "bundled_migrations",
-    "check_applied",
-    "damaged",
-    "identity_of",
-    "is_busy",
-    "is_refused_write",
-    "journal_error",
-    "journal_gone",
-    "open_again",
-    "open_database",
-    "readable_rows",
-    "some_rows",
-    "transaction",
-]
-
 FileIdentity: TypeAlias = tuple[int, int]
 """Device and inode: the same file, whatever its name."""
 

@@ -24,20 +24,6 @@ from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.journal.run_rows import JUDGED, LISTED
 from minions.data.errors import JournalError
 
-__all__ = [
-    "INSERT",
-    "LISTED_OF",
-    "EntriesQuery",
-    "StoredBody",
-    "append_entries",
-    "as_text",
-    "duplicate_error",
-    "entries_query",
-    "read_entries",
-    "read_few_entries",
-    "stored_body",
-]
-
 _LARGEST_INLINE_BODY: Final = 32 * 1024
 """Bytes; a larger body is a blob, so that reading the rows beside it stays quick."""
 

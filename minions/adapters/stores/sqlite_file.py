@@ -35,8 +35,6 @@ from minions.contracts.runtime import Sleep
 from minions.data.errors import JournalError
 from minions.data.work_slices import WorkSlices
 
-__all__ = ["DamageError", "SqliteFile"]
-
 T = TypeVar("T")
 
 _LONGEST_PAUSE_S: Final = 0.05

@@ -78,8 +78,6 @@ from minions.contracts.runtime import Clock, Sleep, SystemClock
 from minions.data.errors import JournalError, NotFoundError
 from minions.data.json_parts import is_large
 
-__all__ = ["SqliteJournal"]
-
 _LARGE_BLOB: Final = 262_144
 """Bytes that are compressed and written in a thread."""
 _LOOK_EVERY_S: Final = 0.03

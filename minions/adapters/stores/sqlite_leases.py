@@ -14,17 +14,6 @@ from minions.adapters.stores.sqlite_numbers import as_count, as_micros, as_time
 from minions.contracts.journal.journal import HeldLease, Lease
 from minions.data.errors import FencedError, LeaseHeldError
 
-__all__ = [
-    "LeaseRequest",
-    "acquire_lease",
-    "check_owner",
-    "find_lease",
-    "list_held_leases",
-    "refuse_if_active",
-    "release_lease",
-    "renew_lease",
-]
-
 
 @frozen
 class _LeaseRow:

@@ -7,8 +7,6 @@ from typing import Final
 
 from minions.adapters.stores.sqlite_file import DamageError
 
-__all__ = ["EPOCH", "as_count", "as_micros", "as_time"]
-
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MICROSECOND: Final = timedelta(microseconds=1)

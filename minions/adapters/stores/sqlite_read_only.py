@@ -20,8 +20,6 @@ from minions.adapters.stores.sqlite_database import (
     transaction,
 )
 
-__all__ = ["ReadOnlyDatabase", "may_be_written"]
-
 T = TypeVar("T")
 
 _BESIDE: Final = ("-wal", "-shm")

@@ -40,23 +40,6 @@ from minions.contracts.journal.run_rows import (
     Spent,
 )
 
-__all__ = [
-    "DamagedRowsError",
-    "Known",
-    "changed_sessions",
-    "count_runs",
-    "count_sessions",
-    "doubt_all",
-    "forget_changed",
-    "known",
-    "make_anew",
-    "mark_unseen",
-    "remove_rows",
-    "runs_page",
-    "sessions_page",
-    "spent",
-]
-
 _SOME: Final = 100
 """Sessions whose rows are made anew at once: some 5 ms."""
 

@@ -24,15 +24,6 @@ from minions.adapters.stores.sqlite_numbers import as_count, as_micros
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.stored_sessions import session_exists
 
-__all__ = [
-    "adopt_entries",
-    "data_version",
-    "fold_damaged_rows",
-    "last_positions",
-    "mark_all_rows",
-    "remove_session",
-]
-
 
 def data_version(db: sqlite3.Connection) -> int:
     """Another number after each change by another connection."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from minions.adapters.stores.sqlite_file import SqliteFile
 
-__all__ = ["SqliteState"]
-
 
 class SqliteState(StateStore):
     """Survives `kill -9`; shared by the processes of one machine.

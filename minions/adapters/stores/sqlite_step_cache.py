@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from minions.adapters.stores.sqlite_file import SqliteFile
 
-__all__ = ["SqliteStepCache"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["RESERVED", "MemoryState", "StateStore", "behind"]
-
 RESERVED: Final = "minions:"
 """The first part of the keys of Minions itself; tools neither see nor set them."""
 

@@ -15,18 +15,6 @@ from attrs.validators import ge
 
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "EVICTED_AT_ONCE",
-    "MAX_BYTES",
-    "MAX_ENTRIES",
-    "TOUCHED_AFTER",
-    "CacheBounds",
-    "EvictionSchedule",
-    "Now",
-    "as_json",
-    "utc_now",
-]
-
 MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 256 * 2**20
 

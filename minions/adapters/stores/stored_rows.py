@@ -13,19 +13,6 @@ from typing import Final, TypeVar, cast
 
 from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spent
 
-__all__ = [
-    "found_by_text",
-    "micros",
-    "project_key",
-    "rest_of_run",
-    "rest_of_session",
-    "run_of",
-    "search_key",
-    "session_of",
-    "time_of",
-    "user_key",
-]
-
 _LONGEST_KEY: Final = 200
 """Characters; an index has no room for more in every database."""
 

@@ -25,21 +25,6 @@ from minions.contracts.tools import ToolSpec
 from minions.contracts.tracing import RunSubject, StepSubject
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = [
-    "Attributes",
-    "model_parts",
-    "prompt_texts",
-    "provider_name",
-    "request_attributes",
-    "response_attributes",
-    "response_texts",
-    "run_attributes",
-    "shortened_text",
-    "step_attributes",
-    "tool_attributes",
-    "tool_name",
-]
-
 Attributes = dict[str, str | bool | int | float | tuple[str, ...]]
 
 _PROVIDERS: Final[Mapping[str, str]] = {

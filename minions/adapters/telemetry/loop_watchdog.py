@@ -19,8 +19,6 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-__all__ = ["LIMIT_S", "LongCallback", "LoopWatchdog", "cpu_clock_of", "watched_loop"]
-
 LIMIT_S: Final = 0.05
 """CPU seconds that one callback of the event loop may take."""
 _LOOKS: Final = 5

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from opentelemetry import trace
     from opentelemetry.context import Context
 
-__all__ = ["OpenTelemetryTracer"]
 
 _SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 _NO_ERRORS: Final = frozenset((NEEDS_DECISION, "cancelled"))

@@ -10,7 +10,6 @@ from minions.contracts.metrics import Metrics
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
-__all__ = ["OpenTelemetryMetrics"]
 
 _TOKENS: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
 """Upper bounds of buckets, in tokens; those of the GenAI conventions, as those of seconds are."""

@@ -14,8 +14,6 @@ from typing import Final
 from minions.adapters.telemetry.otlp_target import OtlpTarget
 from minions.data.errors import EnvironmentRefusedError
 
-__all__ = ["check_variables", "is_disabled"]
-
 _DISABLED: Final = "OTEL_SDK_DISABLED"
 _PROPAGATORS: Final = "OTEL_PROPAGATORS"
 _PROPAGATOR_GROUP: Final = "opentelemetry_propagator"

@@ -38,8 +38,6 @@ from minions.adapters.telemetry.otlp_spans import OtlpTracerProvider
 from minions.adapters.telemetry.otlp_target import OtlpTarget
 from minions.data.errors import EnvironmentRefusedError
 
-__all__ = ["BatchLimits", "SpanQueue", "TelemetryProviders", "open_providers"]
-
 _PRODUCT: Final = "minions"
 _LONGEST_CLOSE_S: Final = 3.0
 """Seconds that the end of a process waits for a collector."""

@@ -16,16 +16,6 @@ from typing import Final, TypeAlias
 
 from attrs import define, field, frozen
 
-__all__ = [
-    "SpanEvent",
-    "SpanLink",
-    "SpanRecord",
-    "encode_request",
-    "encode_resource",
-    "encode_scope",
-    "rough_size",
-]
-
 Values: TypeAlias = Mapping[str, object]
 """Attributes: texts, numbers, yes and no, bytes, sequences and mappings of these."""
 

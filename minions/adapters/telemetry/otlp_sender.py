@@ -23,7 +23,6 @@ from minions.data.errors import EnvironmentRefusedError
 if TYPE_CHECKING:
     import requests
 
-__all__ = ["OtlpEndpoint", "OtlpSender"]
 
 _VARIABLE: Final = "OTEL_EXPORTER_OTLP_"
 _COMPRESSIONS: Final = ("none", "gzip", "deflate")

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.sampling import Sampler
     from opentelemetry.util.types import AnyValue, Attributes
 
-__all__ = ["OtlpTracerProvider", "SpanSink"]
 
 _FOLLOWS_PARENTS: Final[str] = ParentBased(ALWAYS_ON).get_description()  # type: ignore[no-untyped-call]  # theirs
 _NO_STATE: Final = TraceState()

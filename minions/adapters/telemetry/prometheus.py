@@ -11,8 +11,6 @@ from minions.contracts.flow import CircuitState, FlowControl
 from minions.contracts.metrics import Metrics
 from minions.contracts.runtime import BlockingCalls
 
-__all__ = ["PrometheusMetrics"]
-
 _OK: Final = "ok"
 
 

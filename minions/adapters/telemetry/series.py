@@ -15,7 +15,6 @@ from minions.data.errors import EnvironmentRefusedError
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-__all__ = ["CONTENT_TYPE", "Counter", "Family", "Gauge", "Histogram", "require_client", "text_of"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _MOST_SERIES: Final = 200

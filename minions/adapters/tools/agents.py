@@ -17,8 +17,6 @@ from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, Too
 from minions.data.errors import ToolError, near_hint, near_names
 from minions.data.json_values import JsonValue
 
-__all__ = ["built_in"]
-
 _OPTIONS: Final[Mapping[str, JsonValue]] = {
     "type": "object",
     "properties": {

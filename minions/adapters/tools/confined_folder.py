@@ -39,9 +39,6 @@ from minions.contracts.protected_files import (
 )
 from minions.data.errors import ToolError, UsageError, near_hint, near_names
 
-__all__ = ["ConfinedFolder", "FolderEntry"]
-
-
 # Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

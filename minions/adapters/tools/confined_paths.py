@@ -10,8 +10,6 @@ from attrs import field, frozen
 
 from minions.data.errors import ToolError
 
-__all__ = ["Place", "is_encodable", "refuse_long", "shown_name"]
-
 
 @frozen
 class Place:

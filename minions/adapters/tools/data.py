@@ -18,8 +18,6 @@ from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, dumps
 from minions.data.json_values import parse_json as parsed_json
 
-__all__ = ["CsvTable", "built_in", "data_toolset"]
-
 
 @frozen
 class CsvTable:

@@ -15,8 +15,6 @@ from minions.contracts.tools import Effect, Reads, Tool, ToolSpec
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 
-__all__ = ["date_time_tools"]
-
 _ZONE: Final[Mapping[str, JsonValue]] = {
     "type": "string",
     "description": "IANA name such as 'Europe/Zurich', or 'UTC'.",

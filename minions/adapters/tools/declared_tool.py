@@ -10,8 +10,6 @@ from typing import TypeAlias
 from minions.contracts.tools import Tool, ToolScope, ToolSpec
 from minions.data.json_values import JsonValue
 
-__all__ = ["DeclaredTool"]
-
 _Call: TypeAlias = Callable[[Mapping[str, JsonValue]], Awaitable[JsonValue]]
 
 

@@ -21,8 +21,6 @@ from minions.adapters.tools.document_passages import Passage, passages_of
 from minions.adapters.tools.glob_pattern import GlobPattern
 from minions.data.errors import EnvironmentRefusedError, ToolError
 
-__all__ = ["DocumentIndex", "FoundPassage", "IndexBounds", "SearchOutcome"]
-
 _FORM: Final = 2
 """The version of the tables; an index of another version is made again."""
 _SCHEMA: Final = """

@@ -8,8 +8,6 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = ["Passage", "fts_query", "numbered", "passages_of"]
-
 _ENOUGH: Final = 400
 """Characters from which on a blank line ends a passage."""
 _SHORT: Final = 120

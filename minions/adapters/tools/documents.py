@@ -26,8 +26,6 @@ from minions.data.errors import ToolError
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue
 
-__all__ = ["DocumentOptions", "documents_toolset"]
-
 _MOST_INDEXES: Final = 8
 """Indexes that a process keeps open; of more the one that was used longest ago is closed."""
 _COUNT: Final = {"type": "integer", "minimum": 1}

@@ -16,8 +16,6 @@ from typing import Final
 from minions.adapters.tools.text_files import TextFiles
 from minions.data.errors import ToolError
 
-__all__ = ["imported_by_failing_tests", "imported_files"]
-
 _MOST_OUTPUT: Final = 200_000
 """Characters of a failure that are looked at: the last ones."""
 _MOST_NAMED: Final = 50

@@ -29,8 +29,6 @@ from minions.contracts.file_changes import (
     digest_of,
 )
 
-__all__ = ["LocalFileRestorer"]
-
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PIECE: Final = 1024 * 1024
 _CHANGED: Final = "somebody else changed it after the run; it is left as it is"

@@ -38,8 +38,6 @@ from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue
 from minions.data.patterns import refuse_large_pattern, without_warnings
 
-__all__ = ["LineMatcher", "built_in", "files_toolset"]
-
 _AT_LEAST_ONE: Final = {"minimum": 1}
 
 

@@ -11,16 +11,6 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = [
-    "deepest_folder",
-    "folder_below",
-    "locked",
-    "opened_folder",
-    "recorded_temporary",
-    "remove_file",
-    "write_and_rename",
-]
-
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

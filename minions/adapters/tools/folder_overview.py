@@ -8,8 +8,6 @@ from typing import Final
 
 from attrs import define, field
 
-__all__ = ["named_files", "overview_lines"]
-
 _MOST_NAMED: Final = 50
 """Files that are shown since a text names them."""
 _MOST_ENDINGS: Final = 4

@@ -21,8 +21,6 @@ from minions.data.errors import SchemaError, ToolError, UsageError, near_names
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue
 
-__all__ = ["FunctionTool", "tool"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

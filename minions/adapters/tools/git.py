@@ -26,8 +26,6 @@ from minions.contracts.sandbox import SandboxResult
 from minions.contracts.tools import Effect, Tool, Toolset
 from minions.data.errors import ToolError
 
-__all__ = ["GitOutput", "built_in", "git_toolset"]
-
 _SETTINGS: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",

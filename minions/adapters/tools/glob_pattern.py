@@ -9,8 +9,6 @@ from typing import Final
 
 from minions.data.errors import ToolError
 
-__all__ = ["GlobPattern"]
-
 _LONGEST: Final = 1_000
 """Characters of a pattern: models write them, and matching must be quick."""
 _CLASS: Final = re.compile(r"\[!?+\]?+[^\]]*\]")

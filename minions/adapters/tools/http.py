@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from minions.adapters.http.http_pool import HttpPool
 
-__all__ = ["built_in", "http_toolset"]
 
 _MOST_REDIRECTS: Final = 5
 _LONGEST_HEADER: Final = 8_190
@@ -254,7 +253,8 @@ class _HttpTools:
 
     async def _once(self, request: HttpRequest, most: int) -> HttpAnswer | HttpRequest:
         """The answer to one request, or the request that a redirect leads to."""
-        from minions.adapters.http.http_pool import BrokenBodyError, HttpPool, NoAnswerError
+        from minions.adapters.http.http_pool import HttpPool, NoAnswerError
+        from minions.adapters.http.http_response import BrokenBodyError
 
         self._check_target(request.url)
         addresses = await self._addresses(request.url)

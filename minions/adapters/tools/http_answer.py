@@ -22,8 +22,6 @@ from minions.data.json_values import JsonValue, parse_json
 if TYPE_CHECKING:
     from minions.adapters.http.http_pool import HttpResponse
 
-__all__ = ["ANSWER_HEADERS", "COOKIES", "HttpAnswer", "HttpStatusError", "answer_of", "read_body"]
-
 
 class HttpStatusError(Exception):
     """The server cannot answer at present; `status_code` decides whether the call is retried."""

@@ -21,19 +21,6 @@ if TYPE_CHECKING:
 
     from minions.adapters.http.http_pool import HttpResponse
 
-__all__ = [
-    "HARMLESS_HEADERS",
-    "HttpRequest",
-    "checked_headers",
-    "encoded_body",
-    "header_text",
-    "parse_url",
-    "query_text",
-    "redirect_of",
-    "redirected",
-    "shown_url",
-]
-
 
 @frozen(kw_only=True)
 class HttpRequest:

@@ -18,8 +18,6 @@ from minions.contracts.plans import FileForm, FileUse
 from minions.contracts.tools import ToolScope
 from minions.data.errors import ToolError
 
-__all__ = ["ManyFileTools", "Outline", "outline_of"]
-
 _MOST_DIFF: Final = 40_000
 """Characters of a diff that are shown."""
 _MOST_COMPARED: Final = 5_000

@@ -17,8 +17,6 @@ from attrs import frozen
 from minions.adapters.http.ip_ranges import is_public
 from minions.data.errors import ToolError
 
-__all__ = ["HOST_PATTERN", "AllowedHost", "Resolve", "check_address", "resolve_by_system"]
-
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """Resolves a host and port to addresses as text, the best one first.
 

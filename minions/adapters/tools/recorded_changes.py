@@ -9,9 +9,6 @@ from minions.adapters.tools.confined_paths import Place
 from minions.contracts.file_changes import FileChange, digest_of
 from minions.data.errors import ToolError
 
-__all__ = ["RecordChange", "change_of", "recordable"]
-
-
 RecordChange: TypeAlias = Callable[[FileChange], None]
 """Stores what is needed to undo a change, before it is made. An error of it prevents the change."""
 

@@ -21,8 +21,6 @@ from minions.contracts.protected_files import ALLOW_CONFIG
 from minions.contracts.sandbox import SandboxCode, SandboxResult
 from minions.contracts.tools import Effect, Tool, Toolset
 
-__all__ = ["CommandDone", "built_in", "shell_toolset"]
-
 _GRACE_S: Final = 30.0
 """How much longer a call may take than its command and its wait for others in the workspace: the
 sandbox ends it first, and says why."""

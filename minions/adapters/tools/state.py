@@ -14,8 +14,6 @@ from minions.contracts.tools import Effect, Reads, Tool, ToolSpec
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue, parse_json
 
-__all__ = ["state_tools"]
-
 _KEY: Final[Mapping[str, JsonValue]] = {
     "type": "string",
     "minLength": 1,

@@ -13,8 +13,6 @@ from minions.contracts.protected_files import ALLOW_CONFIG, ALLOW_SECRETS
 from minions.contracts.tools import ToolScope
 from minions.data.errors import EnvironmentRefusedError, ToolError
 
-__all__ = ["FileOptions", "TextFiles", "as_text", "line_count", "no_unique_match"]
-
 _SIZE: Final = {"type": "integer", "minimum": 1}
 
 

@@ -14,8 +14,6 @@ from minions.contracts.tools import Effect, Reads, Tool, Toolset
 from minions.data.errors import ToolError, near_hint, near_names
 from minions.data.json_values import JsonValue
 
-__all__ = ["TimeShown", "built_in", "moment_in", "time_toolset"]
-
 
 @frozen
 class TimeShown:

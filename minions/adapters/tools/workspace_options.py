@@ -18,14 +18,6 @@ from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = [
-    "ChooseSandbox",
-    "Workspace",
-    "WorkspaceOptions",
-    "default_sandbox",
-    "workspace_toolset",
-]
-
 ChooseSandbox: TypeAlias = Callable[[], CommandSandbox]
 """Gives the sandbox of commands.
 

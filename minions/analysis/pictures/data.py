@@ -6,8 +6,6 @@ from minions.analysis.pictures.layout import rows_of
 from minions.analysis.pictures.picture import Picture
 from minions.data.json_values import JsonValue
 
-__all__ = ["picture_to_json"]
-
 
 def picture_to_json(picture: Picture) -> dict[str, JsonValue]:
     """`{"recipe", "nodes": [{"id", "kind", "label", "notes", "status"}], "edges": [{"from", "to",

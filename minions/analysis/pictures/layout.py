@@ -16,8 +16,6 @@ from attrs import frozen
 
 from minions.analysis.pictures.picture import Picture
 
-__all__ = ["MOST_IN_A_ROW", "Layout", "Neighbours", "laid_out", "rows_of"]
-
 MOST_IN_A_ROW: Final = 6
 """Steps in one row; further ones move one row down, so that a picture stays readable."""
 _MOST_BENDS: Final = 5_000

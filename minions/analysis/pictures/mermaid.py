@@ -8,8 +8,6 @@ from typing import Final
 from minions.analysis.pictures.picture import Node, Picture, cut, status_class
 from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 
-__all__ = ["mermaid"]
-
 _MOST_OF_A_LINE: Final = 60
 _CODES: Final = str.maketrans(
     {sign: f"#{ord(sign)};" for sign in "\"#&'<>\\`;"}  # Mermaid's own way of escaping

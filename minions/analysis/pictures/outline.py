@@ -8,8 +8,6 @@ from typing import Final
 from minions.analysis.pictures.layout import rows_of
 from minions.analysis.pictures.picture import Picture, cut
 
-__all__ = ["outline"]
-
 _WIDTH: Final = 98
 _MOST_LEVELS: Final = 12
 """Depth at which a branch continues at the left margin."""

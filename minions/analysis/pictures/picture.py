@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from minions.contracts.steps import Step
     from minions.contracts.tools import ToolSpec
 
-__all__ = ["Edge", "Node", "Picture", "cut", "picture_of", "status_class", "with_statuses"]
-
 
 @frozen(kw_only=True)
 class Node:

@@ -14,8 +14,6 @@ from minions.analysis.pictures.layout import Layout, Neighbours, laid_out
 from minions.analysis.pictures.picture import Edge, Node, Picture, cut, status_class
 from minions.recipe.kinds.registry import STEP_KINDS
 
-__all__ = ["middles", "svg"]
-
 _BOX: Final = 224.0
 """Width of a box in pixels, the unit of all lengths here."""
 _PADDING: Final = 12.0

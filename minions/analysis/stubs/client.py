@@ -14,8 +14,6 @@ from minions.analysis.stubs.schema_types import ANY_JSON, SchemaTypes, TypedClas
 from minions.data.schema import JsonSchema
 from minions.recipe.model import AgentRecipe, InputSpec
 
-__all__ = ["MARK", "client_text"]
-
 MARK: Final = "# Made by `minions stubs`"
 """Begins the first line of a client."""
 _OWN: Final = ("Inputs", "Output", "StepId", "StepOutputs", "Event")

@@ -7,8 +7,6 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-__all__ = ["class_name", "doc_text", "field_name", "is_field_name", "unique"]
-
 _LONGEST: Final = 60
 """Characters of a name that is made."""
 _LONGEST_DOC: Final = 300

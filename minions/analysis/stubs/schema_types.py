@@ -12,8 +12,6 @@ from minions.analysis.stubs.names import class_name, doc_text, is_field_name, un
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = ["ANY_JSON", "SchemaTypes", "TypeField", "TypedClass"]
-
 ANY_JSON: Final = "JsonValue"
 """The hint for a value of which nothing is known."""
 _LEAVES: Final[Mapping[str, str]] = {

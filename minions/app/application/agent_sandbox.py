@@ -11,8 +11,6 @@ from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.agents.executor import AgentStepExecutor as EngineExecutor
 
-__all__ = ["AgentSandbox", "AgentStepExecutor"]
-
 _UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _AMOUNT: Final = re.compile(r"([0-9]{1,12}) ?(|B|KB|MB|GB)", re.IGNORECASE)
 

@@ -14,7 +14,6 @@ from attrs import evolve
 from minions.adapters.stores.state_store import StateStore
 from minions.app.evaluating.application_evaluations import ApplicationEvaluations
 from minions.app.evaluating.application_tuning import ApplicationTuning
-from minions.app.runs.application_runs import RecipeLike
 from minions.app.runs.batch_runs import BatchRuns
 from minions.app.runs.deciders import named_policy
 from minions.app.runs.new_runs import NewRuns
@@ -41,8 +40,6 @@ from minions.engine.services.shared_budgets import SharedBudgets
 from minions.engine.step.next_step import NextStepChain
 from minions.recipe.model import AgentRecipe
 from minions.recipe.project_folders import project_of
-
-__all__ = ["Approve", "EnvironmentModels", "Minions", "RecipeLike"]
 
 Approve: TypeAlias = Literal["wait", "deny", "all"]
 """What happens with a tool call that needs approval: the run waits, it is denied, or approved."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
-from minions.app.application.application import Approve, Minions, RecipeLike
+from minions.app.application.application import Approve, Minions
 from minions.app.application.synchronous_run import shared_application, wait_for
+from minions.app.runs.application_runs import RecipeLike
 from minions.app.runs.run_stream import RunStream
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import AgentResult
@@ -17,8 +18,6 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
 from minions.recipe.model import AgentRecipe
-
-__all__ = ["arun", "astream", "load", "run"]
 
 T = TypeVar("T")
 

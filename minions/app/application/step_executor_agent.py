@@ -24,8 +24,6 @@ from minions.planning.plan_json import read_plan
 from minions.planning.step_executor import STEP_EXECUTOR, PlanChoices, step_executor_document
 from minions.recipe.text.yaml_writer import yaml_text
 
-__all__ = ["ExecutionResult", "PlanGenerator", "StepExecutorAgent", "run_step_executor"]
-
 ModelFactory: TypeAlias = ChatModel | str | Callable[[], ChatModel | str] | None
 """A model, its name, or a function that gives one; None: the configured one."""
 

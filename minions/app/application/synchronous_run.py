@@ -20,8 +20,6 @@ from typing import Any, Final, Generic, TypeVar
 from minions.adapters.stores.state_store import MemoryState
 from minions.app.application.application import Minions
 
-__all__ = ["has_running_loop", "shared_application", "wait_for"]
-
 T = TypeVar("T")
 
 _POLL_S: Final = 0.1

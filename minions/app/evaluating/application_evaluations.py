@@ -21,8 +21,6 @@ from minions.evaluation.report import EvaluationReport
 from minions.evaluation.suites import AnyScorer
 from minions.recipe.library import is_recipe_text
 
-__all__ = ["ApplicationEvaluations", "CasesLike", "case_rows"]
-
 CasesLike: TypeAlias = Sequence[Mapping[str, object]] | str | PathLike[str]
 """Cases, `{inputs, expected, name}` each or inputs beside `expected` and `name`; or the path of a
 JSON Lines or CSV file that has them."""

@@ -29,8 +29,6 @@ from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
 from minions.recipe.text.yaml_reader import read_source
 
-__all__ = ["ApplicationTuning", "with_tuned_models"]
-
 
 class ApplicationTuning(ApplicationRuns):
     """The part of `Minions` that tunes recipes."""

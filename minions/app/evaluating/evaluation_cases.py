@@ -23,8 +23,6 @@ from minions.evaluation.cases import CaseRow
 from minions.recipe.expressions.values import type_name
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["EVALUATED", "RecordedCases", "file_rows", "listed_rows", "recorded_rows"]
-
 EVALUATED: Final = "eval"
 """The key of the note of runs that an evaluation asked: they are no cases of another."""
 _PAGE: Final = 100

@@ -48,8 +48,6 @@ from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.tested_examples import without_cases
 
-__all__ = ["EvaluatedRecipe", "Evaluation", "EvaluationPlan", "case_inputs", "checked_scorers"]
-
 OnSample: TypeAlias = Callable[[Variant, BatchResult], None]
 """Called with each answer as soon as it is there."""
 

@@ -29,17 +29,6 @@ from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text
 
-__all__ = [
-    "LearntRecipe",
-    "LearntStep",
-    "TestComparison",
-    "compare_tests",
-    "examples_problem",
-    "learn_recipe",
-    "shows_key",
-    "used_by",
-]
-
 
 @frozen(kw_only=True)
 class LearntStep:

@@ -57,8 +57,6 @@ from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.recipe_tests import OFFLINE
 from minions.recipe.reading.tested_examples import without_cases
 
-__all__ = ["TestOutcome", "ask_test", "run_test"]
-
 
 @frozen(kw_only=True)
 class TestOutcome:

@@ -15,8 +15,6 @@ from minions.evaluation.tuning_search import most_configurations, most_confirmed
 from minions.recipe.model import AgentRecipe
 from minions.recipe.tool_specs import tool_specs
 
-__all__ = ["TuningBound", "tuning_bound"]
-
 
 @frozen(kw_only=True)
 class TuningBound:

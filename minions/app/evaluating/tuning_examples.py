@@ -16,8 +16,6 @@ from minions.recipe.examples import MOST_EXAMPLE_TOKENS, ExampleStepSpec
 from minions.recipe.model import AgentRecipe, RecipeTest, StepSpec
 from minions.recipe.reading.tested_examples import asked_questions, case_examples
 
-__all__ = ["EXAMPLE_COUNTS", "ExampleSets", "HeldOutCases", "case_problem", "example_sets"]
-
 EXAMPLE_COUNTS: Final = (0, 1, 2, 4)
 """How many examples a step is given: more than four gain little."""
 _WORDS: Final[Mapping[str, JsonValue]] = {"yes": True, "true": True, "no": False, "false": False}

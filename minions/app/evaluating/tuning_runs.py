@@ -48,8 +48,6 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import load_recipe_text
 from minions.recipe.reading.tested_examples import without_cases
 
-__all__ = ["Tuning", "TuningPlan"]
-
 OnTrial: TypeAlias = Callable[[Configuration, Part, int], None]
 """Called with a configuration before it is asked so many cases of a part."""
 _VARIANT_ONLY: Final = (UNREACHABLE, CIRCUIT_OPEN)

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from attrs import field, frozen
 
 from minions.app.evaluating.tuning_examples import HeldOutCases, case_problem, example_sets
-from minions.contracts.calls import OutputMode
+from minions.contracts.instructions import OutputMode
 from minions.data.errors import NotFoundError, UsageError, near_names
 from minions.data.json_values import JsonValue
 from minions.evaluation.tuning import Configuration, Dimension, Setting, StepSpace
@@ -18,8 +18,6 @@ from minions.recipe.kinds.analyze import AnalyzeSpec
 from minions.recipe.kinds.goal import GoalSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
-
-__all__ = ["RecipeVersion", "SpaceOptions", "TuningSpace", "takes_cases", "tuning_space"]
 
 _PROMPT_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "goal": ("goal", "system_prompt", "messages"),

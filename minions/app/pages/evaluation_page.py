@@ -25,8 +25,6 @@ from minions.evaluation.report import (
 )
 from minions.evaluation.statistics import Interval
 
-__all__ = ["EvaluationPage"]
-
 _MOST_CHARACTERS: Final = 4_000
 """Characters of one value."""
 _MOST_OPEN: Final = 20

@@ -37,8 +37,6 @@ from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.tool_specs import tool_specs
 
-__all__ = ["RunPage", "load_run_page"]
-
 _SVG_STYLE: Final = re.compile(r"<style>([^<]*)</style>")
 
 

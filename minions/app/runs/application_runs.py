@@ -23,8 +23,6 @@ from minions.engine.services.services import Services
 from minions.engine.views.run_waits import new_wait
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["ApplicationRuns", "RecipeLike"]
-
 T = TypeVar("T")
 
 RecipeLike: TypeAlias = AgentRecipe | str | Path

@@ -23,16 +23,6 @@ from minions.recipe.expressions.values import type_name
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
-__all__ = [
-    "BatchItems",
-    "ItemRow",
-    "ItemsFile",
-    "ListedItems",
-    "count_lines",
-    "lines_of",
-    "store_items",
-]
-
 _MOST_BYTES: Final = 4 * 2**30
 """Bytes of items on standard input, which are stored until they were run."""
 _LONGEST_ROW: Final = 16 * 1_048_576

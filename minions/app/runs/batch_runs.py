@@ -16,8 +16,6 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.secrets import InputValue
 from minions.engine.batches.batch import Batch, BatchPlan
 
-__all__ = ["BatchRuns", "ItemsLike"]
-
 ItemsLike: TypeAlias = Sequence[Mapping[str, InputValue]] | str | PathLike[str]
 """The inputs of each run, or the path of a JSON Lines or CSV file that has them."""
 

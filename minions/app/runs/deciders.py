@@ -29,8 +29,6 @@ from minions.data.patterns import match_beside_loop
 from minions.engine.calls.answer_forms import FormField, fields_of
 from minions.engine.calls.decisions import read_answer
 
-__all__ = ["POLICIES", "Policy", "TerminalDecider", "decider_for", "named_policy"]
-
 POLICIES: Final = ("ask", "deny", "all", "wait")
 _YES: Final = ("y", "yes")
 _EDIT: Final = ("e", "edit")

@@ -9,8 +9,6 @@ from minions.contracts.events import RunEvent
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue
 
-__all__ = ["events_schema"]
-
 _Json = dict[str, JsonValue]
 
 _CALL: Final[_Json] = {

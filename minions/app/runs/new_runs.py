@@ -14,8 +14,6 @@ from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.engine.run.agent_run import AgentRun
 
-__all__ = ["NewRuns"]
-
 T = TypeVar("T")
 
 

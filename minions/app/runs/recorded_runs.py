@@ -23,8 +23,6 @@ from minions.engine.sessions.rollback import roll_back_run
 from minions.engine.views.lookup import find_run
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["RecordedRuns"]
-
 T = TypeVar("T")
 
 _WORDS: Final[Mapping[str, str]] = {

@@ -15,8 +15,6 @@ from minions.contracts.journal.journal import Journal, Lease
 from minions.contracts.runtime import Log
 from minions.data.errors import words_of
 
-__all__ = ["DeltaOrder", "FollowedDeltas", "NoteStored", "RemoteDeltas", "remote_deltas_of"]
-
 NoteStored: TypeAlias = Callable[[int | None, str | None], None]
 """Called after each stored event was told: with its position, and the address of its step."""
 _PAUSE_S: Final = 1.0

@@ -16,8 +16,6 @@ from minions.contracts.journal.child_runs import ChildLink
 from minions.contracts.queue_places import QueuePlace
 from minions.data.json_values import JsonValue
 
-__all__ = ["QUEUE", "RunPolicy"]
-
 QUEUE: Final = "queue"
 """The key of a note that says where the run is queued; the row of the run bears it as its mark."""
 

@@ -17,8 +17,6 @@ from minions.engine.run.agent_run import AgentRun
 if TYPE_CHECKING:
     from minions.contracts.dispatch import DispatchEngine, Job
 
-__all__ = ["QueuedRun", "RunQueue", "job_of"]
-
 
 @frozen(kw_only=True)
 class QueuedRun:

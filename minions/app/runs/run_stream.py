@@ -19,8 +19,6 @@ from minions.contracts.instructions import T_co
 from minions.data.errors import UsageError
 from minions.engine.run.agent_run import AgentRun
 
-__all__ = ["RunStream"]
-
 OpenRun: TypeAlias = Callable[[], Awaitable[AgentRun[T_co]]]
 ExecuteRun: TypeAlias = Callable[[AgentRun[T_co]], Awaitable[AgentResult[T_co]]]
 

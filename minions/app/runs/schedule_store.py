@@ -23,8 +23,6 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 from minions.recipe.schedules import ScheduleSpec, cron_problem, timezone_problem
 
-__all__ = ["SCHEDULE", "Progress", "Schedule", "ScheduleStore"]
-
 SCHEDULE: Final = "schedule"
 """The key of a note that says which schedule started the run, and for which time."""
 _SCHEDULES: Final = f"{RESERVED}schedule:"

@@ -33,8 +33,6 @@ from minions.engine.services.services import Services
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["UnattendedRuntime"]
-
 T = TypeVar("T")
 
 _VERDICTS: Final[Mapping[str, Verdict]] = {

@@ -15,8 +15,6 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.journal.run_rows import RunFilter, RunRow
 from minions.data.errors import JournalError, MinionsError
 
-__all__ = ["MOST_IDLE_EXECUTIONS", "RunPages", "idle_executions", "may_pass"]
-
 _PAGE: Final = 200
 _PAGES: Final = 5
 """Pages that one pass looks at; the next pass continues behind them."""

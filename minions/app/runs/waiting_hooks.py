@@ -8,8 +8,6 @@ from minions.contracts.runtime import Log
 from minions.contracts.waiting import OnWaiting, RunWait
 from minions.data.errors import words_of
 
-__all__ = ["tell_hook"]
-
 
 async def tell_hook(hook: OnWaiting, wait: RunWait, log: Log) -> None:
     """Call a hook and wait until it is done; what it raises is logged."""

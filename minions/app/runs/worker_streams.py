@@ -12,8 +12,6 @@ from minions.contracts.runtime import Log
 from minions.contracts.secrets import SecretRef, SecretSource
 from minions.data.errors import UsageError
 
-__all__ = ["remote_deltas"]
-
 _DEAD_AFTER_S: Final = 20.0
 
 

@@ -24,7 +24,6 @@ from minions.data.json_values import JsonValue, parse_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["TRUST_VARIABLE", "FolderTrust", "UnreadKeys", "harmless_keys", "trusted_files"]
 
 TRUST_VARIABLE: Final = "MINIONS_TRUST"
 _MOST_BYTES: Final = 16 * 1_048_576

@@ -13,8 +13,6 @@ from minions.contracts.context import Limits, snake_case
 from minions.data.durations import seconds_of
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["bounded", "within_share"]
-
 
 def bounded(recipe: AgentRecipe, settings: Settings) -> AgentRecipe:
     """The recipe with the operator's limits; of two limits on cost the lower one counts."""

@@ -18,15 +18,6 @@ from minions.data.errors import UsageError, did_you_mean, near_names
 if TYPE_CHECKING:  # loads the codec, which most commands do without
     from minions.data.decoding_faults import DecodingFault
 
-__all__ = [
-    "SettingFault",
-    "bad_configuration",
-    "bad_values",
-    "faults_of",
-    "mcp_faults",
-    "price_name_faults",
-    "provider_faults",
-]
 
 Path: TypeAlias = tuple[str | int, ...]
 _SECRETS: Final = frozenset({"client_secret", "env", "headers", "private_key"})

@@ -27,8 +27,6 @@ from minions.app.settings.settings import (
 from minions.contracts.budgets import Budgets
 from minions.data.json_values import JsonValue
 
-__all__ = ["RIGHTS", "Right", "rights_of", "server_rights"]
-
 
 @frozen(kw_only=True)
 class Right:

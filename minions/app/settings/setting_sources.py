@@ -32,8 +32,6 @@ from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.recipe.project_folders import project_file, read_bytes, toml_tables
 
-__all__ = ["Origin", "ProjectFile", "environment", "load_settings", "user_settings_file"]
-
 
 @frozen(kw_only=True)
 class Origin:

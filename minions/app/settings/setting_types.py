@@ -15,8 +15,6 @@ from attrs import frozen
 from minions.app.settings.settings import Settings
 from minions.data.constraint import Constraint
 
-__all__ = ["SettingType", "setting_types"]
-
 _WORDS: Final[Mapping[object, str]] = {
     str: "a text",
     bool: "true or false",

@@ -11,22 +11,10 @@ from attrs import field, frozen
 
 from minions.adapters.stores.step_cache_bounds import MAX_BYTES, MAX_ENTRIES
 from minions.contracts.budgets import Budgets
-from minions.contracts.calls import OutputMode
+from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import ModelApi
 from minions.contracts.tool_servers import Grant, Protocol
 from minions.data.constraint import Constraint
-
-__all__ = [
-    "BUILT_IN_PROVIDERS",
-    "LocalSettings",
-    "LogFormat",
-    "McpSettings",
-    "PriceSettings",
-    "ProviderSettings",
-    "Settings",
-    "Strictness",
-    "TelemetrySettings",
-]
 
 
 def _is_price(value: float) -> bool:

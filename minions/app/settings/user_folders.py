@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["BorderSecret", "user_cache_folder", "user_config_folder", "user_data_folder"]
-
 _SECRET_BYTES: Final = 32
 
 

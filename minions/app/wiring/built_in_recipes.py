@@ -9,8 +9,6 @@ from typing import Final
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["BUILT_IN_RECIPES", "BuiltInRecipes"]
-
 BUILT_IN_RECIPES: Final[Mapping[str, tuple[str, str]]] = {
     "StepExecutor": ("minions.planning", "step_executor.yaml"),
 }

@@ -7,8 +7,6 @@ from typing import Final
 
 from minions.contracts.sandbox import CodeSandbox
 
-__all__ = ["BuiltInSandboxes"]
-
 _NAMES: Final = ("monty", "process")
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from minions.contracts.model_profiles import ProfileBook
     from minions.recipe.model_config import ModelConfig
 
-__all__ = ["REPLAY", "Cassettes", "replayed_file"]
 
 REPLAY: Final = "replay/"
 """Begins the name of a model that answers from a cassette: `replay/FILE`."""
@@ -162,7 +161,7 @@ class Cassettes:
         declared = model.capabilities
         if profile is None:
             return declared
-        from minions.engine.services.services import SystemClock
+        from minions.contracts.runtime import SystemClock
 
         return profile.at(SystemClock().now()).applied(declared)
 

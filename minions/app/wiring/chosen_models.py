@@ -10,8 +10,6 @@ from minions.contracts.calls import ChatModel, ModelOptions
 from minions.engine.compile.extensions import ModelChooser
 from minions.recipe.model_config import ModelConfig
 
-__all__ = ["ChosenModels"]
-
 
 @frozen
 class ChosenModels(ModelChooser):

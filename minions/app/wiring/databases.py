@@ -17,18 +17,6 @@ if TYPE_CHECKING:  # `validate` needs none, and facts take their time to load
     from minions.contracts.runtime import Clock
     from minions.contracts.step_cache import StepCache
 
-__all__ = [
-    "database_of",
-    "has_database",
-    "journal_at",
-    "make_cache",
-    "make_journal",
-    "make_state",
-    "place_of_journal",
-    "postgres_of",
-    "state_beside",
-]
-
 
 def _default_database() -> Path:
     """The path of the command line's journal if none is configured."""
@@ -75,7 +63,7 @@ def has_database(settings: Settings, folder: Path) -> bool:
 
 def make_journal(settings: Settings, folder: Path) -> Journal:
     """The configured journal; in memory with `no_store`. Opens nothing yet."""
-    from minions.engine.services.services import SystemClock
+    from minions.contracts.runtime import SystemClock
 
     if settings.no_store:
         from minions.engine.services.memory_journal import MemoryJournal

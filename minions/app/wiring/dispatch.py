@@ -11,8 +11,6 @@ from minions.contracts.runtime import Log
 if TYPE_CHECKING:
     from minions.contracts.dispatch import DispatchEngine
 
-__all__ = ["make_dispatch", "shared_dispatch"]
-
 
 def make_dispatch(settings: Settings, log: Log) -> DispatchEngine:
     """The engine of a worker: over DBOS where the journal is in PostgreSQL, else in the process.
@@ -24,7 +22,7 @@ def make_dispatch(settings: Settings, log: Log) -> DispatchEngine:
     if shared is not None:
         return shared
     from minions.adapters.dispatch.local_dispatch import LocalDispatch
-    from minions.engine.services.services import SystemClock
+    from minions.contracts.runtime import SystemClock
 
     return LocalDispatch(SystemClock())
 

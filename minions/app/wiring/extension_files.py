@@ -22,8 +22,6 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.function_steps import FunctionStep
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["load_extensions"]
-
 
 def load_extensions(names: Iterable[str], folder: Path | None, base: Extensions) -> Extensions:
     """The extensions in these files and modules, added to `base`.

@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
     from minions.recipe.model import AgentRecipe
 
-__all__ = [
-    "BuiltInToolsets",
-    "built_in_extensions",
-    "built_in_recipes",
-    "built_in_tools",
-    "built_in_toolsets",
-    "extended",
-    "joined_toolsets",
-]
-
 
 def built_in_toolsets() -> Mapping[str, Toolset]:
     """The built-in toolsets by name; nothing is opened."""

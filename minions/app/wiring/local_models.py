@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     MakeOpenAI = Callable[[str, Server, int], OpenAIModel]
 
-__all__ = ["LocalModels", "check_local_name", "is_local", "most_context", "weights_store"]
 
 _SUFFIX: Final = ".gguf"
 _ENGINE: Final = "xllamacpp"

@@ -13,8 +13,6 @@ from minions.app.settings.masking import masked
 from minions.data.errors import words_of
 from minions.data.json_values import JsonValue
 
-__all__ = ["json_line", "plain_facts", "text_line"]
-
 _SECRET_NAME: Final = re.compile(
     r"(?:^|[_-])(?:api[_-]?key|authorization|cookie|credentials?|passw(?:or)?d|secret|token)$",
     re.IGNORECASE,

@@ -12,7 +12,6 @@ from minions.contracts.runtime import Log
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-__all__ = ["is_logging", "make_log"]
 
 _RESERVED: Final = frozenset(("event", "level", "timestamp"))
 """Names that each line has already; a fact of that name gets an underscore behind it."""

@@ -27,23 +27,6 @@ if TYPE_CHECKING:
     from minions.adapters.tools.mcp.server import ServerParts
     from minions.adapters.tools.mcp.toolsets import LockedServer, McpToolsets
 
-__all__ = [
-    "LOCK_NAME",
-    "Lock",
-    "OwnServer",
-    "configured_servers",
-    "lock_path",
-    "lock_problem",
-    "locked_server",
-    "login_store",
-    "make_mcp_toolsets",
-    "mcp_toolsets",
-    "programs_now",
-    "read_lock",
-    "server_parts",
-    "tool_server",
-    "write_lock",
-]
 
 LOCK_NAME: Final = "mcp.lock.json"
 _MOST_BYTES: Final = 16 * 1_048_576

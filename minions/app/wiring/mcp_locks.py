@@ -15,8 +15,6 @@ from minions.app.wiring.program_servers import program_servers
 from minions.contracts.tool_servers import PinnedServer, PinnedTool, ToolServer
 from minions.data.errors import EnvironmentRefusedError
 
-__all__ = ["changes_between", "lock_servers", "looked_at", "stored_lock"]
-
 
 async def lock_servers(
     servers: Mapping[str, McpSettings], lock: str | PathLike[str], *, is_check: bool = False

@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # `explain` needs prices of models, and no engine
     from minions.engine.compile.extensions import Extensions, ModelSource
     from minions.recipe.catalog import CheckModel
 
-__all__ = ["ModelChoice", "Models", "model_check", "operator_models"]
 
 SCRIPTED: Final = "scripted/"
 _LITELLM: Final = "litellm/"

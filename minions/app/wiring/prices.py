@@ -17,8 +17,6 @@ from minions.recipe.model_config import ModelConfig
 if TYPE_CHECKING:
     from minions.analysis.spending import KnowModel, KnownModel
 
-__all__ = ["knowledge_of_models", "make_prices"]
-
 
 def make_prices(settings: Settings) -> PriceBook:
     """The price book: the operator's own prices over the bundled ones. Loads nothing yet."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from minions.contracts.calls import ChatModel, ModelFailure
     from minions.contracts.model_profiles import ProfileBook
 
-__all__ = ["probe_server", "user_profiles"]
-
 
 def user_profiles(
     project: str | None = None, tell: Callable[[str], None] | None = None

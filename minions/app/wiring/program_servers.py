@@ -27,7 +27,6 @@ from minions.data.json_values import JsonValue
 if TYPE_CHECKING:
     from minions.adapters.tools.mcp.toolsets import McpToolsets
 
-__all__ = ["make_program_toolsets", "program_servers"]
 
 _SOURCE: Final = "mcp_servers"
 _NO_LOCK: Final = (

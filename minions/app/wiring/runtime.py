@@ -51,17 +51,6 @@ from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
 from minions.recipe.reading.load import load_recipe, load_recipe_text
 from minions.recipe.reading.sub_recipes import recipe_files
 
-__all__ = [
-    "Closer",
-    "CompiledRecipes",
-    "FolderAgents",
-    "ModelsOfRecipe",
-    "Runtime",
-    "ServiceChanges",
-    "make_runtime",
-    "make_services",
-]
-
 ModelsOfRecipe: TypeAlias = Callable[[AgentRecipe, ModelChoice], ModelSource | ChatModel]
 """Returns the models that answer the steps of one recipe."""
 Closer: TypeAlias = Callable[[], Awaitable[None]]

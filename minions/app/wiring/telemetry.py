@@ -15,8 +15,6 @@ from minions.contracts.metrics import Metrics
 from minions.contracts.tracing import Tracer
 from minions.data.errors import EnvironmentRefusedError, UsageError
 
-__all__ = ["Telemetry", "make_telemetry"]
-
 _VARIABLE: Final = "OTEL_EXPORTER_OTLP_"
 _USUAL_PLACE: Final = "http://localhost:4318"
 """Where a collector on this machine takes OTLP over HTTP."""

@@ -15,13 +15,13 @@ from typing import Final
 from attrs import frozen
 
 from minions.adapters.http.http_pool import (
-    BrokenBodyError,
     HttpPool,
     NoAnswerError,
     needs_certificates,
     proxy_for,
     trusted_certificates,
 )
+from minions.adapters.http.http_response import BrokenBodyError
 from minions.adapters.http.server_addresses import is_loopback_url
 from minions.app.settings.settings import Settings
 from minions.contracts.base_url import check_base_url
@@ -30,8 +30,6 @@ from minions.contracts.secrets import SecretRef, SecretSource
 from minions.contracts.waiting import RunWait
 from minions.data.errors import UsageError
 from minions.data.json_values import dumps
-
-__all__ = ["Webhook", "signature", "waiting_webhook"]
 
 _PAUSES_S: Final = (1.0, 5.0, 30.0, 120.0)
 """Seconds before each further attempt; after the last the document is given up."""

@@ -18,18 +18,6 @@ from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import JournalEntry
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = [
-    "OPEN_STATES",
-    "WAITS_FOR_RUNS",
-    "ChildLink",
-    "ChildRunNames",
-    "ChildRunQueue",
-    "ChildWait",
-    "QueueableRun",
-    "child_runs_start",
-    "parent_part",
-]
-
 WAITS_FOR_RUNS: Final = "waits-for-runs"
 """Code of a step whose child runs have not all ended: its run is queued until they have."""
 OPEN_STATES: Final = frozenset(

@@ -14,8 +14,6 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-__all__ = ["EntryWaiters", "Watch"]
-
 Watch: TypeAlias = Callable[[], Awaitable[None]]
 """Reports new entries by `EntryWaiters.tell` while somebody
 waits; it may return when nobody does.

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
         Spent,
     )
 
-__all__ = [
-    "SPARED_S",
-    "BlobCollection",
-    "EntryDraft",
-    "HeldLease",
-    "Journal",
-    "JournalEntry",
-    "Lease",
-]
 
 SPARED_S: Final = 3_600.0
 """Seconds for which a new blob is never collected: a run stores

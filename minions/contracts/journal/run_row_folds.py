@@ -24,8 +24,6 @@ from minions.contracts.journal.run_rows import LISTED, Number, RunRow, SessionRo
 from minions.contracts.journal.stored_sessions import unreadable_entry
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = ["FoldedRows", "folded", "list_problem", "run_row_after", "session_row_after"]
-
 _BEGUN: Final = frozenset(("started", "rejected"))
 _EXECUTED: Final = frozenset(("started", "resumed", "rejected"))
 _IMPORTED: Final = "imported"

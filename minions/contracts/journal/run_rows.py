@@ -18,17 +18,6 @@ from minions.data.words import has_words
 if TYPE_CHECKING:
     pass
 
-__all__ = [
-    "JUDGED",
-    "LISTED",
-    "RunFilter",
-    "RunRow",
-    "SessionFilter",
-    "SessionRow",
-    "Spender",
-    "Spent",
-    "day_of",
-]
 
 LISTED: Final = frozenset(("run", "session"))
 """Kinds of entries from which rows are computed."""

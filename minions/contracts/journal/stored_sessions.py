@@ -13,8 +13,6 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.data.errors import JournalError
 from minions.data.words import shell_word
 
-__all__ = ["bad_entries", "digests_in", "refuse_damaged", "session_exists", "unreadable_entry"]
-
 _DIGEST: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _DIGEST_IN_BYTES: Final = re.compile(_DIGEST.pattern.encode())
 

@@ -21,18 +21,6 @@ from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent, Reci
 from minions.engine.sessions.runner import ChatAgent
 from minions.recipe.model import AgentRecipe
 
-__all__ = [
-    "AgentLike",
-    "CallBlocking",
-    "FunctionAgent",
-    "Sandbox",
-    "StepAgent",
-    "as_agent",
-    "call_agent",
-    "fingerprint_of",
-    "schema_of_agent",
-]
-
 
 @runtime_checkable
 class StepAgent(Protocol):

@@ -26,8 +26,6 @@ from minions.engine.context.agent_memory import AgentMemory, as_request_text
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.sessions.recipe_agent import RecipeAgent
 
-__all__ = ["AgentCalls", "AgentStepExecutor"]
-
 F = TypeVar("F", bound=Callable[..., Awaitable[StepResult]])
 
 _STEP: Final = "execute_agent_step"

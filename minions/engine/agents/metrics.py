@@ -6,8 +6,6 @@ import threading
 
 from attrs import evolve, field, frozen, mutable
 
-__all__ = ["ExecutionCounts", "ExecutionMetrics"]
-
 
 @frozen(kw_only=True)
 class ExecutionMetrics:

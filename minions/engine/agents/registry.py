@@ -20,8 +20,6 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.recipe_agent import ExecutorHost, RecipeAgent, RecipeHost
 from minions.recipe.model import AgentRecipe, InputSpec
 
-__all__ = ["AgentRegistry", "RegisteredAgent", "RegisteredAgents"]
-
 
 @frozen(kw_only=True)
 class RegisteredAgent:

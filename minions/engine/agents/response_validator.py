@@ -11,8 +11,6 @@ from attrs import frozen
 
 from minions.data.json_values import json_type
 
-__all__ = ["ResponseValidator", "ValidationResult"]
-
 
 @frozen
 class ValidationResult:

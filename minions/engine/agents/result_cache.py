@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from minions.data.codec import encode
 
-__all__ = ["LRUCache", "cache_key"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

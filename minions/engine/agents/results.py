@@ -30,8 +30,6 @@ from minions.data.failure_categories import FailureCategory
 from minions.engine.context.agent_memory import AgentMessage
 from minions.engine.services.retry import http_status_of, is_retryable_error
 
-__all__ = ["as_result", "cancelled_result", "category_of", "error_result", "peak_memory_bytes"]
-
 
 def as_result(value: object) -> StepResult:
     """What an agent returned as a result.

@@ -21,8 +21,6 @@ from minions.engine.context.agent_memory import AgentMemory, attributed_request
 from minions.engine.services.retry import is_retryable_error
 from minions.engine.services.services import Services
 
-__all__ = ["ResultCache", "StepHooks"]
-
 T = TypeVar("T")
 
 ResultCache: TypeAlias = LRUCache[str, StepResult]

@@ -13,8 +13,6 @@ from minions.contracts.agent_errors import StepResult
 from minions.contracts.messages import ToolCallRequest
 from minions.data.errors import UsageError
 
-__all__ = ["ExecutionStep", "JoinPolicy", "ParallelResults", "StepType"]
-
 
 class StepType(StrEnum):
     """What an execution step does."""

@@ -21,8 +21,6 @@ from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.services.services import Services
 
-__all__ = ["DEFAULT_TIMEOUT_S", "ToolCalls", "seconds_in", "validate_against_schema"]
-
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S: Final = 30.0

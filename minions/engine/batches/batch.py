@@ -43,8 +43,6 @@ from minions.engine.step.outcome import lacks_memory
 from minions.recipe.bundles import bundle_of
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["Batch", "BatchPlan", "Enqueue", "OnResult"]
-
 OnResult: TypeAlias = Callable[[BatchResult], None]
 Execute: TypeAlias = Callable[[AgentRun[Any]], Awaitable[AgentResult[Any]]]
 """Executes a prepared run. Any: the output is whatever the recipe declares."""

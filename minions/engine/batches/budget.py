@@ -12,8 +12,6 @@ from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
 from minions.engine.services.spending import Spending
 
-__all__ = ["BatchBudget", "Share"]
-
 _ROUNDING = 1e-9
 """US dollars by which sums of costs may differ."""
 

@@ -11,8 +11,6 @@ from attrs import frozen
 from minions.contracts.secrets import InputValue, SecretRef
 from minions.data.json_values import JsonValue
 
-__all__ = ["BatchLine", "RunNames"]
-
 _NAME_DIGITS = 12
 _INDEX_DIGITS = 6
 _LINE_DIGITS = 14

@@ -13,8 +13,6 @@ from minions.data.errors import FailureInfo
 from minions.data.failure_categories import is_outage
 from minions.data.json_values import JsonValue
 
-__all__ = ["NOT_STARTED", "BatchResult"]
-
 NOT_STARTED: Final = "not_started"
 """The status of a line that has no run yet."""
 

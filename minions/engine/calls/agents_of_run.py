@@ -25,8 +25,6 @@ from minions.engine.services.error_groups import leading_error
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text_input import no_text_input, text_input
 
-__all__ = ["AgentsOfRun"]
-
 
 class AgentsOfRun(AgentCalls):
     """The agents for one tool call, which knows what its agents did and what they wait for."""

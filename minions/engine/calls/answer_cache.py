@@ -9,16 +9,14 @@ from typing import Final
 
 from attrs import frozen
 
+from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import ChatModel, ModelCall, ModelCallResponse, Prompt
 from minions.contracts.messages import CUT_AT_LIMIT, Message, message_to_json
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.data.codec import decode, encode
 from minions.data.errors import MinionsError, words_of
 from minions.data.json_values import JsonValue
-from minions.engine.compile.borders import without_border_names
 from minions.engine.context.step_view import StepView
-
-__all__ = ["AnswerCache"]
 
 _FORMAT: Final = "answer/1"
 _NOT_ASKED: Final = ("cache", "context_tokens", "idle_timeout_s", "timeout_s")

@@ -13,8 +13,6 @@ from minions.data.errors import did_you_mean
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
 
-__all__ = ["Choice", "FormField", "example_of", "fields_of", "filled_in", "typed_fields"]
-
 _PAIR: Final = re.compile(r"([^\s=]{1,200})=(.*)", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*")
 """What looks like the name of a field."""

@@ -11,8 +11,6 @@ from minions.contracts.calls import Prompt
 from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import Message
 
-__all__ = ["store_attachments", "with_attachments"]
-
 
 async def store_attachments(journal: Journal, messages: Iterable[Message]) -> None:
     """Store the contents as blobs, before the row that names them."""

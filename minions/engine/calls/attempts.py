@@ -25,8 +25,6 @@ from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_
 from minions.engine.context.step_view import StepView
 from minions.engine.services.pricing import with_cost
 
-__all__ = ["CallAttempts", "priority_of"]
-
 Execute: TypeAlias = Callable[[], Awaitable[Result[ModelCallResponse, ModelFailure]]]
 
 

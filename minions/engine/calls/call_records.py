@@ -9,8 +9,6 @@ from minions.contracts.messages import TokenUsage
 from minions.engine.calls.model_call_facts import answered, lost
 from minions.engine.context.step_view import StepView
 
-__all__ = ["count_tokens", "publish_retry", "record_call"]
-
 
 async def record_call(
     view: StepView,

@@ -19,8 +19,6 @@ from minions.engine.services.pricing import context_tokens_of, own_context_token
 from minions.engine.services.services import Services
 from minions.engine.services.spending import CallEstimate
 
-__all__ = ["call_estimate", "estimated_usage", "prompt_too_long"]
-
 _SHORTEST_CONTEXT = 4000
 """Tokens of a prompt that every listed model takes: it is not looked up."""
 

@@ -16,8 +16,6 @@ from minions.contracts.messages import assistant
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.engine.calls.output_parts import ObjectParts
 
-__all__ = ["ClosedAnswer", "closed_answer", "is_at_bound", "merged_parts"]
-
 _TOKEN: Final = re.compile(
     r"""[ \t\r\n]*(?:
     (?P<text>"(?:[^"\\]|\\.)*")

@@ -38,15 +38,6 @@ from minions.engine.history.open_calls import OpenCall
 from minions.engine.history.replay import Replay
 from minions.engine.history.shown_results import READ_RESULT
 
-__all__ = [
-    "calls_in_doubt",
-    "check_edits",
-    "checked_decisions",
-    "decided_call",
-    "doubt",
-    "read_answer",
-]
-
 _UNKNOWN: Final = "The call was made; what it gave is not known."
 
 

@@ -13,8 +13,6 @@ from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.json_values import parse_json
 
-__all__ = ["duplicated_result", "first_of_each", "repeated_in_vain"]
-
 _MOST_REPEATS: Final = 3
 """Identical calls in a row with an identical result, after which the call is not made again."""
 _CARRIED_OUT_ONCE: Final = "(The same call was made twice in one answer; it was carried out once.)"

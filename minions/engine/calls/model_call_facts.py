@@ -11,8 +11,6 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.prompt_sections import apportioned, tokens_of_call
 from minions.engine.context.step_view import StepView
 
-__all__ = ["CUT_OFF", "answered", "lost"]
-
 CUT_OFF: Final = ModelFailure(
     code="cut-off",
     message="The call was cut off before its answer came; it may have been paid for.",

@@ -21,9 +21,9 @@ from minions.contracts.calls import (
     ModelCall,
     ModelCallResponse,
     ModelFailure,
-    OutputMode,
     Prompt,
 )
+from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
@@ -62,8 +62,6 @@ from minions.engine.services.retry import (
     with_retries,
 )
 from minions.engine.services.run_pause import RunPause
-
-__all__ = ["ModelCalls"]
 
 
 def _with(

@@ -30,16 +30,6 @@ from minions.contracts.messages import MessageRole, user
 from minions.data.errors import OUTPUT_TRUNCATED
 from minions.engine.services.retry import checked_result
 
-__all__ = [
-    "DefaultModelCallExecutor",
-    "ModelCallExecutors",
-    "capabilities_of",
-    "instruction_in",
-    "model_of",
-    "recall",
-    "warm_up",
-]
-
 
 class ModelCallExecutors:
     """The `ModelCallExecutorFactory` for one model; knows what its server can be trusted with."""

@@ -13,8 +13,6 @@ from minions.engine.calls.model_executors import ModelCallExecutors, capabilitie
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.services.services import Services
 
-__all__ = ["COOLDOWN_S", "ModelTier", "ModelTiers", "Replacement"]
-
 COOLDOWN_S: Final = 60.0
 """Seconds for which a model that failed is passed over by steps that have another one, unless the
 recipe says `cooldown_s`."""

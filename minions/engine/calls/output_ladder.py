@@ -11,14 +11,15 @@ from attrs import evolve, field, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.calls import (
-    ModelCallResponse,
+from minions.contracts.calls import ModelCallResponse, OutputParser
+from minions.contracts.instructions import (
+    SENT_ITEMS,
+    SENT_TEXT,
     OutputFailure,
     OutputInstructions,
     OutputMode,
-    OutputParser,
+    OutputRung,
 )
-from minions.contracts.instructions import SENT_ITEMS, SENT_TEXT, OutputRung
 from minions.contracts.memory import MemorySnapshot
 from minions.contracts.messages import CUT_AT_LIMIT, Message, TokenUsage, assistant, user
 from minions.contracts.output import checked_output
@@ -33,8 +34,6 @@ from minions.engine.calls.cut_answers import closed_answer, is_at_bound, merged_
 from minions.engine.calls.output_modes import OutputModes
 from minions.engine.calls.output_parts import ObjectParts
 from minions.engine.services.breathing import beside
-
-__all__ = ["ENDLESS_TOKENS", "Answer", "Ask", "OutputLadder", "rung_of"]
 
 ENDLESS_TOKENS: Final = 4096
 """Tokens of an answer that was cut off, from which on more room would not bring it to an end."""

@@ -7,13 +7,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from minions.contracts.calls import ChatModel, ModelCapabilities, OutputRequest
-from minions.contracts.instructions import OutputMode
+from minions.contracts.calls import ChatModel, ModelCapabilities
+from minions.contracts.instructions import OutputMode, OutputRequest
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
 from minions.contracts.runtime import Clock
 from minions.data.errors import FailureInfo
-
-__all__ = ["OutputModes"]
 
 _FEATURES: Final = {
     OutputMode.JSON_SCHEMA: Feature.JSON_SCHEMA,

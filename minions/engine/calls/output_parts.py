@@ -11,8 +11,6 @@ from minions.contracts.instructions import OutputInstructions
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 
-__all__ = ["ObjectParts"]
-
 _SHARED: Final = ("$defs", "definitions", "$schema", "$id")
 _MOST_GROUPS: Final = 3
 _MOST_REFERENCES: Final = 8

@@ -36,21 +36,6 @@ from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.keys import is_question_key
 from minions.engine.history.replay import Replay
 
-__all__ = [
-    "PendingDecision",
-    "answer_to",
-    "consent_digest",
-    "decision_command",
-    "edited_call",
-    "mismatch",
-    "needed_approval",
-    "pending_decisions",
-    "rejecting_command",
-    "shortened",
-    "shortest_command",
-    "waiting_failure",
-]
-
 _MOST_SHOWN: Final = 200
 """Characters of arguments in a line of text."""
 

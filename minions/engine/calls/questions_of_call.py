@@ -24,9 +24,6 @@ from minions.engine.calls.pending_decisions import answer_to
 from minions.engine.context.step_view import StepView
 from minions.engine.history.keys import question_key
 
-__all__ = ["QuestionsOfCall", "Reply", "pending_replies"]
-
-
 Reply: TypeAlias = Answer | Reject
 """What a person says to a question: `Reject` declines to answer."""
 

@@ -13,8 +13,6 @@ from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue
 from minions.engine.history.shown_results import READ_RESULT, piece_of
 
-__all__ = ["ResultReader"]
-
 _SPEC: Final = ToolSpec(
     name=READ_RESULT,
     description="Read a further piece of a tool result that was cut.",

@@ -10,8 +10,6 @@ from minions.contracts.messages import ToolCallRequest
 from minions.engine.calls.trace import StepTrace
 from minions.engine.compile.completion import FINAL_ANSWER
 
-__all__ = ["surplus_calls"]
-
 
 def surplus_calls(
     requests: Sequence[ToolCallRequest], trace: StepTrace, limits: Limits

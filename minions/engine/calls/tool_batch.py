@@ -54,8 +54,6 @@ from minions.engine.history.shown_results import READ_RESULT, shown_text
 from minions.engine.services.breathing import beside
 from minions.engine.services.retry import checked_result, with_retries
 
-__all__ = ["ToolBatch"]
-
 
 @frozen(kw_only=True)
 class ToolBatch:

@@ -44,8 +44,6 @@ from minions.engine.compile.completion import FINAL_ANSWER
 from minions.engine.services.breathing import beside
 from minions.engine.services.retry import is_being_cancelled, is_retryable_error
 
-__all__ = ["DefaultToolCallExecutor", "tool_call_executors"]
-
 T = TypeVar("T")
 _MOST_UNKNOWN: Final = 400
 """Characters on names of arguments that are no parameters."""

@@ -16,8 +16,6 @@ from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
 from minions.engine.history.shown_results import READ_RESULT
 
-__all__ = ["StepTrace"]
-
 
 class _Budget:
     """Shared by a trace and its asides."""

@@ -8,27 +8,7 @@ from hashlib import blake2b
 from itertools import count
 from typing import Final
 
-from minions.contracts.border_names import (
-    border_in,
-    border_words,
-    is_border_words,
-    without_border_names,
-)
 from minions.data.json_values import JsonValue, dumps
-
-__all__ = [
-    "as_data",
-    "as_text_data",
-    "border_in",
-    "border_of",
-    "border_of_run",
-    "border_words",
-    "is_border_words",
-    "several_within",
-    "within",
-    "without_border_names",
-    "without_markers",
-]
 
 # Chat templates of local models read these as the start or end of a message, also inside of one.
 _MARKER: Final = re.compile(

@@ -24,16 +24,14 @@ from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
 from minions.recipe.expressions.template import (
     Condition,
-    Reference,
     Template,
     compile_condition,
     compile_template,
 )
+from minions.recipe.expressions.values import Reference
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
-
-__all__ = ["BuiltRecipe", "StepControl", "asking_within", "build_recipe", "child_of", "part_of"]
 
 
 @frozen(kw_only=True)

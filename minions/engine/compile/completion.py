@@ -15,18 +15,6 @@ from minions.data.errors import MAX_MODEL_CALLS
 from minions.data.patterns import search
 from minions.recipe.artifacts import artifacts_of, missing_artifacts
 
-__all__ = [
-    "ArtifactsLink",
-    "CallBudgetLink",
-    "DefaultStepCompletionChain",
-    "FallbackLink",
-    "InstructionLink",
-    "PatternLink",
-    "StructuredOutputLink",
-    "TextLink",
-    "ToolOutcomeLink",
-]
-
 SIGNAL_WORDS: Final = (
     "Work in as many turns as you need. When the goal is reached, say so with the line "
     "`status: done`. If it can never be reached, answer with the JSON object "

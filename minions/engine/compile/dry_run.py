@@ -13,13 +13,15 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.calls import ModelCapabilities, OutputMode
+from minions.contracts.border_names import border_words
+from minions.contracts.calls import ModelCapabilities
+from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import MessageRole
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Tool, Toolbox, ToolScope, ToolSpec
 from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.compile.borders import as_data, border_of, border_words, several_within
+from minions.engine.compile.borders import as_data, border_of, several_within
 from minions.engine.compile.build import BuiltRecipe, LoopControl, build_recipe
 from minions.engine.compile.completion import SIGNAL_WORDS
 from minions.engine.compile.extensions import Extensions, ModelSource
@@ -42,8 +44,6 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
-
-__all__ = ["PlannedStep", "planned_prompts", "planned_steps"]
 
 
 def planned_steps(

@@ -16,11 +16,9 @@ from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.engine.compile.opening_rights import MadeOf
-from minions.recipe.expressions.template import Reference
+from minions.recipe.expressions.values import Reference
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
-
-__all__ = ["Default", "EngineScope", "NestedOutcome", "render_beside"]
 
 T = TypeVar("T")
 

@@ -22,8 +22,6 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.planner import RecipePlanner
 
-__all__ = ["Extensions", "ModelChooser", "ModelSource", "checked_tools"]
-
 ModelSource: TypeAlias = Callable[[ModelConfig], ChatModel]
 """Returns the model of a configuration; the same object for the same configuration."""
 

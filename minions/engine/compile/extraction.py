@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from minions.contracts.border_names import border_words
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, system, user
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
-from minions.engine.compile.borders import border_of_run, border_words, within, without_markers
-
-__all__ = ["extraction_question", "summarised"]
+from minions.engine.compile.borders import border_of_run, within, without_markers
 
 _ITEMS_SHOWN: Final = 3
 _MOST_SHOWN: Final = 4_000

@@ -10,8 +10,6 @@ from attrs import frozen
 from minions.contracts.context import RunContext
 from minions.data.json_values import JsonValue
 
-__all__ = ["Fingerprint", "Fingerprinted"]
-
 
 @frozen(kw_only=True)
 class Fingerprint:

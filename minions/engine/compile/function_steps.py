@@ -25,8 +25,6 @@ from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import SchemaValidator
 from minions.recipe.expressions.template import Template, compile_template
 
-__all__ = ["FunctionStep", "step", "step_classes"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

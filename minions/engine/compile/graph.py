@@ -11,8 +11,6 @@ from minions.contracts.steps import Step
 from minions.data.errors import GraphError, did_you_mean, near_names
 from minions.engine.history.keys import RESERVED_SIGNS
 
-__all__ = ["DefaultStepGraph", "DependencyStepGraph"]
-
 
 class _CheckedSteps(StepGraph):
     """A graph of steps with unique, valid ids."""

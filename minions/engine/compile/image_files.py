@@ -23,8 +23,6 @@ from minions.data.errors import FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue
 from minions.recipe.expressions.template import Template
 
-__all__ = ["read_images"]
-
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 """Without O_NONBLOCK, opening a FIFO would block until somebody opens its other end."""

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from minions.contracts.border_names import border_in, border_words
 from minions.contracts.context import RunContext
 from minions.contracts.messages import Message, user
-from minions.engine.compile.borders import (
-    as_text_data,
-    border_in,
-    border_of,
-    border_words,
-    within,
-)
+from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.recipe_step import WrittenStep, feedback_of
-
-__all__ = ["feedback_data", "with_marked_feedback"]
 
 
 def feedback_data(view: RunContext, step: WrittenStep[object]) -> list[str]:

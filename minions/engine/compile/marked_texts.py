@@ -14,8 +14,6 @@ from minions.engine.compile.recipe_step import as_text
 from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.terms import Term
 
-__all__ = ["IsUntrusted", "MarkedTexts", "plain_texts"]
-
 IsUntrusted: TypeAlias = Callable[[Term], bool]
 """Whether the value of an expression may hold text that a stranger wrote."""
 RoleTexts: TypeAlias = Sequence[tuple[MessageRole, Template]]

@@ -11,8 +11,6 @@ from minions.contracts.agent_errors import AgentNotFoundError
 from minions.data.errors import near_hint, near_names
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["JoinedAgents", "NamedAgents", "RecipeAgents", "unknown_agent"]
-
 
 class NamedAgents(ABC):
     """Agents by name, each as a recipe: whatever runs recipes can run it."""

@@ -20,8 +20,6 @@ from minions.recipe.inputs import operators_inputs
 from minions.recipe.model import AgentRecipe, StepSpec, ToolsetUse
 from minions.recipe.model_config import ModelConfig
 
-__all__ = ["MadeOf", "OpeningRights"]
-
 MadeOf: TypeAlias = Mapping[str, frozenset[str] | None]
 """By the inputs of a recipe that is a step: the inputs of the recipe around it that the value is
 made of; None or absent: it is made of something else, too."""

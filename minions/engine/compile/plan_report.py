@@ -17,8 +17,6 @@ from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
 from minions.engine.compile.recipe_step import as_text, bounded
 
-__all__ = ["plan_failure", "plan_report", "plan_steps", "report_text", "rollback_words"]
-
 _CHANGING: Final = ("generate", "modify", "cleanup")
 _MOST_OUTPUT: Final = 2_000
 """Characters of a command's output, or of a message, that a report tells."""

@@ -8,8 +8,6 @@ from attrs import frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["PlannedStep"]
-
 
 @frozen(kw_only=True)
 class PlannedStep:

@@ -23,8 +23,6 @@ from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.steps_within import steps_within
 
-__all__ = ["Preparation", "rendered"]
-
 _MOST_COMPILED: Final = 64
 """How many compiled recipes are kept, so that an application that makes recipes needs no more."""
 

@@ -15,30 +15,13 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.calls import ModelCall, OutputMode, Prompt, PromptLayout
-from minions.contracts.instructions import OutputInstructions
+from minions.contracts.border_names import is_border_words
+from minions.contracts.calls import ModelCall, Prompt, PromptLayout
+from minions.contracts.instructions import OutputInstructions, OutputMode
 from minions.contracts.messages import Conversation, Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import dumps
-from minions.engine.compile.borders import is_border_words
-
-__all__ = [
-    "CHARACTERS_PER_TOKEN",
-    "REASONS",
-    "PromptPart",
-    "PromptSection",
-    "apportioned",
-    "message_text",
-    "parts_of_call",
-    "prompt_characters",
-    "prompt_parts",
-    "schema_parts",
-    "section_tokens",
-    "section_words",
-    "tokens_of_call",
-    "tool_parts",
-]
 
 CHARACTERS_PER_TOKEN: Final = 4
 """The estimate of tokens where no server counted them."""

@@ -17,23 +17,9 @@ from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.recipe.control_flow import OnError
 from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example, ExampleStepSpec
-from minions.recipe.expressions.template import (
-    Reference,
-    Template,
-    compile_template,
-)
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.values import Reference
 from minions.recipe.model import StepSpec
-
-__all__ = [
-    "WrittenStep",
-    "as_text",
-    "bounded",
-    "example_parts",
-    "feedback_messages",
-    "feedback_of",
-    "step_named",
-    "with_examples",
-]
 
 _MOST_SHOWN: Final = 4_000
 """How many characters of an output a prompt shows."""

@@ -10,10 +10,10 @@ from typing import cast
 
 from attrs import frozen
 
-from minions.contracts.calls import OutputInstructions
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.history import HistoryWindow
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, ToolCallRequest
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.codec import decode
@@ -24,8 +24,6 @@ from minions.data.schema import JsonSchema
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.kinds.uses import UsesSpec
-
-__all__ = ["UsedCode", "UsedStep", "parameters_of", "used_step"]
 
 
 def parameters_of(kind: type[Step[object]]) -> JsonSchema:

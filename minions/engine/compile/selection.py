@@ -19,18 +19,6 @@ from minions.data.words import shell_word
 from minions.engine.views.lookup import json_of_blob
 from minions.recipe.model import AgentRecipe, StepSpec
 
-__all__ = [
-    "NOT_ASKED_FOR",
-    "ChildItem",
-    "ChosenSteps",
-    "RunPart",
-    "choose_steps",
-    "missing_pins",
-    "needed_steps",
-    "specs_of_parts",
-    "with_pins",
-]
-
 NOT_ASKED_FOR: Final = "not asked for"
 """Why a step is skipped that is not in the part that runs."""
 

@@ -10,15 +10,8 @@ from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue
 from minions.engine.compile.recipe_step import as_text
 from minions.recipe.artifacts import artifacts_of
-from minions.recipe.expressions.template import (
-    MissingValueError,
-    Reference,
-    Template,
-    compile_condition,
-    compile_template,
-)
-
-__all__ = ["KnownValues"]
+from minions.recipe.expressions.template import Template, compile_condition, compile_template
+from minions.recipe.expressions.values import MissingValueError, Reference
 
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 

@@ -27,8 +27,6 @@ from minions.engine.context.scope import RunScope
 from minions.recipe.model import AgentRecipe
 from minions.recipe.permissions import ALLOW_WRITE
 
-__all__ = ["Agent", "AgentContext", "NestedResult", "RecipeRunner", "TellSteps"]
-
 
 @frozen
 class Agent:

@@ -12,6 +12,7 @@ from typing import Final, Self, cast
 
 from attrs import evolve, field, frozen
 
+from minions.contracts.border_names import border_words
 from minions.contracts.messages import (
     Message,
     MessageRole,
@@ -21,9 +22,7 @@ from minions.contracts.messages import (
 )
 from minions.data.codec import encode
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.compile.borders import as_text_data, border_of, border_words, within
-
-__all__ = ["AgentMemory", "AgentMessage", "as_request_text", "attributed_request", "settled"]
+from minions.engine.compile.borders import as_text_data, border_of, within
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _USER: Final = MessageRole.USER

@@ -10,8 +10,6 @@ from attrs import field, frozen
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["Attempt", "Feedback", "Iteration", "LoopItem"]
-
 
 @frozen(kw_only=True)
 class LoopItem:

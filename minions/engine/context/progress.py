@@ -6,8 +6,6 @@ from minions.contracts.executions import StepExecution, StepStatus
 from minions.contracts.graph import StepGraph
 from minions.contracts.steps import Step
 
-__all__ = ["StepProgress"]
-
 
 class StepProgress:
     """The current step, what ran, and how often. Only an `AgentExecutor` changes it."""

@@ -14,8 +14,6 @@ from minions.engine.history.open_calls import OpenCall
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.spending import EarlierUsage
 
-__all__ = ["RunProgress"]
-
 
 class RunProgress:
     """Of one recipe in a run. A recipe that is a step shares time, doubt and warnings with it."""

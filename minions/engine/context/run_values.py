@@ -15,8 +15,6 @@ from minions.engine.context.iterations import Feedback
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.expressions.values import MissingValueError, Reference, resolve
 
-__all__ = ["RunValues"]
-
 _RESERVED: Final = ("inputs", "steps", "run", "feedback")
 """Names that a step of the same id does not hide; `steps.<id>.output` still reads that step."""
 

@@ -23,8 +23,6 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.permissions import Rights
 
-__all__ = ["RunScope"]
-
 
 @frozen(kw_only=True, eq=False)
 class RunScope:

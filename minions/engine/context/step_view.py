@@ -35,8 +35,6 @@ from minions.engine.history.recorder import Recorder
 if TYPE_CHECKING:
     from minions.engine.context.agent_context import AgentContext
 
-__all__ = ["CallChanges", "StepView"]
-
 
 class StepView(RunContext):
     """The run as one step sees it: its own limits, tools and conversation."""

@@ -32,19 +32,6 @@ from minions.engine.history.session_messages import (
     sequence_of,
 )
 
-__all__ = [
-    "SUMMARY",
-    "ConversationStart",
-    "ConversationSummary",
-    "LiveConversation",
-    "PendingCall",
-    "open_conversation",
-    "pending_calls",
-    "read_conversation",
-    "refuse_while_it_waits",
-]
-
-
 SUMMARY: Final = "summary"
 """The phase of a model call that summarises earlier messages of a conversation."""
 

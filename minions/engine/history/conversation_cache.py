@@ -14,8 +14,6 @@ from minions.contracts.journal.facts import SessionForked
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.engine.history.session_messages import CONVERSATION_KINDS, SessionConversation
 
-__all__ = ["CONVERSATIONS", "ConversationCache"]
-
 _MOST: Final = 32
 """Conversations of one journal that are kept."""
 

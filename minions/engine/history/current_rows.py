@@ -11,8 +11,6 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.engine.history.keys import base_key, execution_key
 from minions.engine.history.replay import Replay
 
-__all__ = ["current_rows", "visible"]
-
 
 def current_rows(rows: Sequence[JournalEntry]) -> list[JournalEntry]:
     """The rows without those that a retry discarded, whether their steps ran again or not."""

@@ -12,8 +12,6 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.stored_sessions import refuse_damaged, unreadable_entry
 from minions.data.errors import JournalError
 
-__all__ = ["fact_in", "origin_of", "too_deep", "unreadable_among"]
-
 F = TypeVar("F", bound=Struct)
 
 _DEEPEST: Final = 200

@@ -55,8 +55,6 @@ from minions.engine.history.recorded import error_document
 from minions.engine.history.session_messages import session_step_of
 from minions.recipe.model import MESSAGE_INPUT
 
-__all__ = ["NOTED", "EventMaker", "EventStream", "Listener"]
-
 Listener: TypeAlias = Callable[[RunEvent], None]
 """A function that is called with each event; it must return at once."""
 

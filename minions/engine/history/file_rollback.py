@@ -38,16 +38,6 @@ from minions.engine.history.open_calls import was_refused
 from minions.engine.history.recorder import Recorder
 from minions.engine.services.services import Services
 
-__all__ = [
-    "RecordedChanges",
-    "RunRollback",
-    "is_rolled_back",
-    "recorded_changes",
-    "roll_back_within",
-    "rolled_back_within",
-    "target_of",
-]
-
 _KINDS: Final = frozenset({"file_change", "file_rollback", "tool_call"})
 _OVERWRITTEN: Final = (
     "somebody else changed it between two changes of the run; it is as they left it"

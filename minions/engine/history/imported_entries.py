@@ -27,8 +27,6 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 
-__all__ = ["STRANGERS_RECIPE", "imported_entry"]
-
 _KEPT_IN_NOTES: Final = frozenset({"command", "extensions"})
 """What a note says of the command that began the run and that grants nothing; all else, such as
 `approve`, `cwd`, `max_cost_usd` or `model` (which may name a file), is dropped. `imported` is

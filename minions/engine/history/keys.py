@@ -11,20 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = [
-    "RESERVED_SIGNS",
-    "base_key",
-    "enclosing",
-    "execution_key",
-    "head_of",
-    "is_question_key",
-    "outermost",
-    "path_of",
-    "question_key",
-    "scope_of",
-    "step_of",
-]
-
 _WITHIN: Final = "~"
 _QUESTION: Final = re.compile(r"/question/[0-9]{1,9}-[0-9a-f]{8}\Z")
 RESERVED_SIGNS: Final = "/~"

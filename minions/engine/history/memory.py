@@ -49,8 +49,6 @@ from minions.data.json_values import dumps
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.shown_results import shown_text
 
-__all__ = ["ConversationMemory", "apply_entry", "memory_from", "tool_content"]
-
 
 class _Conversation:
     """A list of operations on one conversation, and the messages that result."""

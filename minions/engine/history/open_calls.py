@@ -12,9 +12,6 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.data.json_values import JsonValue
 from minions.engine.history.entry_checks import fact_in
 
-__all__ = ["OpenCall", "open_call", "was_refused"]
-
-
 _REFUSALS: Final = frozenset({"unknown-tool", "permission-denied", "bad-arguments"})
 """Failure codes of calls whose tool was not called."""
 

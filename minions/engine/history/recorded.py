@@ -51,19 +51,6 @@ from minions.engine.history.memory import (
 from minions.engine.history.step_rows import StepRows
 from minions.engine.services.spending import EarlierUsage
 
-__all__ = [
-    "earlier_usage",
-    "error_document",
-    "recorded_calls",
-    "recorded_end",
-    "recorded_error",
-    "recorded_execution",
-    "recorded_model_call",
-    "recorded_step_failures",
-    "recorded_tool_call",
-    "recorded_usage",
-]
-
 
 def recorded_model_call(call: ModelCall, fact: ModelCallFact, at: datetime) -> ModelCall:
     """The call with the end that was recorded at that time: COMPLETED or FAILED."""

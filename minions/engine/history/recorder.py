@@ -22,8 +22,6 @@ from minions.engine.services.breathing import breathe
 from minions.engine.services.leases import acquire_lease
 from minions.engine.services.services import Services
 
-__all__ = ["Recorder"]
-
 _MOST_HELD: Final = 64
 """Facts that are stored together at most."""
 _FACTS: Final = 32

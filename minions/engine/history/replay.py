@@ -68,9 +68,6 @@ from minions.engine.history.keys import (
 from minions.engine.history.open_calls import OpenCall, open_call, was_refused
 from minions.engine.history.step_rows import StepRows
 
-__all__ = ["Replay"]
-
-
 _FINAL: Final = frozenset({"finished", "failed", "skipped", "recorded", "withdrawn"})
 """States after which no work is left. `interrupted`, `in_doubt` and `waiting` are not final."""
 

@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from minions.contracts.context import RunContext
 from minions.engine.history.step_rows import StepRows
 
-__all__ = ["RecordedInParts", "Replayable"]
-
 
 class Replayable(ABC):
     """A Python step that can say whether it would repeat its recorded work, without doing it."""

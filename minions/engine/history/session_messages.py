@@ -47,8 +47,6 @@ from minions.contracts.sessions import SessionStep, StepMetrics
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.memory import recorded_message
 
-__all__ = ["CONVERSATION_KINDS", "SessionConversation", "sequence_of", "session_step_of"]
-
 CONVERSATION_KINDS: Final = frozenset(
     {"run", "session", "message", "model_call", "tool_call", "rollback"}
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["READ_RESULT", "piece_of", "shown_text"]
-
 READ_RESULT: Final = "result__read"
 """Name of the engine's own tool that reads a long result in pieces."""
 

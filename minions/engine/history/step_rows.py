@@ -17,8 +17,6 @@ from minions.contracts.journal.facts import (
 from minions.contracts.journal.journal import JournalEntry
 from minions.data.json_values import JsonValue
 
-__all__ = ["EXHAUSTED", "STUCK", "StepRows"]
-
 EXHAUSTED: Final = "while-exhausted"
 STUCK: Final = "while-stuck"
 """Failure codes of a `while` whose iterations succeeded without reaching its condition."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from minions.engine.run.pins import Pins
     from minions.engine.run.recorded_run import RecordedRun
 
-__all__ = ["AgentExecutor"]
 
 T = TypeVar("T")
 

@@ -52,8 +52,6 @@ from minions.recipe.model import MESSAGE_INPUT
 if TYPE_CHECKING:
     from minions.engine.services.shared_budgets import BudgetedRun, BudgetShare
 
-__all__ = ["AgentRun"]
-
 
 class AgentRun(Generic[T_co]):
     """Prepared by an `AgentExecutor`; runs once. T_co is the type of its output."""

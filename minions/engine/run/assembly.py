@@ -34,8 +34,6 @@ from minions.engine.step.next_step import NextStepChain
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["AssembledWalk", "OpenedRecipe", "RunWiring"]
-
 
 @frozen(kw_only=True)
 class OpenedRecipe:

@@ -15,8 +15,6 @@ from minions.engine.run.scheduler import BackEdges
 from minions.engine.step.outcome import CUT_OFF
 from minions.recipe.control_flow import OnError
 
-__all__ = ["WITHDRAWN", "RecipeBackEdges"]
-
 WITHDRAWN: Final = "the run went back before somebody decided"
 """Why a step that waited counts no more."""
 

@@ -28,9 +28,8 @@ from minions.engine.run.recipe_changes import work_of_item
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.run.run_start import RunStart, resume_start, retry_start
 from minions.recipe.catalog import Catalog
-from minions.recipe.expressions.template import Reference, compile_template
-
-__all__ = ["CHILD_RUN_STOPPED", "Assemble", "ChildRuns", "SharedValues"]
+from minions.recipe.expressions.template import compile_template
+from minions.recipe.expressions.values import Reference
 
 CHILD_RUN_STOPPED: Final = "child-run-stopped"
 """Code of an item whose run was cancelled or reached a limit of its own."""

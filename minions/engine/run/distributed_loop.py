@@ -38,8 +38,6 @@ from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
 from minions.engine.step.outcome import cut_off
 from minions.recipe.expressions.template import compile_template
 
-__all__ = ["DistributedLoop"]
-
 _USUAL_WINDOW: Final = 256
 """Child runs of one step that wait or run at the same time, where the recipe says nothing."""
 _AT_ONCE: Final = 200

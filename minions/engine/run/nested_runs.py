@@ -26,8 +26,6 @@ from minions.engine.step.step_manager import StepManager
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["NestedRuns"]
-
 
 class NestedRuns(RecipeRunner):
     """Runs the nested recipes of one executor; it holds no state of a run."""

@@ -24,8 +24,6 @@ from minions.engine.views.lookup import find_run, list_runs
 from minions.engine.views.run_summary import RunSummary
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["Pins", "find_pins"]
-
 _MOST_RUNS: Final = 50
 """Of the recipe, the newest ones, that are looked at."""
 

@@ -18,8 +18,6 @@ from minions.recipe.kinds.analyze import AnalyzeSpec
 from minions.recipe.model import AgentRecipe, InputSpec
 from minions.recipe.text.schemas import schema_of_example
 
-__all__ = ["analyze_data", "extract_params"]
-
 
 async def extract_params(
     model: ChatModel,

@@ -18,17 +18,6 @@ from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
 
-__all__ = [
-    "changed_documents",
-    "changed_steps",
-    "check_outputs",
-    "decisive_parts",
-    "is_same_json",
-    "step_versions",
-    "steps_from",
-    "work_of_item",
-]
-
 _FREE: Final = (
     *("description", "enabled", "limits", "max_parallel", "metadata", "name", "permissions"),
     *("retry", "schedule"),

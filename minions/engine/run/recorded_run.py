@@ -36,13 +36,6 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
 
-__all__ = [
-    "RecordedRun",
-    "edited_inputs",
-    "given_inputs",
-    "load_recorded_run",
-]
-
 
 @frozen(kw_only=True)
 class RecordedRun:

@@ -13,8 +13,6 @@ from minions.data.json_values import JsonValue
 from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
 
-__all__ = ["record_rejected_run"]
-
 
 async def record_rejected_run(
     services: Services,

@@ -11,8 +11,6 @@ from minions.engine.run.recipe_changes import step_versions, steps_from
 from minions.engine.views.run_names import unknown_address
 from minions.recipe.model import AgentRecipe, StepSpec
 
-__all__ = ["is_address", "reruns_from"]
-
 
 def is_address(name: str, recipe: AgentRecipe) -> bool:
     """Whether it can only be the address of an iteration or nested step: it is no step's id."""

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
+from minions.contracts.border_names import border_words
 from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.executions import StepExecution
 from minions.contracts.instructions import OutputInstructions
@@ -27,7 +28,7 @@ from minions.data.errors import (
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.borders import as_data, border_of_run, border_words, within
+from minions.engine.compile.borders import as_data, border_of_run, within
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.context.agent_context import AgentContext
@@ -37,8 +38,6 @@ from minions.engine.services.breathing import beside
 from minions.engine.step.code_scope import JournalledScope
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
 from minions.recipe.expressions.template import Template
-
-__all__ = ["Routes"]
 
 _WORDS: Final = (
     "You choose which step of a workflow comes next. Decide by the question and by the result "

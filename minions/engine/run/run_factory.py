@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from minions.engine.compile.planned_step import PlannedStep
     from minions.engine.run.recorded_run import RecordedRun
 
-__all__ = ["RecipeSource", "RunFactory"]
 
 T = TypeVar("T")
 

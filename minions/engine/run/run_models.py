@@ -18,8 +18,6 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.services.pricing import check_price
 from minions.recipe.model_config import ModelConfig
 
-__all__ = ["RunModels"]
-
 
 class RunModels:
     """One way to call a model per configuration."""

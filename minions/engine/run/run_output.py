@@ -12,9 +12,7 @@ from minions.data.schema import SchemaValidator
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.graph import DependencyStepGraph
 from minions.engine.context.agent_context import AgentContext
-from minions.recipe.expressions.template import MissingValueError
-
-__all__ = ["RunOutput"]
+from minions.recipe.expressions.values import MissingValueError
 
 
 class RunOutput:

@@ -13,8 +13,6 @@ from minions.engine.history.keys import base_key, execution_key, path_of
 from minions.engine.history.replay import Replay
 from minions.engine.run.run_start import RunStart
 
-__all__ = ["preview_lines"]
-
 _MOST_NAMES: Final = 8
 """Further ones are only counted."""
 

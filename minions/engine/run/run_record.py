@@ -34,9 +34,6 @@ from minions.engine.services.breathing import beside
 from minions.engine.services.budget import RunBudget
 from minions.recipe.bundles import bundle_of
 
-__all__ = ["RunRecord"]
-
-
 _LONGEST_REPEATED: Final = 4_096
 """Characters of inputs that each start of a run repeats."""
 

@@ -29,8 +29,6 @@ from minions.recipe.model import AgentRecipe
 if TYPE_CHECKING:
     from minions.engine.run.recorded_run import RecordedRun
 
-__all__ = ["ResumePlan", "RunStart", "own_recipe", "resume_start", "retry_start"]
-
 
 @frozen(kw_only=True)
 class ResumePlan:

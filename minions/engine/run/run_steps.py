@@ -38,9 +38,7 @@ from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
 from minions.engine.step.iteration.while_loop import StepWhile
 from minions.engine.step.outcome import record_unexecuted
 from minions.recipe.control_flow import OnError
-from minions.recipe.expressions.template import Meter, Reference
-
-__all__ = ["WHEN_IS_FALSE", "RunSteps"]
+from minions.recipe.expressions.values import Meter, Reference
 
 T = TypeVar("T")
 

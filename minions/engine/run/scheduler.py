@@ -15,8 +15,6 @@ from minions.contracts.flow import STARTED_TOGETHER
 from minions.contracts.steps import Step
 from minions.engine.compile.graph import DependencyStepGraph
 
-__all__ = ["BackEdges", "DependencyWalk", "Skip"]
-
 
 @frozen
 class Skip:

@@ -24,8 +24,6 @@ from minions.engine.step.outcome import all_waiting
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import ExecutionMode, OnFailure
 
-__all__ = ["RecipeWalk", "WalkEnd"]
-
 _DEFAULT_BOUND: Final = 100
 """Steps of a run whose graph may repeat steps and whose recipe sets no `max_steps`."""
 

@@ -9,8 +9,6 @@ from typing import Final, TypeVar
 from minions.contracts.runtime import BlockingCalls
 from minions.data.patterns import match_beside_loop
 
-__all__ = ["FEW", "beside", "breathe"]
-
 T = TypeVar("T")
 
 FEW: Final = 1_000

@@ -14,8 +14,6 @@ from minions.data.errors import LIMIT_REACHED, FailureInfo, StepFailedError
 from minions.data.failure_categories import FailureCategory
 from minions.engine.services.spending import CallEstimate, CallHold, EarlierUsage, Spending
 
-__all__ = ["CallReservation", "RunBudget"]
-
 
 class RunBudget:
     """Counts steps, calls, tokens and US dollars. Once a limit is reached, nothing new starts."""

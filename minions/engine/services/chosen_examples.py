@@ -8,8 +8,6 @@ from attrs import field, frozen
 
 from minions.contracts.journal.facts import PinnedExample
 
-__all__ = ["ChosenExamples", "ExampleMemory"]
-
 _MOST: Final = 256
 """Steps whose examples are remembered."""
 

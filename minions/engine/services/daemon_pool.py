@@ -15,8 +15,6 @@ from attrs import field, mutable
 from minions.contracts.blocking_results import settle_with
 from minions.contracts.runtime import BlockingCalls
 
-__all__ = ["DaemonPool"]
-
 T = TypeVar("T")
 
 _IDLE_S: Final = 10.0

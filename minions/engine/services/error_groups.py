@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from minions.data.errors import JournalError, MinionsError
 
-__all__ = ["leading_error"]
-
 
 def leading_error(error: BaseException) -> BaseException:
     """The error itself; of a group a journal error, else one of Minions' own, else the first."""

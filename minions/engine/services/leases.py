@@ -10,8 +10,6 @@ from minions.contracts.journal.journal import HeldLease, Lease
 from minions.data.errors import LeaseHeldError, UsageError
 from minions.engine.services.services import Services
 
-__all__ = ["acquire_lease", "held_lease", "refuse_if_renewed"]
-
 
 async def acquire_lease(
     services: Services, session_id: str, run_id: str, *, next_generation: bool = False

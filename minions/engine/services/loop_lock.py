@@ -10,8 +10,6 @@ import threading
 from collections import deque
 from types import TracebackType
 
-__all__ = ["LoopLock", "Waiter"]
-
 
 class Waiter:
     """A task that waits until any thread wakes it."""

@@ -42,8 +42,6 @@ from minions.contracts.runtime import Clock
 from minions.data.errors import FencedError, JournalError, LeaseHeldError, NotFoundError
 from minions.engine.services.memory_rows import MemoryRows
 
-__all__ = ["MemoryJournal"]
-
 _EntryName = tuple[str, int, str, str, str]
 
 

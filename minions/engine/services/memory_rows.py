@@ -20,8 +20,6 @@ from minions.contracts.journal.run_rows import (
     Spent,
 )
 
-__all__ = ["MemoryRows"]
-
 R = TypeVar("R", RunRow, SessionRow)
 Place: TypeAlias = tuple[float, str]
 

@@ -6,18 +6,11 @@ from typing import TypeVar
 
 from returns.result import Failure, Result
 
-from minions.contracts.calls import (
-    ModelCallResponse,
-    OutputFailure,
-    OutputInstructions,
-    OutputMode,
-    OutputParser,
-)
+from minions.contracts.calls import ModelCallResponse, OutputParser
+from minions.contracts.instructions import OutputFailure, OutputInstructions, OutputMode
 from minions.contracts.output import parse_text
 from minions.data.json_values import dumps
 from minions.data.schema import SchemaValidator
-
-__all__ = ["TextOutputParser"]
 
 T = TypeVar("T")
 

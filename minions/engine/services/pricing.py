@@ -10,15 +10,6 @@ from minions.data.errors import EnvironmentRefusedError, StepFailedError, words_
 from minions.engine.services.budget import RunBudget
 from minions.engine.services.services import Services
 
-__all__ = [
-    "check_price",
-    "context_tokens_of",
-    "expect_price",
-    "own_context_tokens",
-    "refuse_unknown_price",
-    "with_cost",
-]
-
 _ONE_OF_EACH = TokenUsage(input_tokens=1, output_tokens=1)
 
 

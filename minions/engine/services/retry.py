@@ -14,15 +14,6 @@ from minions.contracts.retry import ExceptionTypes, RetryConfig
 from minions.data.errors import CIRCUIT_OPEN, MinionsError, ToolError
 from minions.engine.services.services import Services
 
-__all__ = [
-    "AttemptsOutcome",
-    "checked_result",
-    "http_status_of",
-    "is_being_cancelled",
-    "is_retryable_error",
-    "with_retries",
-]
-
 V = TypeVar("V")
 
 _NEVER = (SyntaxError, TypeError, AttributeError, NameError, MemoryError, ToolError, MinionsError)

@@ -11,8 +11,6 @@ from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
 from minions.data.json_values import JsonValue
 
-__all__ = ["RunLog"]
-
 
 class RunLog(Struct, frozen=True):
     """Passes lines on with the facts that are bound; secrets of the run become markers."""

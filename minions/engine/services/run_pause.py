@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-__all__ = ["LONGEST_PAUSE_S", "LONGEST_WAIT_S", "RunPause"]
-
 LONGEST_WAIT_S: Final = 30.0
 """Seconds that a worker's run waits for a server in its place."""
 LONGEST_PAUSE_S: Final = 86_400.0

@@ -17,8 +17,6 @@ from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageErro
 from minions.data.json_values import JsonValue
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["declared_secrets", "environment_and_files", "hidden_errors", "refuse_shown_secrets"]
-
 _LARGEST_FILE: Final = 65_536
 _NONE: Final = Secrets()
 

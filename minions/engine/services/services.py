@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from minions.engine.services.run_pause import RunPause
     from minions.engine.services.shared_budgets import SharedBudgets
 
-__all__ = ["MemoryProfiles", "NullLog", "Services", "SystemClock", "room_for_more"]
 
 _LOGGER: Final = logging.getLogger("minions.models")
 

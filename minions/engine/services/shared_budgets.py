@@ -24,8 +24,6 @@ from minions.engine.services.budget import RunBudget
 from minions.engine.services.loop_lock import LoopLock
 from minions.engine.services.spending import EarlierUsage, Spending
 
-__all__ = ["BudgetShare", "BudgetedRun", "SharedBudgets"]
-
 _MOST_ACCOUNTS: Final = 1_000
 """Sessions, users and days that are remembered; runs that are executed keep theirs beside them."""
 _MOST_LOST: Final = 1_000

@@ -22,8 +22,6 @@ from minions.contracts.context import Limits
 from minions.contracts.messages import TokenUsage
 from minions.engine.services.loop_lock import LoopLock, Waiter
 
-__all__ = ["ASSUMED_OUTPUT_TOKENS", "CallEstimate", "CallHold", "EarlierUsage", "Spending"]
-
 ASSUMED_OUTPUT_TOKENS: Final = 16_384
 """Tokens that an answer may have, as long as nothing is known about the answers."""
 _ASSUMED_INPUT_TOKENS: Final = 1000

@@ -6,8 +6,6 @@ import os
 import socket
 from pathlib import Path
 
-__all__ = ["is_worker_alive", "is_worker_gone", "worker_name"]
-
 
 def worker_name(part: str = "") -> str:
     """A name `host:pid:birth` for this process.

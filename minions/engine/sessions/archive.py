@@ -29,16 +29,6 @@ from minions.engine.sessions.store import StepRepository
 from minions.engine.views.lookup import REJECTED, list_runs
 from minions.engine.views.run_detail import show_run
 
-__all__ = [
-    "Archive",
-    "ArchivedSession",
-    "archive_lines",
-    "load_archive",
-    "read_archive",
-    "read_archive_file",
-    "store_archive",
-]
-
 _FORMAT: Final = "minions-session"
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@=,+/-]{0,199}")
 """The id of a session or run: ids stand in commands that are printed to be copied, and in names of

@@ -16,8 +16,6 @@ from minions.engine.services.services import Services
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_summary import RunSummary
 
-__all__ = ["cancel_child_runs", "cancel_run", "fail_run"]
-
 _PAGE: Final = 200
 
 _WORDS = "The run was cancelled from outside; what was done is kept."

@@ -11,14 +11,6 @@ from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.engine.sessions.store import StepRepository
 
-__all__ = [
-    "build_context_from_sequence_range",
-    "build_context_from_steps",
-    "get_context_summary",
-    "messages_from_context",
-    "validate_context",
-]
-
 MessageDict = dict[str, JsonValue]
 
 

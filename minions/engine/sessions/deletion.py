@@ -22,16 +22,6 @@ from minions.engine.services.leases import held_lease
 from minions.engine.services.services import Services
 from minions.engine.views.run_names import meaning_of, not_unique, unknown_name
 
-__all__ = [
-    "CleanUp",
-    "StoredSession",
-    "child_sessions",
-    "clean_up",
-    "find_session",
-    "list_stored",
-    "remove_sessions",
-]
-
 _OPEN: Final = (*OPEN_STATES, RunStatus.NEEDS_DECISION, RunState.UNREADABLE)
 """States of runs that may be resumed; an unreadable run counts if it has no end."""
 

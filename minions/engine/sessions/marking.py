@@ -19,8 +19,6 @@ from minions.engine.views.run_names import unknown_address
 from minions.engine.views.run_steps import row_address
 from minions.engine.views.run_summary import RunSummary
 
-__all__ = ["LONGEST_NOTE", "Verdict", "mark_run"]
-
 Verdict: TypeAlias = Literal["good", "bad"]
 
 LONGEST_NOTE: Final = 2_000

@@ -29,8 +29,6 @@ from minions.engine.services.services import Services
 from minions.engine.sessions.store import StepRepository
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe
 
-__all__ = ["ExecutorHost", "RecipeAgent", "RecipeHost", "run_result"]
-
 MEMORY_INPUT: Final = "memory"
 """The name of a recipe's input that takes the memory as a list of messages."""
 _NOTED: Final = ("branch_id", "step_number", "from_agent")

@@ -18,8 +18,6 @@ from minions.engine.services.services import Services
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_summary import RunSummary
 
-__all__ = ["roll_back_run"]
-
 
 async def roll_back_run(services: Services, name: str, *, dry_run: bool = False) -> RollbackReport:
     """Restore the files that a run changed, as far as its tools recorded it (`undo: true`).

@@ -38,8 +38,6 @@ from minions.engine.sessions.store import StepRepository
 from minions.recipe.expressions.values import MAX_TEXT
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, Permissions
 
-__all__ = ["ChatAgent", "StepRunner", "check_conversation", "fork_session", "retry_from_sequence"]
-
 _RESUMABLE = (
     *OPEN_STATES,
     RunStatus.CANCELLED,

@@ -29,8 +29,6 @@ from minions.engine.services.services import Services
 from minions.engine.views.lookup import UNREADABLE
 from minions.engine.views.run_states import with_states
 
-__all__ = ["StepRepository", "unknown_session"]
-
 _COUNTED: Final = frozenset({"run", "session", "message", "model_call", "rollback"})
 
 

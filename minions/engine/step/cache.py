@@ -13,7 +13,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.calls import OutputInstructions
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, message_to_json
 from minions.contracts.step_cache import CachedStep, StepCache
 from minions.contracts.steps import Step
@@ -26,8 +26,6 @@ from minions.engine.compile.kinds.goal import GoalStep
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.step_view import StepView
 from minions.recipe.expressions.template import compile_template
-
-__all__ = ["StepCaching", "is_cached", "question_fingerprint"]
 
 _FORMAT: Final = 1
 """Version of the hashed form; a new number makes every stored output unknown."""

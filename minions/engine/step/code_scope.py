@@ -9,12 +9,13 @@ from typing import TypeVar, cast
 from attrs import evolve
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions, OutputInstructions, PromptLayout
+from minions.contracts.calls import ModelOptions, PromptLayout
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
 from minions.contracts.decisions import Question
 from minions.contracts.executions import StepExecution
 from minions.contracts.file_changes import RollbackReport
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import PlanReplaced
 from minions.contracts.messages import Message, ToolCallRequest, message_to_json, user
 from minions.contracts.plan_diffs import PlanDiff, PlanProposal
@@ -45,11 +46,9 @@ from minions.engine.history.keys import scope_of
 from minions.engine.services.breathing import beside
 from minions.engine.step.model_loop import ModelLoop
 from minions.engine.step.opening import open_conversation, opening_messages
-from minions.recipe.expressions.template import Reference
+from minions.recipe.expressions.values import Reference
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
-
-__all__ = ["JournalledScope"]
 
 T = TypeVar("T")
 U = TypeVar("U")

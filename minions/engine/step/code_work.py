@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from minions.contracts.calls import OutputInstructions
 from minions.contracts.executions import StepExecution
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Toolbox
 from minions.data.codec import decode
@@ -20,8 +20,6 @@ from minions.engine.history.step_rows import StepRows
 from minions.engine.step.code_scope import JournalledScope
 from minions.engine.step.ending import Ending
 from minions.engine.step.work import RecordStart, StepWork, WorkParts
-
-__all__ = ["CodeWork"]
 
 
 class CodeWork(StepWork):

@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from minions.contracts.border_names import border_words
 from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     ModelCall,
@@ -28,7 +29,7 @@ from minions.contracts.messages import Message, MessageRole, system, user
 from minions.data.errors import FailureInfo
 from minions.engine.calls.model_calls import ModelCalls
 from minions.engine.calls.trace import StepTrace
-from minions.engine.compile.borders import as_data, as_text_data, border_of, border_words, within
+from minions.engine.compile.borders import as_data, as_text_data, border_of, within
 from minions.engine.compile.completion import budget_spent
 from minions.engine.compile.prompt_sections import (
     CHARACTERS_PER_TOKEN,
@@ -37,8 +38,6 @@ from minions.engine.compile.prompt_sections import (
 )
 from minions.engine.context.step_view import StepView
 from minions.engine.history.conversation import SUMMARY, ConversationSummary
-
-__all__ = ["ConversationWindow", "cut_of"]
 
 _PARTS: Final = 4
 """The cut moves by a quarter of the window, and a summary has at most a quarter of it."""

@@ -7,8 +7,6 @@ from attrs import frozen
 from minions.contracts.verdicts import Completion
 from minions.data.errors import FailureInfo
 
-__all__ = ["Ending"]
-
 
 @frozen(kw_only=True)
 class Ending:

@@ -45,8 +45,6 @@ from minions.engine.step.opening import Opening
 from minions.engine.step.outcome import StepCourse, cut_off, end_status, step_over
 from minions.engine.step.work import StepWork, WorkParts
 
-__all__ = ["StepExecutor"]
-
 T = TypeVar("T")
 
 

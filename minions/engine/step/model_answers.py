@@ -15,13 +15,11 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelOptions,
-    OutputInstructions,
-    OutputMode,
-    OutputRequest,
     Prompt,
     PromptLayout,
 )
 from minions.contracts.events import ModelReplaced
+from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
 from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.messages import CUT_AT_LIMIT, Conversation, TokenUsage, assistant
 from minions.contracts.steps import Step
@@ -38,8 +36,6 @@ from minions.engine.compile.completion import budget_spent
 from minions.engine.context.step_view import StepView
 from minions.engine.step.conversation_window import ConversationWindow
 from minions.engine.step.step_conversation import StepConversation
-
-__all__ = ["ModelAnswers"]
 
 _TRUNCATED: Final = (
     "An answer of step '{}' was cut off at its token limit. It is kept as it is; raise "

@@ -14,12 +14,11 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelCapabilities,
     ModelOptions,
-    OutputFailure,
-    OutputInstructions,
     PromptLayout,
 )
 from minions.contracts.completion import UNDECLARED, StepCompletionChain
 from minions.contracts.events import OutputChecked
+from minions.contracts.instructions import OutputFailure, OutputInstructions
 from minions.contracts.messages import (
     assistant,
     tool_result,
@@ -49,8 +48,6 @@ from minions.engine.step.conversation_window import ConversationWindow
 from minions.engine.step.ending import Ending
 from minions.engine.step.model_answers import ModelAnswers
 from minions.engine.step.step_conversation import StepConversation
-
-__all__ = ["ModelLoop"]
 
 _DEFAULT_CHAIN: Final = DefaultStepCompletionChain()
 _ANSWER_NOW: Final = (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minions.contracts.calls import ModelOptions, OutputInstructions, PromptLayout
+from minions.contracts.border_names import without_border_names
+from minions.contracts.calls import ModelOptions, PromptLayout
 from minions.contracts.executions import StepExecution
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import StepFinished, StepStarted
 from minions.contracts.messages import Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
@@ -13,7 +15,6 @@ from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.errors import MinionsError
 from minions.engine.calls.model_executors import capabilities_of
-from minions.engine.compile.borders import without_border_names
 from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
@@ -26,8 +27,6 @@ from minions.engine.step.ending import Ending
 from minions.engine.step.model_loop import ModelLoop
 from minions.engine.step.opening import Describe, Opening, opening_of
 from minions.engine.step.work import RecordStart, StepWork, WorkParts
-
-__all__ = ["ModelWork"]
 
 
 class ModelWork(StepWork):

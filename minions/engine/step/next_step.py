@@ -19,16 +19,6 @@ from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 
-__all__ = [
-    "DecisionToolLink",
-    "FirstInOrderLink",
-    "InstructedStepLink",
-    "NextStepChain",
-    "NextStepLink",
-    "SingleNextStepLink",
-    "Transition",
-]
-
 
 @frozen(kw_only=True)
 class Transition:

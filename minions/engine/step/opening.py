@@ -9,16 +9,14 @@ from typing import TypeAlias
 from attrs import evolve, frozen
 
 from minions.contracts.border_names import border_in, is_border_words, with_border_words
-from minions.contracts.calls import OutputInstructions
 from minions.contracts.executions import StepExecution
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import ConversationStarted
 from minions.contracts.messages import Message, MessageRole, system, tool_result
 from minions.contracts.output import output_words
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.completion import SIGNAL_WORDS
 from minions.engine.context.step_view import StepView
-
-__all__ = ["Describe", "Opening", "open_conversation", "opening_messages", "opening_of"]
 
 Describe: TypeAlias = Callable[[OutputInstructions[object]], str]
 """The declared output of a step in words, for its model."""

@@ -18,16 +18,6 @@ from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_values import JsonValue
 from minions.engine.context.agent_context import AgentContext
 
-__all__ = [
-    "CUT_OFF",
-    "all_waiting",
-    "cut_off",
-    "end_status",
-    "lacks_memory",
-    "record_unexecuted",
-    "step_over",
-]
-
 CUT_OFF: Final = frozenset({"cancelled", LIMIT_REACHED, NEEDS_DECISION, WAITS_FOR_RUNS})
 """Codes of ends that came from outside: a resumed run continues such a step."""
 

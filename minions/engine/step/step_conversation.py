@@ -10,8 +10,6 @@ from minions.contracts.messages import Message
 from minions.engine.calls.trace import StepTrace
 from minions.engine.context.step_view import StepView
 
-__all__ = ["StepConversation"]
-
 
 @frozen(kw_only=True)
 class StepConversation:

@@ -11,9 +11,6 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.progress import StepProgress
 from minions.engine.step.next_step import NextStepChain
 
-__all__ = ["StepManager"]
-
-
 _USUAL_CHAIN: Final = NextStepChain()
 
 

@@ -9,8 +9,9 @@ from typing import TypeAlias
 from attrs import frozen
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ModelOptions, OutputInstructions
+from minions.contracts.calls import ModelOptions
 from minions.contracts.executions import StepExecution
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue
@@ -22,8 +23,6 @@ from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.step_rows import StepRows
 from minions.engine.step.ending import Ending
 from minions.engine.step.opening import Opening
-
-__all__ = ["RecordStart", "StepWork", "WorkParts"]
 
 RecordStart: TypeAlias = Callable[[Opening | None], Awaitable[None]]
 """Records that the step begins, with what a model is asked first; None: no model is."""

@@ -21,8 +21,6 @@ from minions.engine.history.replay import Replay
 from minions.engine.services.breathing import beside
 from minions.engine.views.run_states import executed_runs
 
-__all__ = ["ChildRun", "ChildRunStates", "child_runs_in"]
-
 _PAGE: Final = 500
 _MOST_LISTED: Final = 10
 _LISTED: Final = frozenset(

@@ -27,8 +27,6 @@ from minions.engine.views.step_outputs import StepOutputs, finished_in
 from minions.recipe.expressions.values import is_same
 from minions.recipe.model import AgentRecipe, StepSpec
 
-__all__ = ["ExampleReason", "Judgements", "Mark", "mark_of", "marks_in"]
-
 _SHORTEST: Final = 8
 """Characters of a text that is looked for in what was approved: a shorter one is found by
 chance."""

@@ -19,17 +19,6 @@ from minions.engine.views.run_names import meaning_of, not_unique, unknown_name
 from minions.engine.views.run_states import executed_runs, with_states
 from minions.engine.views.run_summary import RunSummary
 
-__all__ = [
-    "REJECTED",
-    "UNREADABLE",
-    "count_runs",
-    "find_run",
-    "json_of_blob",
-    "list_runs",
-    "readable",
-]
-
-
 REJECTED = RunState.REJECTED.value
 """The state of a run that never began: its recipe has faults."""
 

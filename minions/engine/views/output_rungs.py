@@ -22,8 +22,6 @@ from minions.engine.history.current_rows import current_rows
 from minions.engine.history.keys import execution_key
 from minions.engine.history.recorded import recorded_error, recorded_usage
 
-__all__ = ["RungCount", "counted", "rungs_in", "rungs_of_model"]
-
 _MOST_RUNS: Final = 20
 _MENDING: Final = frozenset({"final", "repair", "fields", "split", "tier"})
 """Phases of calls that only a step with a declared output makes."""

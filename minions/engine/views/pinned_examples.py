@@ -25,8 +25,6 @@ from minions.recipe.example_choice import choose_examples
 from minions.recipe.examples import ExampleSource, ExampleStepSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 
-__all__ = ["PinnedExamples"]
-
 
 class PinnedExamples:
     """The examples of one run, by recipe and step."""

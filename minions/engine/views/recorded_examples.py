@@ -25,20 +25,9 @@ from minions.engine.views.judgements import ExampleReason, Judgements
 from minions.engine.views.step_outputs import StepOutputs, finished_in
 from minions.recipe.example_choice import ExampleCandidate
 from minions.recipe.examples import Example, ExampleStepSpec, question_of
-from minions.recipe.expressions.template import (
-    EvaluationError,
-    Template,
-    compile_template,
-)
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.values import EvaluationError
 from minions.recipe.model import AgentRecipe
-
-__all__ = [
-    "MOST_RUNS",
-    "JudgedRuns",
-    "RecordedExamples",
-    "examples_of_runs",
-    "judged_runs",
-]
 
 MOST_RUNS: Final = 200
 """Runs that are looked at, the newest that a person has judged."""

@@ -62,18 +62,6 @@ from minions.engine.views.run_items import LoopItems, loops_in
 from minions.engine.views.run_notes import RunNote, notes_in, rollback_notes_in
 from minions.engine.views.run_summary import RunSummary
 
-__all__ = [
-    "RunDetail",
-    "SentPrompt",
-    "StepSummary",
-    "messages_in",
-    "prompts_in",
-    "reason_in",
-    "show_run",
-    "status_in",
-    "step_of",
-]
-
 F = TypeVar("F", bound=Struct)
 
 _LONG: Final = 65_536

@@ -13,8 +13,6 @@ from minions.data.json_values import JsonValue
 from minions.engine.views.run_detail import RunDetail, StepSummary
 from minions.engine.views.run_summary import RunSummary
 
-__all__ = ["RunDiff", "StepDiff", "StepSide", "ValueDiff", "compare_runs"]
-
 _Name: TypeAlias = tuple[str, int]
 """A step id, and the number of the visit, from 1."""
 

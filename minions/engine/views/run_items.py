@@ -19,8 +19,6 @@ from minions.engine.history.keys import base_key, enclosing, execution_key, head
 from minions.engine.services.breathing import beside
 from minions.engine.views.run_summary import RunSummary
 
-__all__ = ["ItemSummary", "ItemTotals", "LoopItems", "items_of_run", "loops_in", "usage_of"]
-
 _COMPARED: Final = 4_000
 """Characters of a prompt in which items are looked for that differ."""
 _COMMON: Final = 24

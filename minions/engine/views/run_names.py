@@ -9,15 +9,6 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, RunRow, SessionFilter, SessionRow
 from minions.data.errors import NotFoundError, UsageError, near_names
 
-__all__ = [
-    "Meaning",
-    "meaning_of",
-    "not_unique",
-    "shortest_name",
-    "unknown_address",
-    "unknown_name",
-]
-
 _MOST_SHOWN: Final = 5
 _PAGE: Final = 100
 _COMPARED: Final = 100

@@ -24,8 +24,6 @@ from minions.contracts.journal.facts import (
 from minions.contracts.journal.journal import JournalEntry
 from minions.data.json_values import JsonValue
 
-__all__ = ["RunNote", "notes_in", "rollback_notes_in"]
-
 
 @frozen(kw_only=True)
 class RunNote:

@@ -13,8 +13,6 @@ from minions.contracts.journal.journal import JournalEntry
 from minions.data.json_values import JsonValue
 from minions.engine.views.run_steps import row_address
 
-__all__ = ["SearchHit", "hits_in"]
-
 _PART: Final = 262_144
 """Characters of a text that are searched at once."""
 _OVERLAP: Final = 8_192

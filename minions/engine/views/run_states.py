@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from minions.contracts.sessions import Session
     from minions.engine.views.run_summary import RunSummary
 
-__all__ = ["executed_runs", "with_states"]
 
 T = TypeVar("T", "RunSummary", "Session")
 

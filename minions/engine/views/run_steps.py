@@ -24,8 +24,6 @@ from minions.engine.views.run_detail import (
 from minions.engine.views.run_names import unknown_address
 from minions.engine.views.run_summary import RunSummary
 
-__all__ = ["StepDetail", "require_step", "row_address", "step_in", "step_of_run", "steps_in"]
-
 
 @frozen(kw_only=True)
 class StepDetail:

@@ -10,8 +10,6 @@ from attrs import field, frozen
 from minions.contracts.executions import OPEN_STATES, RunState
 from minions.data.json_values import JsonValue
 
-__all__ = ["RunSummary"]
-
 
 @frozen(kw_only=True)
 class RunSummary:

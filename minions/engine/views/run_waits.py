@@ -11,8 +11,6 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.waiting import RunWait
 from minions.data.json_values import JsonValue
 
-__all__ = ["new_wait"]
-
 
 async def new_wait(journal: Journal, run_id: str, *, page: str | None = None) -> RunWait | None:
     """What the run began to wait for with its last execution; None: nothing, or it was resumed.

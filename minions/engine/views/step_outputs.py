@@ -12,16 +12,9 @@ from minions.data.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.recipe.examples import ExampleStepSpec, name_of
-from minions.recipe.expressions.template import (
-    EvaluationError,
-    Reference,
-    Template,
-    compile_template,
-)
-from minions.recipe.expressions.values import is_same
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.values import EvaluationError, Reference, is_same
 from minions.recipe.model import AgentRecipe, StepSpec
-
-__all__ = ["StepOutputs", "finished_in"]
 
 
 class StepOutputs:

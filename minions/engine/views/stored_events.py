@@ -10,8 +10,6 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.engine.history.events import EventMaker
 from minions.engine.services.breathing import breathe
 
-__all__ = ["StoredEvents"]
-
 _PAGE: Final = 100
 """How many rows are read at a time."""
 _WAIT_S: Final = 60.0

@@ -28,8 +28,6 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["CaseOptions", "CaseSource", "read_cases"]
-
 
 @frozen(kw_only=True, slots=False)
 class CaseOptions:

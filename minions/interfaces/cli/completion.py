@@ -18,8 +18,6 @@ from click.shell_completion import CompletionItem
 
 from minions.data.bounded_files import read_regular
 
-__all__ = ["VARIABLE", "stand_in"]
-
 VARIABLE: Final = "_MINIONS_COMPLETE"
 """The environment variable by which a shell's script asks for completions."""
 

@@ -26,8 +26,6 @@ from minions.interfaces.cli.console.console import json_text, keep_to_lines, say
 from minions.interfaces.cli.console.render import error_lines, error_to_json, stderr_painter
 from minions.interfaces.cli.console.results import EXIT_CODES
 
-__all__ = ["report_failure"]
-
 _TRUE: Final = ("1", "true", "yes")
 _UNDECIDED: Final = frozenset({"call-in-doubt", "decision-needed"})
 """Codes of errors that a decision of a person resolves."""

@@ -16,8 +16,6 @@ import click
 import minions
 from minions.interfaces.cli.console.console import keep_to_lines, tell
 
-__all__ = ["command", "run_command_line"]
-
 _COMMANDS: Final = {
     "run": "Run a recipe and print its result.",
     "batch": "Run a recipe once for each line of a file.",

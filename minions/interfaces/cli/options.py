@@ -36,28 +36,6 @@ if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
     from minions.recipe.catalog import Catalog
 
-__all__ = [
-    "FILE",
-    "AllProjectsOption",
-    "CacheOption",
-    "CassetteOptions",
-    "CommandContext",
-    "CommonOptions",
-    "DatabaseOption",
-    "EventsOption",
-    "ExtensionOptions",
-    "OutputOptions",
-    "ReportOptions",
-    "RunLimitOptions",
-    "StoreOptions",
-    "StrictOption",
-    "UserOption",
-    "command_context",
-    "given_words",
-    "naming_the_journal",
-    "option",
-    "takes_options",
-]
 
 _POLICIES: Final = ("wait", "deny", "all")
 _OPTION: Final = "option"

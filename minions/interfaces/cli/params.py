@@ -20,7 +20,6 @@ from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
 
 _STANDARD_INPUT: Final = "-"
-__all__ = ["common_inputs", "given_inputs", "some_inputs", "stored_inputs", "text_argument"]
 
 
 def given_inputs(

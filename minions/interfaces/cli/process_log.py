@@ -8,8 +8,6 @@ from minions.interfaces.cli.options import (
     CommandContext,
 )
 
-__all__ = ["process_log"]
-
 
 def process_log(context: CommandContext) -> Log:
     """The log in the form that was asked for, else as plain lines."""

@@ -14,18 +14,16 @@ from minions.app.runs.run_queue import QueuedRun, RunQueue
 from minions.app.wiring.dispatch import shared_dispatch
 from minions.app.wiring.logs import make_log
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
+from minions.contracts.runtime import SystemClock
 from minions.data.durations import seconds_of
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
-from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,
     option,
 )
-
-__all__ = ["PRIORITY", "QueueOptions", "open_queue", "queue_place", "report_queued"]
 
 _LONGEST_DELAY_S: Final = 10 * 365 * 86_400.0
 PRIORITY: Final = click.IntRange(0, LOWEST_PRIORITY)

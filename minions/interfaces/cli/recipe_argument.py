@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from minions.recipe.catalog import Catalog
     from minions.recipe.model import AgentRecipe
 
-__all__ = [
-    "STANDARD_INPUT",
-    "checked_recipe",
-    "editable_path",
-    "named_recipe",
-    "recipe_path",
-    "recipe_text",
-    "registered_recipe",
-]
 
 STANDARD_INPUT: Final = "-"
 """The argument that means a recipe on standard input."""

@@ -13,8 +13,6 @@ from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.engine.batches.result import BatchResult
 from minions.interfaces.cli.console.console import json_text, say
 
-__all__ = ["ResultFile"]
-
 _LONGEST_FIRST: Final = 64 * 1_048_576
 """Bytes of the first line that are looked at."""
 

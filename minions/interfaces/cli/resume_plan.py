@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 from minions.adapters.stores.memory_step_cache import NoStepCache
 from minions.app.runs.deciders import decider_for
 from minions.app.runs.run_policy import QUEUE, RunPolicy
+from minions.app.settings.operator_limits import bounded
 from minions.app.settings.settings import Settings
 from minions.app.wiring.databases import has_database
 from minions.app.wiring.models import ModelChoice
@@ -47,10 +48,8 @@ from minions.interfaces.cli.queue_options import (
     open_queue,
     report_queued,
 )
-from minions.interfaces.cli.run_follower import Signals, bounded, follow, note_of
+from minions.interfaces.cli.run_follower import Signals, follow, note_of
 from minions.recipe.model import AgentRecipe
-
-__all__ = ["RecordedRunOpener", "RerunOptions", "ResumeOptions"]
 
 
 @frozen(kw_only=True, slots=False)

@@ -15,7 +15,6 @@ from types import FrameType, TracebackType
 from typing import Final, Protocol, Self, TextIO
 
 from minions.app.runs.deciders import TerminalDecider
-from minions.app.settings.operator_limits import bounded
 from minions.app.settings.settings import Settings
 from minions.app.wiring.cassettes import Cassettes
 from minions.contracts.context import Limits
@@ -41,17 +40,6 @@ from minions.interfaces.cli.options import (
     CommandContext,
 )
 from minions.interfaces.pasted_commands import with_options
-
-__all__ = [
-    "EventPrinter",
-    "Signals",
-    "bounded",
-    "follow",
-    "note_of",
-    "progress_of",
-    "refuse_two_outputs",
-    "with_misses",
-]
 
 
 def refuse_two_outputs(settings: Settings) -> None:

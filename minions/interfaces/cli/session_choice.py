@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from minions.app.settings.operator_limits import bounded
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter, SessionFilter
 from minions.contracts.sessions import Session, SessionStep
@@ -23,21 +24,8 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.resume_plan import RecordedRunOpener
-from minions.interfaces.cli.run_follower import bounded
 from minions.recipe.library import find_recipe
 from minions.recipe.model import AgentRecipe
-
-__all__ = [
-    "OpenSession",
-    "find_session",
-    "is_conversation",
-    "is_session_named",
-    "last_session",
-    "message_number",
-    "message_text",
-    "named_session",
-    "what_it_cost",
-]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MOST_DIGITS: Final = 18

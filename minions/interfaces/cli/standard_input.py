@@ -8,8 +8,6 @@ from typing import BinaryIO, Final
 from minions.data.errors import UsageError
 from minions.interfaces.cli.console.console import tell
 
-__all__ = ["MOST_INPUT_BYTES", "StandardInput"]
-
 MOST_INPUT_BYTES: Final = 16 * 1_048_576
 """Bytes of a text, of inputs or of a recipe that a command reads."""
 

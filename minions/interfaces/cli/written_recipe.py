@@ -7,8 +7,6 @@ from pathlib import Path
 
 from minions.data.errors import UsageError
 
-__all__ = ["refuse_target", "write_recipe"]
-
 
 def refuse_target(target: Path | None, *, force: bool) -> None:
     """Check the target before a model is paid for a recipe that cannot be written.

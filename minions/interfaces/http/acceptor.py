@@ -16,8 +16,6 @@ from typing import Final
 
 from minions.contracts.runtime import Log
 
-__all__ = ["Acceptor", "Rarely"]
-
 _AT_ONCE: Final = 32
 """Connections of one round; then others of the event loop have their turn."""
 _REST_S: Final = 0.1

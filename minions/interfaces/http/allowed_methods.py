@@ -11,8 +11,6 @@ from re import Pattern
 
 from minions.interfaces.http.responses import AsgiApp, NoContent, Receive, Scope, Send
 
-__all__ = ["AllowedMethods"]
-
 
 class AllowedMethods:
     """Answers OPTIONS for known paths, and passes all else to the app."""

@@ -23,8 +23,6 @@ from minions.recipe.inputs import is_operators_value
 from minions.recipe.kinds.plan import PlanSpec
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec
 
-__all__ = ["CallerInputs"]
-
 _FOLDER_OPTIONS: Final = frozenset({"root"})
 """Options of toolsets that are folders."""
 

@@ -13,8 +13,6 @@ from minions.interfaces.http.caller_way import OVER_HTTP, CallerWay
 from minions.interfaces.http.problems import RefusedError
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["CallerSecrets"]
-
 
 @frozen
 class CallerSecrets:

@@ -6,8 +6,6 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = ["OVER_HTTP", "OVER_MCP", "CallerWay"]
-
 
 @frozen(kw_only=True)
 class CallerWay:

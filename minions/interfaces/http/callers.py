@@ -12,8 +12,6 @@ from attrs import frozen
 from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.http.tokens import CallerToken, TokenScope, digest_of
 
-__all__ = ["CALLER", "FULL", "Caller", "caller_of"]
-
 CALLER: Final = "minions.caller"
 """Key of the ASGI scope for the `Caller`; there is none where no token is needed."""
 

@@ -17,8 +17,6 @@ from typing import Final, Protocol
 
 from attrs import frozen
 
-__all__ = ["Awaited", "Connection", "ConnectionLimits", "Connections", "client_of"]
-
 
 class Awaited(Enum):
     """What a connection waits for."""

@@ -11,8 +11,6 @@ from minions.contracts.runtime import Ids, Log
 from minions.data.errors import MinionsError, words_of
 from minions.interfaces.http.problems import RefusedError
 
-__all__ = ["Incidents", "StandardLog"]
-
 
 class StandardLog:
     """The logger `minions.server` of the standard library, which an application configures."""

@@ -20,8 +20,6 @@ from minions.data.errors import (
     UsageError,
 )
 
-__all__ = ["PROBLEM_TYPE", "FaultView", "Problem", "RefusedError", "fault_view", "problem_of"]
-
 PROBLEM_TYPE: Final = "application/problem+json"
 
 _CONFLICTS: Final = frozenset(

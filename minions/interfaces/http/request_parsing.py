@@ -17,8 +17,6 @@ from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 from minions.data.schema import SchemaValidator
 from minions.interfaces.http.problems import RefusedError
 
-__all__ = ["read_body", "read_query"]
-
 T = TypeVar("T")
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,30}")

@@ -15,20 +15,6 @@ from minions.data.json_parts import encoded_parts
 from minions.data.json_values import JsonValue, dumps
 from minions.interfaces.http.problems import PROBLEM_TYPE, problem_of
 
-__all__ = [
-    "EVENT_STREAM",
-    "Answer",
-    "AsgiApp",
-    "Message",
-    "NoContent",
-    "Receive",
-    "Scope",
-    "Send",
-    "json_bytes",
-    "json_bytes_in_parts",
-    "refusal",
-]
-
 EVENT_STREAM: Final = "text/event-stream"
 """The media type of server-sent events."""
 

@@ -16,8 +16,6 @@ from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mea
 from minions.data.toml_text import parse_toml
 from minions.interfaces.http.tokens import CallerToken
 
-__all__ = ["FileTokens", "read_token_file"]
-
 _MOST_BYTES: Final = 100_000
 _TABLE: Final = re.compile(r"(?m)^[ \t]*(?:\[\[?[ \t]*tokens\b|tokens[ \t]*=)")
 """What a file with a table has, and no token."""

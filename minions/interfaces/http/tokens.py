@@ -12,8 +12,6 @@ from attrs import Attribute, field, frozen
 from minions.contracts.budgets import LONGEST_USER
 from minions.data.errors import UsageError
 
-__all__ = ["SCOPES", "CallerToken", "TokenScope", "check_token", "digest_of"]
-
 _SHORTEST: Final = 16
 """The fewest characters of a token: it cannot be guessed."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from minions.contracts.tracing import Tracer
 from minions.interfaces.http.responses import AsgiApp, Receive, Scope, Send
 
-__all__ = ["TracedRequests"]
-
 
 class TracedRequests:
     """Passes each request on; runs that it begins are in the trace that its headers name."""

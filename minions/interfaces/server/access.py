@@ -24,8 +24,6 @@ from minions.interfaces.http.responses import (
 from minions.interfaces.http.tokens import digest_of
 from minions.interfaces.server.options import ServerOptions
 
-__all__ = ["ROOT", "AccessMiddleware", "StaticFile"]
-
 ROOT: Final = "minions.root"
 """Key of the ASGI scope for the path at which the app is mounted."""
 

@@ -52,8 +52,6 @@ from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
 from minions.recipe.project_folders import project_of
 
-__all__ = ["App", "api_document", "create_app"]
-
 
 class App:
     """An ASGI app. Mounted in another app it gets no lifespan events: call `aclose` at the end."""

@@ -23,8 +23,6 @@ from minions.interfaces.server.options import ServerOptions
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
 
-__all__ = ["AppState"]
-
 
 @frozen(kw_only=True)
 class AppState:

@@ -37,29 +37,6 @@ from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.documents.common import MOST_DIGITS
 from minions.interfaces.server.live.run_starter import LONGEST_KEY
 
-__all__ = [
-    "APP_STATE",
-    "HEADER_SCHEMAS",
-    "AnyRequest",
-    "ApiRequest",
-    "ApiResponse",
-    "Asked",
-    "Body",
-    "EventStream",
-    "IdempotencyKey",
-    "InPath",
-    "LastEventId",
-    "Nothing",
-    "answer",
-    "app_state_of",
-    "caller_in",
-    "check_request",
-    "check_scope",
-    "read_asked",
-    "refuse_undeclared",
-    "refuses",
-]
-
 T = TypeVar("T")
 
 _LONG: Final = 4_096

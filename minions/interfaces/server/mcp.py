@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
-__all__ = ["PATH", "http_app", "mcp_server", "serve_streams"]
 
 PATH: Final = "/mcp"
 """Where the server is over HTTP."""

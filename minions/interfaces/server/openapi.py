@@ -33,8 +33,6 @@ from minions.interfaces.server.openapi_events import STREAM, event_schemas
 from minions.interfaces.server.routes.api import API
 from minions.interfaces.server.routes.runs import follow_run
 
-__all__ = ["TAGS", "links_of_operation", "openapi_of", "tag_of"]
-
 _Json = dict[str, JsonValue]
 _Operation = dict[str, Any]  # Any: JSON that is taken apart here
 

@@ -10,8 +10,6 @@ from minions.contracts.events import RunEvent, StepEventType
 from minions.data.json_values import JsonValue
 from minions.interfaces.http.responses import EVENT_STREAM
 
-__all__ = ["STREAM", "event_schemas"]
-
 _Json = dict[str, JsonValue]
 
 STREAM: Final[Mapping[str, JsonValue]] = {

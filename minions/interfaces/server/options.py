@@ -12,8 +12,6 @@ from minions.contracts.queue_places import QueuePlace
 from minions.data.errors import UsageError
 from minions.interfaces.http.tokens import CallerToken, check_token
 
-__all__ = ["LOOPBACK_NAMES", "ServerOptions"]
-
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 

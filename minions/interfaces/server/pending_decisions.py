@@ -51,19 +51,6 @@ from minions.interfaces.server.documents.runs import (
     PlanOfApproval,
 )
 
-__all__ = [
-    "CallsInDoubt",
-    "all_waiting",
-    "decision_of",
-    "find_waiting",
-    "id_of",
-    "made_already",
-    "named_by",
-    "run_of",
-    "waiting_at",
-    "waiting_of",
-]
-
 _STATUS = NEEDS_DECISION.replace("-", "_")
 
 

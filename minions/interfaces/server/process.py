@@ -31,8 +31,6 @@ from minions.interfaces.server.timed_protocol import (
     protocol_of,
 )
 
-__all__ = ["bound_socket", "serve", "serve_until_signal", "short_holds"]
-
 _BEYOND_GRACE_S: Final = 4.0
 """Seconds that the end may take beyond the runs' grace; then the process exits."""
 _REFUSALS: Final = 500

@@ -28,8 +28,6 @@ from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.project_folders import NamedFiles
 from minions.recipe.reading.load import check_recipe, load_recipe_text
 
-__all__ = ["RecipeStore", "StoredRecipe"]
-
 _OF_REQUEST: Final = "<recipe of the request>"
 _NOT_CHECKED: Final = "recipe-not-checked"
 _MOST_LOGGED: Final = 5_000

@@ -22,8 +22,6 @@ from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec
 
-__all__ = ["RecipeTool", "RecipeTools", "RunProgress", "ToolOutcome"]
-
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 _MOST_NAME: Final = 64
 

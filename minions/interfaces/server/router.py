@@ -37,8 +37,6 @@ from minions.interfaces.server.endpoints import (
 from minions.interfaces.server.openapi import openapi_of
 from minions.interfaces.server.routes.api import API
 
-__all__ = ["litestar_app"]
-
 Report: TypeAlias = Callable[[BaseException], MinionsError]
 
 _REPORT: Final = "minions.report"

@@ -35,8 +35,6 @@ from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.kinds.set import SetSpec
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["ServerRuntime", "ids_of_key"]
-
 
 class ServerRuntime(UnattendedRuntime):
     """The executors of a server, which checks what callers give."""

@@ -23,8 +23,6 @@ from minions.interfaces.http.connections import Awaited, Connections, client_of
 from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.http.responses import json_bytes, refusal
 
-__all__ = ["TimedProtocol", "dropping_late", "no_room_response", "protocol_of"]
-
 _MOST_HEAD_BYTES: Final = 65_536
 """Bytes of a head that is not complete; a complete one has a lower limit."""
 _NO_ROOM: Final = RefusedError(

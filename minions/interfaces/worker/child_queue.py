@@ -29,8 +29,6 @@ from minions.engine.sessions.cancellation import cancel_child_runs, cancel_run
 from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.recipe.model import AgentRecipe, StepSpec
 
-__all__ = ["ParentRuns", "WorkerChildQueue"]
-
 _LOOK_S: Final = 10.0
 """Seconds until a run that waits for child runs looks whether they ended, if nobody wakes it."""
 _DONE: Final = JobEnd()

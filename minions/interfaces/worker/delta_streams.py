@@ -17,8 +17,6 @@ from minions.contracts.events import RunEvent, StepDeltaEvent
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.server.live.frames import HEARTBEAT, data_of
 
-__all__ = ["MOST_FOLLOWERS", "DeltaFollower", "DeltaStreams"]
-
 MOST_FOLLOWERS: Final = 64
 """Followers of all runs of a worker together."""
 _MOST_WAITING: Final = 256 * 1024

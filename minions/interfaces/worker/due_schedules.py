@@ -30,8 +30,6 @@ from minions.data.json_values import JsonValue
 from minions.recipe.model import AgentRecipe
 from minions.recipe.schedules import MOST_MISSED, MissedRuns, Overlap, due_times, next_due
 
-__all__ = ["ON_TIME_S", "DueSchedules"]
-
 ON_TIME_S: Final = 60.0
 """Seconds after its due time until which a run is on time; later it was missed."""
 _NOT_ENDED: Final = (*OPEN_STATES, RunState.NEEDS_DECISION)

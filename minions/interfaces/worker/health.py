@@ -30,8 +30,6 @@ from minions.interfaces.http.tokens import TokenScope, check_token, digest_of
 from minions.interfaces.worker.delta_streams import DeltaFollower, DeltaStreams
 from minions.interfaces.worker.worker import Worker
 
-__all__ = ["DeltaAccess", "serving_health"]
-
 _LONGEST_LINE: Final = 4_096
 _REQUEST_S: Final = 5.0
 _MOST_LINES: Final = 100

@@ -16,8 +16,6 @@ from minions.contracts.runtime import IsWorkerGone, Log
 from minions.engine.services.services import Services
 from minions.engine.views.run_states import executed_runs
 
-__all__ = ["Reconciliation"]
-
 _OPEN: Final = (RunState.QUEUED, RunState.INTERRUPTED)
 """States of runs that a worker has to execute; an index finds those of one state in order."""
 _MOST_NUMBERS: Final = 1_000

@@ -36,8 +36,6 @@ from minions.engine.views.lookup import find_run
 from minions.interfaces.worker.child_queue import ParentRuns
 from minions.interfaces.worker.delta_streams import DeltaStreams
 
-__all__ = ["MOST_PAUSES", "RunExecution"]
-
 _BUSY_S: Final = 2.0
 """Seconds until a run is tried again whose session is busy, or whose record cannot be read now."""
 _AGAIN_S: Final = 1.0

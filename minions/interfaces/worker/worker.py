@@ -28,8 +28,6 @@ from minions.interfaces.worker.due_schedules import DueSchedules
 from minions.interfaces.worker.reconciliation import Reconciliation
 from minions.interfaces.worker.run_execution import RunExecution
 
-__all__ = ["TimedWaits", "Worker", "WorkerRuntime"]
-
 _LOOK_SHARED_S: Final = 10.0
 """Seconds between two looks for lost jobs, where submitters reach the engine themselves."""
 _LOOK_LOCAL_S: Final = 0.5

@@ -11,8 +11,6 @@ from minions.recipe.kinds.registry import KINDS
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.text.sections import Report
 
-__all__ = ["check_caching"]
-
 
 def check_caching(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     """Report cached steps that have side effects, which would be

@@ -10,7 +10,7 @@ from typing import Final
 
 from minions.data.json_values import JsonValue
 from minions.recipe.expressions.filters import FILTERS, TESTS, TYPES_GIVEN
-from minions.recipe.expressions.template import Reference, compile_template
+from minions.recipe.expressions.template import compile_template
 from minions.recipe.expressions.terms import (
     Choice,
     Comparison,
@@ -20,9 +20,7 @@ from minions.recipe.expressions.terms import (
     Path,
     Term,
 )
-from minions.recipe.expressions.values import TemplateError
-
-__all__ = ["carried_by", "carried_references", "may_hold_text"]
+from minions.recipe.expressions.values import Reference, TemplateError
 
 _WITHOUT_TEXT: Final = frozenset({"integer", "number", "boolean", "null"})
 _WITHOUT_NUMBERS: Final = frozenset({"boolean", "null"})

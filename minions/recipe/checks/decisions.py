@@ -15,8 +15,6 @@ from minions.recipe.steps_within import steps_within
 from minions.recipe.text.nodes import Entry, MappingNode, ScalarNode
 from minions.recipe.text.sections import Report, suggestion, type_of
 
-__all__ = ["check_decisions"]
-
 _CONSENT: Final = ("approve", "reject")
 
 

@@ -13,8 +13,6 @@ from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place, ScalarNode
 from minions.recipe.text.sections import Report, Texts, read_texts, suggestion
 
-__all__ = ["link_steps"]
-
 Edges: TypeAlias = Mapping[tuple[int, int], Callable[[], Place]]
 """Consumer and producer of each dependency, with a function that locates it in the text:
 places are computed only for faults.

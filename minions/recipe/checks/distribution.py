@@ -11,8 +11,6 @@ from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report
 
-__all__ = ["check_distribution"]
-
 _OF_THE_RUN: Final = {
     "run": "a child run has an id of its own",
     "feedback": "a child run is told no failure of another step",

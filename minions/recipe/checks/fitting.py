@@ -19,8 +19,6 @@ from minions.recipe.expressions.values import path_text
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report
 
-__all__ = ["check_fitting"]
-
 _LIST: Final = Shape.of({"type": "array"})
 
 

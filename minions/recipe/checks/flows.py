@@ -20,8 +20,6 @@ from minions.recipe.checks.text_edges import DECISION, WORK, Edge, Source, text_
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.permissions import Rights
 
-__all__ = ["Flow", "FlowNode", "ToolsOf", "find_flows", "untrusted_names"]
-
 ToolsOf: TypeAlias = Callable[[AgentRecipe], Mapping[str, ToolSpec]]
 """The tools of a recipe, by full name."""
 

@@ -10,11 +10,9 @@ from msgspec import Struct
 from minions.data.errors import Fault
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions.template import Reference
+from minions.recipe.expressions.values import Reference
 from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.text.sections import Report
-
-__all__ = ["check_graph_readings"]
 
 _ROOTS: Final = ("inputs", "run", "loop", "env", "feedback")
 

@@ -12,8 +12,6 @@ from minions.recipe.expressions.tokens import WORDS
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report
 
-__all__ = ["check_foreign_templates", "check_names", "check_unused_names"]
-
 RESERVED: Final = ("inputs", "steps", "loop", "run", "env")
 """Roots of template expressions, which no step may have as its name."""
 

@@ -15,8 +15,6 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.text.nodes import Entry, Node, to_plain
 from minions.recipe.text.sections import Report, masked
 
-__all__ = ["check_given", "check_rights"]
-
 
 def check_given(draft: RecipeDraft, step: StepDraft, recipe: AgentRecipe, report: Report) -> None:
     """Report unknown, missing and mismatched inputs of one recipe step, and

@@ -21,8 +21,6 @@ from minions.recipe.text.foreign_words import NAME_WORDS, SIZE_WORDS
 from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report, later, suggestion
 
-__all__ = ["AllReadings", "Readings", "RequiredOutput", "check_references", "check_statuses"]
-
 RUN_KEYS: Final = ("id", "session_id")
 LOOP_KEYS: Final = ("item", "index")
 ATTEMPT_KEYS: Final = ("index", "last", "attempts")

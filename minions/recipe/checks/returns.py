@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from minions.recipe.drafts import RecipeDraft, StepDraft, is_lost_name
 from minions.recipe.text.sections import Report, suggestion
 
-__all__ = ["check_returns"]
-
 
 def check_returns(draft: RecipeDraft, report: Report) -> None:
     """Report targets that are not a step, or not one that the failing step depends on."""

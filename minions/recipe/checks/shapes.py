@@ -15,8 +15,6 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.expressions.values import PathPart, is_list
 
-__all__ = ["ANYTHING", "DeadEnd", "Mismatch", "Shape", "find_dead_end", "kind_names", "kind_of"]
-
 _OPEN_KEYWORDS = ("anyOf", "oneOf", "allOf", "if", "not", "$dynamicRef", "patternProperties")
 _LEAVES = frozenset({"string", "number", "integer", "boolean", "null"})
 _NAMES: Final = {

@@ -29,8 +29,6 @@ from minions.recipe.expressions.values import (
 from minions.recipe.text.nodes import ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report
 
-__all__ = ["NO_FACTS", "Facts", "check_skips", "facts_of", "merged"]
-
 
 def check_skips(
     draft: RecipeDraft, sources: Sources, readings: AllReadings, report: Report

@@ -15,7 +15,6 @@ from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.filters import FILTERS, TYPES_GIVEN
-from minions.recipe.expressions.template import Reference
 from minions.recipe.expressions.terms import (
     Choice,
     Comparison,
@@ -27,11 +26,10 @@ from minions.recipe.expressions.terms import (
     Path,
     Term,
 )
+from minions.recipe.expressions.values import Reference
 from minions.recipe.model import ExecutionMode
 from minions.recipe.text.nodes import Place, ScalarNode
 from minions.recipe.text.schemas import shape_of_values
-
-__all__ = ["KnownShape", "Sources"]
 
 TEXT: Final = Shape.of({"type": "string"})
 

@@ -19,14 +19,12 @@ from minions.data.json_values import JsonValue
 from minions.recipe.checks.carried_text import carried_references, may_hold_text
 from minions.recipe.checks.shapes import ANYTHING, Shape
 from minions.recipe.control_flow import OnError
-from minions.recipe.expressions.template import Reference, compile_condition, compile_template
+from minions.recipe.expressions.template import compile_condition, compile_template
 from minions.recipe.expressions.terms import Path
-from minions.recipe.expressions.values import TemplateError
+from minions.recipe.expressions.values import Reference, TemplateError
 from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, OnFailure, StepSpec
-
-__all__ = ["DECISION", "WORK", "Approvals", "Edge", "Names", "Source", "StepReads", "text_edges"]
 
 Source: TypeAlias = "int | str"
 """Where text comes from: a step, by its index, or an input of the recipe, by its name."""

@@ -18,8 +18,6 @@ from minions.recipe.permissions import ALLOW_WRITE, missing_permission
 from minions.recipe.text.nodes import Entry, Node, Place, to_plain
 from minions.recipe.text.sections import Report, Section, read_texts, suggestion
 
-__all__ = ["check_against_schema", "check_tools", "given_parameters", "is_constant"]
-
 
 def check_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     """Report unknown tools, unknown and missing parameters, and constants of the wrong type.

@@ -18,8 +18,6 @@ from minions.recipe.model import ExecutionMode, OnFailure
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode
 from minions.recipe.text.sections import Report, Texts, read_texts, suggestion
 
-__all__ = ["check_transitions", "graph_of"]
-
 
 def check_transitions(draft: RecipeDraft, sources: Sources, report: Report) -> None:
     """Read the graph; report faults in it, and templates that

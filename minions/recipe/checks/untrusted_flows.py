@@ -19,8 +19,6 @@ from minions.recipe.model import AgentRecipe
 from minions.recipe.text.sections import Report
 from minions.recipe.tool_specs import tool_specs
 
-__all__ = ["check_untrusted_flows"]
-
 
 def check_untrusted_flows(
     draft: RecipeDraft, recipe: AgentRecipe, catalog: Catalog, report: Report

@@ -18,8 +18,6 @@ from minions.recipe.expressions.terms import Term
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.tool_specs import tool_specs
 
-__all__ = ["UntrustedText"]
-
 
 class UntrustedText:
     """The untrusted steps and inputs of one recipe."""

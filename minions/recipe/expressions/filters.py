@@ -51,9 +51,6 @@ from minions.recipe.expressions.values import (
     weighed,
 )
 
-__all__ = ["FILTERS", "TESTS", "TYPES_GIVEN"]
-
-
 # --- of any value -----------------------------------------------------------------------------
 
 

@@ -20,21 +20,6 @@ from minions.recipe.expressions.values import (
     weighed,
 )
 
-__all__ = [
-    "first",
-    "flatten",
-    "highest",
-    "join",
-    "last",
-    "lowest",
-    "members_of",
-    "reverse",
-    "sort",
-    "total",
-    "unique",
-]
-
-
 _OF_ENCODER: Final = 40
 """Operations that writing any value as JSON takes."""
 

@@ -18,20 +18,6 @@ from minions.recipe.expressions.values import (
     type_name,
 )
 
-__all__ = [
-    "OF_ITEM",
-    "OF_LIST",
-    "Function",
-    "charged",
-    "expect_mapping",
-    "expect_number",
-    "expect_text",
-    "expect_whole",
-    "items_of",
-    "quick",
-]
-
-
 Function: TypeAlias = Callable[..., JsonValue]
 """A filter or a test: called with the meter, the value and the arguments in parentheses."""
 

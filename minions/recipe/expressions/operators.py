@@ -20,9 +20,6 @@ from minions.recipe.expressions.values import (
     type_name,
 )
 
-__all__ = ["COMPARISONS", "Compare", "combined", "contains"]
-
-
 Compare: TypeAlias = Callable[[JsonValue, JsonValue, Meter], bool]
 
 

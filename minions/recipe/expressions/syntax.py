@@ -46,8 +46,6 @@ from minions.recipe.expressions.tokens import (
 )
 from minions.recipe.expressions.values import PathPart, Reference, TemplateError, nearest
 
-__all__ = ["ParsedExpression", "parse_expression"]
-
 _T = TypeVar("_T")
 
 MAX_DEPTH: Final = 30

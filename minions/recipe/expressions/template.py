@@ -16,9 +16,7 @@ from minions.data.json_values import JsonValue
 from minions.recipe.expressions.syntax import parse_expression
 from minions.recipe.expressions.terms import Path, Term
 from minions.recipe.expressions.values import (
-    EvaluationError,
     Meter,
-    MissingValueError,
     Reference,
     Scope,
     TemplateError,
@@ -26,18 +24,6 @@ from minions.recipe.expressions.values import (
     check_size,
     check_weight,
 )
-
-__all__ = [
-    "Condition",
-    "EvaluationError",
-    "Meter",
-    "MissingValueError",
-    "Reference",
-    "Template",
-    "TemplateError",
-    "compile_condition",
-    "compile_template",
-]
 
 MAX_DEPTH: Final = 100
 _UNUSED: Final = Meter()

@@ -30,25 +30,6 @@ from minions.recipe.expressions.values import (
     type_name,
 )
 
-__all__ = [
-    "Binary",
-    "Choice",
-    "Comparison",
-    "DefaultFilter",
-    "DefinedTest",
-    "DictTerm",
-    "FilterTerm",
-    "ListTerm",
-    "Literal",
-    "Logic",
-    "Negation",
-    "Not",
-    "Path",
-    "Slice",
-    "Subscript",
-    "Term",
-]
-
 
 class Term(Struct, frozen=True, gc=False):
     """A node of an expression."""

@@ -8,19 +8,6 @@ from typing import Final, NamedTuple
 
 from minions.recipe.expressions.values import TemplateError
 
-__all__ = [
-    "CONSTANTS",
-    "KEYWORDS",
-    "MAX_TOKENS",
-    "RESERVED_WORDS",
-    "WORDS",
-    "Token",
-    "number_of",
-    "text_of",
-    "tokens_of",
-    "whole_number",
-]
-
 MAX_TOKENS: Final = 400
 """Tokens of one expression. Deep nesting and long chains would exhaust the stack."""
 _TOKEN: Final = re.compile(

@@ -16,34 +16,6 @@ from msgspec import Struct
 from minions.data.errors import MinionsError, UsageError, near_names
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = [
-    "EvaluationError",
-    "ExpressionBudgetError",
-    "Meter",
-    "MissingValueError",
-    "PathPart",
-    "Reference",
-    "Scope",
-    "TemplateError",
-    "as_text",
-    "capped",
-    "check_weight",
-    "is_container",
-    "is_list",
-    "is_number",
-    "is_same",
-    "look_up",
-    "names_in",
-    "nearest",
-    "path_text",
-    "resolve",
-    "same",
-    "size_of",
-    "type_name",
-    "weighed",
-    "weight_up_to",
-]
-
 MAX_TEXT: Final = 1_048_576
 """Characters of a rendered text, and items of a list that an expression creates."""
 MAX_NODES: Final = 1_048_576

@@ -27,8 +27,6 @@ from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.schemas import read_output_schema, schema_of_example
 from minions.recipe.text.sections import Report, Section
 
-__all__ = ["ANALYZE", "AnalyzeSpec"]
-
 _OLDER_TOOL = "llm_analyze"
 """The tool name that makes a tool step of an older recipe an analysis."""
 

@@ -18,8 +18,6 @@ from minions.recipe.text.key_types import Key, Table, mapping_key, text_key
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.schemas import read_output_schema
 
-__all__ = ["ASK", "AskSpec"]
-
 
 @frozen(kw_only=True)
 class AskSpec(StepSpec):

@@ -14,8 +14,6 @@ from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import TEXTS, Key, Table, text_key
 from minions.recipe.text.nodes import ScalarNode, SequenceNode
 
-__all__ = ["ASSERT", "AssertSpec"]
-
 
 @frozen(kw_only=True)
 class AssertSpec(StepSpec):

@@ -26,8 +26,6 @@ from minions.recipe.text.key_types import (
 from minions.recipe.text.nodes import MappingNode, ScalarNode
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
-__all__ = ["CODE", "SANDBOX", "CodeSpec"]
-
 _SANDBOXES: Final = ("monty", "process")
 _KIB: Final = 1024
 

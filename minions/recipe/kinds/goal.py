@@ -33,8 +33,6 @@ from minions.recipe.text.key_types import (
 )
 from minions.recipe.text.sections import Section
 
-__all__ = ["GOAL", "GoalSpec"]
-
 
 @frozen(kw_only=True)
 class GoalSpec(ExampleStepSpec):

@@ -27,9 +27,6 @@ from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNod
 from minions.recipe.text.schemas import read_output_schema
 from minions.recipe.text.sections import Report, Section, read_section, read_texts, suggestion
 
-__all__ = ["COMPLETION", "HISTORY", "MESSAGE", "PART", "read_goal_parts"]
-
-
 MESSAGE = Table(
     "a message",
     (

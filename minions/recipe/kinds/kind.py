@@ -19,8 +19,6 @@ from minions.recipe.text.key_types import Table
 from minions.recipe.text.nodes import Node
 from minions.recipe.text.sections import Report, Section
 
-__all__ = ["CommonKeys", "KindReader", "Look", "StepKind", "given_mapping"]
-
 
 class CommonKeys(TypedDict):
     """The fields of `StepSpec`, which the spec of every kind takes."""

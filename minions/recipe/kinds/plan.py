@@ -24,8 +24,6 @@ from minions.recipe.text.key_types import (
 )
 from minions.recipe.text.sections import Section
 
-__all__ = ["PLAN", "QUESTION", "PlanSpec"]
-
 QUESTION: Final = (
     "Carry out this plan? Answer yes, no, what to do differently, or the plan as you edited it."
 )

@@ -13,8 +13,6 @@ from minions.recipe.kinds.kind import CommonKeys, Look, StepKind, given_mapping
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.text.key_types import CACHE_KEY, Table, mapping_key, text_key
 
-__all__ = ["RECIPE_STEP", "RecipeSpec"]
-
 
 @frozen(kw_only=True)
 class RecipeSpec(StepSpec):

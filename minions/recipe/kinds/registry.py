@@ -17,8 +17,6 @@ from minions.recipe.kinds.set import SET
 from minions.recipe.kinds.tool import TOOL
 from minions.recipe.kinds.uses import USES
 
-__all__ = ["KINDS", "STEP_KINDS"]
-
 STEP_KINDS: Final[tuple[StepKind, ...]] = (
     GOAL,
     TOOL,

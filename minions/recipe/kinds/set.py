@@ -14,8 +14,6 @@ from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import Table, mapping_key
 from minions.recipe.text.schemas import shape_of_values
 
-__all__ = ["SET", "SetSpec"]
-
 
 @frozen(kw_only=True)
 class SetSpec(StepSpec):

@@ -10,13 +10,12 @@ from attrs import field, frozen
 from minions.contracts.tools import Effect, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.recipe.drafts import StepDraft
-from minions.recipe.expressions.template import Reference, Template, compile_template
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.values import Reference
 from minions.recipe.kinds.kind import CommonKeys, Look, StepKind, given_mapping
 from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import CACHE_KEY, TEXTS, Key, Table, mapping_key
 from minions.recipe.text.nodes import to_plain
-
-__all__ = ["TOOL", "ToolSpecStep", "without_argument"]
 
 
 @frozen(kw_only=True)

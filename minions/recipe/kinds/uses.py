@@ -13,8 +13,6 @@ from minions.recipe.kinds.kind import CommonKeys, Look, StepKind, given_mapping
 from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import Table, mapping_key, text_key
 
-__all__ = ["USES", "UsesSpec"]
-
 
 @frozen(kw_only=True)
 class UsesSpec(StepSpec):

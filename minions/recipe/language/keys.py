@@ -30,17 +30,6 @@ from minions.recipe.text.key_types import (
 )
 from minions.recipe.text.schemas import TYPES
 
-__all__ = [
-    "LIMITS",
-    "MCP_SERVER",
-    "PERMISSIONS",
-    "RECIPE",
-    "RETRY",
-    "SCHEDULE",
-    "SECRET_INPUT",
-    "STEP_LIMITS",
-]
-
 SECRET_INPUT: Final = Table(
     "a secret input",
     (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minions.contracts.calls import OutputMode
-from minions.contracts.instructions import OutputRung
+from minions.contracts.instructions import OutputMode, OutputRung
 from minions.recipe.text.key_types import (
     TEXTS,
     Key,
@@ -17,9 +16,6 @@ from minions.recipe.text.key_types import (
     seconds_key,
     text_key,
 )
-
-__all__ = ["MODEL"]
-
 
 MODEL: Final = Table(
     "a model",

@@ -9,9 +9,6 @@ from minions.contracts.executions import RunStatus
 from minions.data.json_values import JsonValue
 from minions.recipe.text.key_types import TEXTS, Key, Table, choice_key, mapping_key, text_key
 
-__all__ = ["EXPECT", "TEST"]
-
-
 TEST: Final = Table(
     "a test",
     (

@@ -18,8 +18,6 @@ from minions.recipe.text.key_types import (
     text_key,
 )
 
-__all__ = ["DECISION_TOOL", "MOST_ROUNDS", "ON_ERROR", "STEP"]
-
 MOST_ROUNDS: Final = 10_000
 """Iterations of one step. Each is stored in the run's journal:
 more than that is work for a tool.

@@ -38,8 +38,6 @@ from minions.recipe.text.nodes import (
 from minions.recipe.text.sections import Report, read_section
 from minions.recipe.text.yaml_reader import read_source
 
-__all__ = ["with_example_files"]
-
 Change: TypeAlias = Callable[[Node], Node]
 
 

@@ -61,18 +61,6 @@ from minions.recipe.text.nodes import (
 from minions.recipe.text.sections import Report, Section, read_section, suggestion, type_of
 from minions.recipe.text.yaml_reader import read_document, read_source
 
-__all__ = [
-    "LoadedRecipe",
-    "check_recipe",
-    "check_recipe_text",
-    "extended",
-    "find_faults",
-    "load_recipe",
-    "load_recipe_text",
-    "read_step_templates",
-    "recipe_from_document",
-]
-
 
 @frozen(kw_only=True)
 class LoadedRecipe:

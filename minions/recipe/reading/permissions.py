@@ -22,8 +22,6 @@ from minions.recipe.text.sections import (
     type_of,
 )
 
-__all__ = ["read_permissions", "tools_within"]
-
 
 def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Permissions:
     """The `permissions` of the recipe; nested recipes have to be loaded before.

@@ -17,9 +17,6 @@ from minions.recipe.reading.permissions import tools_within
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.sections import Report, Section, read_section, suggestion
 
-__all__ = ["OFFLINE", "read_tests"]
-
-
 OFFLINE: Final = ("scripted/", "replay/")
 """Prefixes of models whose answers are read from a file."""
 

@@ -12,8 +12,6 @@ from minions.recipe.schedules import MOST_CHARACTERS, ScheduleSpec, cron_problem
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.sections import Report, read_section, type_of
 
-__all__ = ["read_schedules"]
-
 _MOST: Final = 20
 """Schedules of one recipe."""
 

@@ -9,9 +9,8 @@ import attrs
 from msgspec import structs
 
 from minions.contracts.base_url import check_base_url
-from minions.contracts.calls import OutputMode
 from minions.contracts.context import Limits
-from minions.contracts.instructions import OutputRung
+from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import SecretRef
 from minions.data.errors import Fault, MetadataError, UsageError
@@ -37,8 +36,6 @@ from minions.recipe.text.sections import (
     suggestion,
     type_of,
 )
-
-__all__ = ["read_limits", "read_model", "read_retry", "read_settings"]
 
 
 def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeDraft:

@@ -21,8 +21,6 @@ from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import StepSpec, Where
 from minions.recipe.text.sections import Section
 
-__all__ = ["build_steps"]
-
 
 def build_steps(draft: RecipeDraft) -> list[StepSpec]:
     """The specs of the steps of a draft without faults."""

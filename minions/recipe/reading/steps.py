@@ -25,8 +25,6 @@ from minions.recipe.text.key_types import CACHE_KEY, Table
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report, Section, foreign_keys, read_section, suggestion
 
-__all__ = ["read_step", "set_output"]
-
 _TABLES: Final[Mapping[str, Table]] = {
     kind.name: step_keys.STEP.plus(kind.table) for kind in STEP_KINDS
 }

@@ -21,8 +21,6 @@ from minions.recipe.text.nodes import Place
 from minions.recipe.text.sections import Report
 from minions.recipe.text.yaml_reader import read_source
 
-__all__ = ["SubRecipes", "recipe_files"]
-
 Check: TypeAlias = Callable[
     [FoundRecipe, "SubRecipes"], "tuple[AgentRecipe | None, tuple[Fault, ...]]"
 ]

@@ -21,24 +21,12 @@ from minions.recipe.examples import (
     name_of,
     question_of,
 )
-from minions.recipe.expressions.template import (
-    EvaluationError,
-    Template,
-    TemplateError,
-    compile_template,
-)
+from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.expressions.terms import Path
+from minions.recipe.expressions.values import EvaluationError, TemplateError
 from minions.recipe.model import AgentRecipe, InputSpec, RecipeTest
 from minions.recipe.text.nodes import MappingNode, Place
 from minions.recipe.text.sections import Report
-
-__all__ = [
-    "CaseExamples",
-    "asked_questions",
-    "case_examples",
-    "link_tested_examples",
-    "without_cases",
-]
 
 _MOST_NAMED: Final = 5
 """Tests that a message names."""

@@ -19,8 +19,6 @@ from minions.recipe.text.key_types import STEP_PATTERN
 from minions.recipe.text.nodes import MappingNode, Node, ScalarNode
 from minions.recipe.text.sections import Section, read_section, suggestion
 
-__all__ = ["NamedServer", "own_servers", "read_tool_server"]
-
 _PREFIX: Final = re.compile(STEP_PATTERN)
 
 _QUOTE: Final = "put the text between quotes"

@@ -19,8 +19,6 @@ from minions.recipe.text.key_types import STEP_PATTERN, Key
 from minions.recipe.text.nodes import Entry, MappingNode, Node, ScalarNode, to_plain
 from minions.recipe.text.sections import Report, check_value, suggestion, type_of
 
-__all__ = ["read_tools"]
-
 
 def read_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
     """Read which tools there are, under which names."""

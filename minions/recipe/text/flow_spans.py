@@ -9,8 +9,6 @@ from minions.recipe.text.nodes import Node, Span
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["whole_span"]
-
 
 def whole_span(text: str, node: Node) -> Span:
     """The lines and columns of a node in that text, its closing bracket included.

@@ -7,20 +7,6 @@ from typing import Final
 
 from minions.data.json_values import JsonValue, dumps
 
-__all__ = [
-    "CHOICE_HINT",
-    "KEY_HINTS",
-    "KEY_WORDS",
-    "MODEL_HINTS",
-    "NAME_WORDS",
-    "ON_HINTS",
-    "SCHEMA_WORDS",
-    "SIZE_WORDS",
-    "TYPE_WORDS",
-    "enum_hint",
-    "type_hint",
-]
-
 KEY_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "prompt": ("goal",),
     "instructions": ("goal", "system_prompt"),

@@ -11,26 +11,6 @@ from minions.contracts.context import snake_case
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 
-__all__ = [
-    "CACHE_KEY",
-    "LIMITS_KEY",
-    "METADATA_KEY",
-    "MODEL_KEY",
-    "NAME_PATTERN",
-    "STEP_LIMITS_KEY",
-    "STEP_PATTERN",
-    "TEXTS",
-    "Key",
-    "Table",
-    "choice_key",
-    "count_key",
-    "flag_key",
-    "later_keys",
-    "mapping_key",
-    "seconds_key",
-    "text_key",
-]
-
 NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]{1,200}$"
 """Pattern of a recipe's id."""
 STEP_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_-]{0,199}$"

@@ -11,25 +11,6 @@ from msgspec import Struct, structs
 from minions.data.errors import Fault, RecipeError
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "LINE_BREAKS",
-    "MAX_DEPTH",
-    "MAX_FAULTS",
-    "Entry",
-    "MappingNode",
-    "Node",
-    "Place",
-    "ScalarNode",
-    "SequenceNode",
-    "Source",
-    "Span",
-    "bad_key",
-    "node_of",
-    "place_between",
-    "to_plain",
-    "too_deep",
-]
-
 LINE_BREAKS: Final = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 """What ends a line by the rules of YAML."""
 MAX_DEPTH: Final = 100

@@ -13,16 +13,6 @@ from minions.recipe.text.foreign_words import SCHEMA_WORDS, TYPE_WORDS, enum_hin
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode, to_plain
 from minions.recipe.text.sections import Report, suggestion, type_of
 
-__all__ = [
-    "KEYWORDS",
-    "TYPES",
-    "read_output_schema",
-    "read_schema",
-    "schema_of_example",
-    "shape_of_values",
-    "short_type",
-]
-
 TYPES: Final = ("string", "number", "integer", "boolean", "object", "array", "null")
 
 _OF_SCHEMAS: Final = frozenset(

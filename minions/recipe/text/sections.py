@@ -32,17 +32,6 @@ from minions.recipe.text.nodes import (
     to_plain,
 )
 
-__all__ = [
-    "Report",
-    "Section",
-    "Texts",
-    "foreign_keys",
-    "read_section",
-    "read_texts",
-    "suggestion",
-    "type_of",
-]
-
 Report: TypeAlias = Callable[[Fault], None]
 """Called with each fault as it is found."""
 

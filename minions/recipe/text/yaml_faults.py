@@ -15,7 +15,6 @@ from minions.recipe.text.nodes import Place, Source
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["syntax_fault"]
 
 _KEY: Final = re.compile(r"[A-Za-z_][\w-]*")
 _NO_COLON: Final = "could not find expected ':'"

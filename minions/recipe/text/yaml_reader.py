@@ -34,7 +34,6 @@ from minions.recipe.text.nodes import (
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["is_plain_text", "read_document", "read_source"]
 
 MAX_BYTES: Final = 1_048_576
 """Bytes of a recipe; a longer one is refused without being parsed."""

@@ -10,8 +10,6 @@ from minions.recipe.text.yaml_reader import is_plain_text
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["yaml_text"]
-
 
 def yaml_text(value: JsonValue, *, width: int = 100) -> str:
     """The value as YAML, with mappings in their order.

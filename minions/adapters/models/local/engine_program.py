@@ -18,8 +18,6 @@ from collections.abc import Callable
 from typing import BinaryIO, Final, TypedDict
 from urllib.parse import urlsplit
 
-__all__ = ["EngineOrder", "StartServer", "main", "serve"]
-
 _PR_SET_PDEATHSIG: Final = 1
 _WARNINGS: Final = 3
 """The engine's word for how much it logs: warnings and errors."""

@@ -26,21 +26,6 @@ from minions.adapters.models.local.engine_program import EngineOrder
 from minions.contracts.calls import ModelFailure
 from minions.data.failure_categories import RESOURCE_LIMIT
 
-__all__ = [
-    "ENGINE_CRASHED",
-    "ENGINE_FAILED",
-    "EngineFailedError",
-    "EngineParts",
-    "EngineProcess",
-    "EngineSpec",
-    "LocalEngine",
-    "LocalEngines",
-    "Server",
-    "Spawn",
-    "engine_command",
-    "spawn_process",
-]
-
 _PROGRAM: Final = str(Path(__file__).with_name("engine_program.py"))
 _MOST_LOG_LINES: Final = 40
 _MOST_QUOTED: Final = 6

@@ -14,8 +14,6 @@ from attrs import frozen
 
 from minions.data.errors import UsageError
 
-__all__ = ["BAD_WEIGHTS", "GgufHead", "read_gguf_head"]
-
 BAD_WEIGHTS: Final = "bad-weights"
 """Code of weights that are no readable GGUF file, or not the ones that they should be."""
 

@@ -21,8 +21,6 @@ from minions.contracts.calls import (
 from minions.contracts.model_endpoints import EndpointLimits, ModelEndpoint
 from minions.data.errors import UNREACHABLE
 
-__all__ = ["LocalModel", "MakeClient"]
-
 MakeClient = Callable[[Server], ChatModel]
 """Makes the model that speaks to a started server."""
 

@@ -29,8 +29,6 @@ from minions.adapters.models.local.weights import (
 )
 from minions.data.errors import EnvironmentRefusedError, NotFoundError, UsageError
 
-__all__ = ["Download", "download_by_pip", "pull"]
-
 _BEING_PULLED: Final = ".pull-"
 _MOST_BYTES: Final = 64 * 2**30
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -14,16 +14,6 @@ from attrs import frozen
 from minions.data.bounded_files import read_regular
 from minions.data.errors import EnvironmentRefusedError, NotFoundError, near_hint, near_names
 
-__all__ = [
-    "IN_THE_BOX",
-    "MISSING_WEIGHTS",
-    "FindPackage",
-    "KnownWeights",
-    "Weights",
-    "WeightsStore",
-    "sha256_of",
-]
-
 MISSING_WEIGHTS: Final = "missing-weights"
 """Code of a model whose weights are not on this machine."""
 _RECORD: Final = "weights.json"

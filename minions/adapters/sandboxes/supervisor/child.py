@@ -32,8 +32,6 @@ from minions.adapters.sandboxes.supervisor.seccomp import (
     request_changes,
 )
 
-__all__ = ["Pipes", "begin"]
-
 _MOST_FILES = 256
 _IGNORED_BEFORE = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),

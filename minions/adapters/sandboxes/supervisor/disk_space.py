@@ -22,8 +22,6 @@ from minions.adapters.sandboxes.supervisor.process_tree import descendants
 from minions.adapters.sandboxes.supervisor.workspace_walk import walk
 from minions.contracts.protected_files import is_git_name
 
-__all__ = ["DiskSpace"]
-
 _OF_ENTRY: Final = 4096
 """Bytes that each file or folder counts besides its content: small ones are no way around."""
 _BLOCK: Final = 512

@@ -34,8 +34,6 @@ from minions.adapters.sandboxes.supervisor.syscall_numbers import system_call
 from minions.adapters.sandboxes.supervisor.workspace_guard import ProtectedPath
 from minions.contracts.protected_files import folded_name, is_git_name
 
-__all__ = ["FILE_CALLS", "FileRequests"]
-
 FILE_CALLS: Final = (
     *("creat", "mkdir", "mkdirat", "mknod", "mknodat", "rmdir", "unlink", "unlinkat", "rename"),
     *("renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "truncate"),

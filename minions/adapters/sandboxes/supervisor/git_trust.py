@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 
 from minions.contracts.protected_files import folded_name, is_git_name
 
-__all__ = ["GIT_PARTS", "WRITTEN_BY_GIT", "GitTrust", "is_repository", "trusted_by_git"]
-
 GIT_PARTS: Final = frozenset({"head", "objects", "refs", "commondir"})
 """The names, folded, that make a folder one of Git's."""
 WRITTEN_BY_GIT: Final = re.compile(

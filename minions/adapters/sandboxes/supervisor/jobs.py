@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias, TypedDict
 
-__all__ = [
-    "RESULT_BYTES",
-    "CodeJob",
-    "Confinement",
-    "Job",
-    "JobLimits",
-    "Report",
-    "Stop",
-    "Trouble",
-    "WorkspaceRules",
-]
-
 Stop: TypeAlias = Literal["timeout", "cpu", "memory", "output", "processes", "disk", "cancelled"]
 """Why the supervisor ended a job."""
 

@@ -17,8 +17,6 @@ import sys
 from minions.adapters.sandboxes.supervisor.kernel import become_subreaper, prctl
 from minions.adapters.sandboxes.supervisor.process_tree import kill_tree
 
-__all__ = ["NOT_STARTED", "main"]
-
 NOT_STARTED = 127
 """Exit code where the program cannot be started, as a shell has it."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)

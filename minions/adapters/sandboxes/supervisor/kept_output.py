@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["KeptOutput"]
-
 
 class KeptOutput:
     """Takes bytes, and keeps the first and the last of them."""

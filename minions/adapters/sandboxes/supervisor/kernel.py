@@ -6,15 +6,6 @@ import ctypes
 import os
 import struct
 
-__all__ = [
-    "become_subreaper",
-    "die_with_parent",
-    "drop_privileges",
-    "forbid_more_rights",
-    "prctl",
-    "syscall",
-]
-
 _CAPABILITY_VERSION = 0x20080522
 
 

@@ -15,8 +15,6 @@ from typing import Final
 
 from minions.adapters.sandboxes.supervisor.kernel import syscall
 
-__all__ = ["landlock_version", "restrict_files"]
-
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _EXECUTE, _WRITE, _READ, _READ_FOLDER = 1, 2, 4, 8
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15

@@ -44,8 +44,6 @@ from minions.adapters.sandboxes.supervisor.workspace_guard import (
     outermost,
 )
 
-__all__ = ["main"]
-
 _PERIOD_S: Final = 0.005
 _MOST_AT_ONCE: Final = 65_536
 _OF_GROUPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

@@ -9,8 +9,6 @@ from typing import cast
 from minions.adapters.sandboxes.supervisor.jobs import CodeJob, JobLimits
 from minions.adapters.sandboxes.supervisor.python_code import in_trouble, result_of, trouble_of
 
-__all__ = ["load_monty", "run_monty"]
-
 
 def load_monty(job: CodeJob) -> None:
     """Import the interpreter, before the job gives up its access to files."""

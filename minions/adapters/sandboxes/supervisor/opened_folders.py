@@ -8,8 +8,6 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-__all__ = ["change_mode", "opened", "opened_in", "remove", "status_of", "write_file"]
-
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RIGHTS: Final = 0o777

@@ -14,16 +14,6 @@ import select
 import struct
 from typing import Final, NamedTuple
 
-__all__ = [
-    "Request",
-    "answer_at_once",
-    "consent",
-    "give_file",
-    "is_waiting",
-    "next_request",
-    "respond",
-]
-
 _RECEIVE: Final = 0xC0502100
 _SEND: Final = 0xC0182101
 _IS_VALID: Final = 0x40082102

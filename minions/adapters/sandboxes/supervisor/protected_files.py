@@ -18,8 +18,6 @@ from minions.adapters.sandboxes.supervisor.opened_folders import (
     write_file,
 )
 
-__all__ = ["ProtectedFiles"]
-
 _MOST_BYTES: Final = 4 * 1024 * 1024
 """Of all files; each entry counts with one byte besides."""
 _DEEPEST: Final = 100

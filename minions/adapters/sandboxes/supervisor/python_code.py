@@ -11,8 +11,6 @@ from types import CodeType
 
 from minions.adapters.sandboxes.supervisor.jobs import RESULT_BYTES, CodeJob
 
-__all__ = ["flush_streams", "in_trouble", "limit_memory", "result_of", "run_python", "trouble_of"]
-
 _NAME = "code"
 
 

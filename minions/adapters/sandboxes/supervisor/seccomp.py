@@ -23,8 +23,6 @@ from minions.adapters.sandboxes.supervisor.syscall_numbers import (
     system_call,
 )
 
-__all__ = ["bpf_program", "filter_file", "has_filter", "install_filter", "request_changes"]
-
 # Instructions: code, jump if true, jump if false, operand.
 _LOAD, _IF_EQUAL, _IF_ABOVE, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _KILL_PROCESS, _ERROR, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000

@@ -8,8 +8,6 @@ from __future__ import annotations
 import platform
 from typing import Final
 
-__all__ = ["ARCHITECTURES", "NEWEST", "NUMBERS", "system_call"]
-
 ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """By machine: the column of `NUMBERS`, and the kernel's constant."""
 

@@ -36,8 +36,6 @@ from minions.contracts.protected_files import (
     is_opened,
 )
 
-__all__ = ["ProtectedPath", "WorkspaceGuard", "mounts_of", "outermost"]
-
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_PROTECTED: Final = 300
 _MOST_TOLD: Final = 100

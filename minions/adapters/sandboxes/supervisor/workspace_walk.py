@@ -11,8 +11,6 @@ from typing import Final
 
 from minions.adapters.sandboxes.supervisor.opened_folders import change_mode
 
-__all__ = ["MovedError", "WalkedFolder", "walk"]
-
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_ENTRIES: Final = 5_000_000
 

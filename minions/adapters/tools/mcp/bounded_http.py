@@ -16,8 +16,6 @@ from minions.adapters.tools.mcp.bounds import (
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import FLOODED
 
-__all__ = ["CONNECT_TO", "BoundedTransport"]
-
 CONNECT_TO: Final = "minions_connect_to"
 """Extension of a request: the address that its host is at."""
 

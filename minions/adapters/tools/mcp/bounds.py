@@ -7,8 +7,6 @@ from typing import Final
 
 from attrs import define, field
 
-__all__ = ["MOST_MESSAGE_BYTES", "Inflow", "count_signs", "too_many_parts", "too_many_values"]
-
 MOST_MESSAGE_BYTES: Final = 8 * 1_048_576
 """Bytes of one message: a few images in base64."""
 _UNCOUNTED_BYTES: Final = 1_048_576

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from minions.adapters.tools.mcp.login import Visitor
 
-__all__ = ["Connection", "Logins", "Reveal"]
 
 Reveal: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Puts the values of secrets in place of the references to them.

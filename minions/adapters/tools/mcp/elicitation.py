@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mcp.client.context import ClientRequestContext
     from mcp_types import ElicitRequestParams, ElicitResult, ErrorData
 
-__all__ = ["CallInFlight", "CallsInFlight", "asked_words", "elicited"]
 
 _MOST_TEXT: Final = 4_000
 """Characters of a question."""

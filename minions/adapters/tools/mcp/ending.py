@@ -6,8 +6,6 @@ import asyncio
 
 from attrs import define, field
 
-__all__ = ["Ending"]
-
 
 @define(eq=False)
 class Ending:

@@ -6,21 +6,6 @@ from typing import Final
 
 from minions.data.errors import ToolServerError
 
-__all__ = [
-    "BAD_RESULT",
-    "CHANGED",
-    "ENDED",
-    "FAILED",
-    "FLOODED",
-    "LOGIN",
-    "NEEDS_HANDSHAKE",
-    "NOT_LOCKED",
-    "NO_EXTRA",
-    "REFUSED",
-    "REPLACED",
-    "failed",
-]
-
 FAILED: Final = "mcp-server-failed"
 """Code of a call whose server cannot be started or reached, or does not speak the protocol."""
 ENDED: Final = "mcp-server-ended"

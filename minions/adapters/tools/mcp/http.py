@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
-__all__ = ["check_url", "http_streams", "is_private"]
 
 _CONNECT_S: Final = 10.0
 _READ_S: Final = 600.0

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import Tool as ListedTool
 
-__all__ = ["about_new", "as_pinned", "changes_of", "listed_tools", "pinned_tools", "repeated_names"]
 
 _MOST_TOOLS: Final = 500
 _MOST_PAGES: Final = 50

@@ -39,8 +39,6 @@ from minions.data.errors import words_of
 from minions.data.hidden_characters import shown_text
 from minions.data.json_values import JsonValue
 
-__all__ = ["Visitor", "login_of"]
-
 M = TypeVar("M", bound=BaseModel)
 
 _PRODUCT: Final = "minions"

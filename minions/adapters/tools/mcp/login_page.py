@@ -17,8 +17,6 @@ from minions.adapters.tools.mcp.login import Visitor
 from minions.adapters.tools.mcp.login_store import LoginStore
 from minions.data.hidden_characters import shown_text
 
-__all__ = ["returning_browser"]
-
 _HOST: Final = "127.0.0.1"
 _PATH: Final = "/callback"
 _MOST_BYTES: Final = 16_384

@@ -15,8 +15,6 @@ from attrs import frozen
 from minions.data.bounded_files import read_regular
 from minions.data.json_values import JsonValue
 
-__all__ = ["LoginStore"]
-
 _MOST_BYTES: Final = 1_048_576
 
 

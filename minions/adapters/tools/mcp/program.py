@@ -18,16 +18,6 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = [
-    "ProgramChange",
-    "ProgramCheck",
-    "ServerProgram",
-    "digest_of_file",
-    "find_program",
-    "safe_folders",
-    "short_digest",
-]
-
 _INTERPRETERS: Final = re.compile(
     r"(?:python|pypy|node|bun|deno|ruby|perl|php|lua|java|pwsh|bash|dash|zsh|sh|ksh|fish|tsx|"
     r"ts-node|Rscript|wasmtime|uv|uvx|env|nice|nohup|timeout|time|xargs|sudo)[\d.]*(?:\.exe)?"

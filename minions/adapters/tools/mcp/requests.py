@@ -22,8 +22,6 @@ from minions.adapters.tools.mcp.elicitation import CallInFlight, elicited
 from minions.adapters.tools.mcp.failures import BAD_RESULT, REFUSED, failed
 from minions.data.json_values import JsonValue
 
-__all__ = ["call_tool"]
-
 _MOST_ROUNDS: Final = 10
 """How often one call may come back with questions."""
 _PAUSE_S: Final = 0.1

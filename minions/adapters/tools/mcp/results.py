@@ -21,7 +21,6 @@ from minions.data.schema import SchemaValidator
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
-__all__ = ["ResultReader"]
 
 _MOST_ERROR: Final = 4_000
 """Characters of an error that a model reads."""

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from minions.adapters.tools.mcp.elicitation import CallInFlight
     from minions.adapters.tools.mcp.program import ProgramCheck
 
-__all__ = ["McpServer", "ServerParts"]
 
 _MOST_FAILURES: Final = 3
 """Connections in a row that failed or broke; then there is none for `_REST_S`."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
-__all__ = ["ServerProcess", "process_streams"]
 
 _ROOT: Final = str(Path(__file__).parents[4])
 _PROGRAM: Final = (

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # checking a recipe needs no event loop
     from minions.adapters.tools.mcp.results import ResultReader
     from minions.adapters.tools.mcp.server import McpServer, ServerParts
 
-__all__ = ["LockedServer", "McpToolsets", "check_extra"]
 
 _OPTIONS: Final[Mapping[str, JsonValue]] = {
     "type": "object",

@@ -7,8 +7,6 @@ from typing import Final
 
 from minions.data.errors import words_of
 
-__all__ = ["wrong_parts"]
-
 _MOST: Final = 3
 """Parts that are told."""
 _WORDS: Final = {

@@ -12,19 +12,6 @@ from minions.contracts.decision_words import Answer, Approve, Decision, Done, Re
 from minions.contracts.journal.facts.shape import FactOfStep, FactShape, Object
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "BackEdge",
-    "DecisionFact",
-    "DecisionImported",
-    "DecisionRecorded",
-    "DecisionTaken",
-    "DecisionWaiting",
-    "PlanReplaced",
-    "RecordedProposal",
-    "RouteFailed",
-    "RouteFinished",
-]
-
 
 class RecordedProposal(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A plan that a person is asked about."""

@@ -8,15 +8,6 @@ from typing import ClassVar
 
 from minions.contracts.journal.facts.shape import FactOfStep, FactShape, Object
 
-__all__ = [
-    "FileChangeFact",
-    "FileChangeImported",
-    "FileChangeRecorded",
-    "FileRollbackFact",
-    "FileRollbackFinished",
-    "FileRollbackStarted",
-]
-
 
 class FileChangeFact(FactOfStep, frozen=True, kw_only=True):
     """What one file was before a tool call changed it."""

@@ -17,18 +17,6 @@ from minions.contracts.journal.facts.shape import (
 )
 from minions.contracts.messages import Message
 
-__all__ = [
-    "ConversationStarted",
-    "MessageRecorded",
-    "ModelCallFact",
-    "ModelCallFailed",
-    "ModelCallFinished",
-    "ModelCallInterrupted",
-    "ModelCallLoss",
-    "Rollback",
-    "SavedMessage",
-]
-
 
 class ConversationStarted(FactOfStep, frozen=True, kw_only=True):
     """A conversation outside of the model loop starts: of a Python

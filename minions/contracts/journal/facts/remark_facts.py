@@ -9,15 +9,6 @@ from msgspec import Struct
 from minions.contracts.journal.facts.shape import FactShape
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "ExamplesPinned",
-    "MarkFact",
-    "MarkImported",
-    "MarkRecorded",
-    "PinnedExample",
-    "WarningRecorded",
-]
-
 
 class WarningRecorded(FactShape, frozen=True, kw_only=True):
     """Something that a person should know and that does not stop the run."""

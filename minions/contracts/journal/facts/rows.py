@@ -74,9 +74,6 @@ from minions.contracts.messages import Message, message_to_json
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 
-__all__ = ["FACTS", "Fact", "UnreadableFact", "body_of", "class_of", "fact_of"]
-
-
 Fact: TypeAlias = (
     RunStarted
     | RunResumed

@@ -15,20 +15,6 @@ from minions.contracts.journal.facts.shape import FactShape, MessageCount, Objec
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "RecordedConversation",
-    "RecordedItem",
-    "RecordedPart",
-    "RunBeginning",
-    "RunFinished",
-    "RunLimitReached",
-    "RunRejected",
-    "RunResumed",
-    "RunStarted",
-    "inputs_in",
-]
-
-
 _STATUSES: Final = tuple(each.value for each in RunStatus)
 
 

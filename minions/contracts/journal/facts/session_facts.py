@@ -8,8 +8,6 @@ from msgspec import UNSET, UnsetType
 
 from minions.contracts.journal.facts.shape import FactShape, MessageCount, Object
 
-__all__ = ["SessionCut", "SessionForked", "SessionOpened"]
-
 
 class SessionOpened(FactShape, frozen=True, kw_only=True):
     """A new session, without messages."""

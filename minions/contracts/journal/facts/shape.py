@@ -9,8 +9,6 @@ from msgspec import Meta, Struct, UnsetType
 
 from minions.data.json_values import JsonValue
 
-__all__ = ["FactOfStep", "FactShape", "MessageCount", "MessageNumber", "Object", "given"]
-
 Object: TypeAlias = Mapping[str, JsonValue]
 """A JSON object that other code interprets: usage, metrics, an error."""
 

@@ -10,19 +10,6 @@ from minions.contracts.journal.facts.shape import FactOfStep, Object
 from minions.contracts.messages import Message
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "StepEnd",
-    "StepFact",
-    "StepFailed",
-    "StepFinished",
-    "StepInterrupted",
-    "StepOmission",
-    "StepOutcome",
-    "StepSkipped",
-    "StepStarted",
-    "StepWithdrawn",
-]
-
 
 class StepFact(FactOfStep, frozen=True, kw_only=True):
     """A fact about an execution of a step as a whole."""

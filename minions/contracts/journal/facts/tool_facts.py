@@ -10,16 +10,6 @@ from msgspec import UNSET, UnsetType
 from minions.contracts.journal.facts.shape import FactOfStep, Object
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "ToolCallFact",
-    "ToolCallFailed",
-    "ToolCallFinished",
-    "ToolCallInDoubt",
-    "ToolCallInterrupted",
-    "ToolCallOutcome",
-    "ToolCallStarted",
-]
-
 
 class ToolCallFact(FactOfStep, frozen=True, kw_only=True):
     """A fact about a tool call."""

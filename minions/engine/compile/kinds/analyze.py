@@ -8,14 +8,15 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.calls import OutputInstructions
+from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.context import RunContext
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, MessageRole, system
 from minions.contracts.steps import Step
 from minions.contracts.verdicts import CompletionMode
 from minions.data.json_values import JsonValue, dumps
-from minions.engine.compile.borders import as_text_data, border_of, border_words, within
+from minions.engine.compile.borders import as_text_data, border_of, within
 from minions.engine.compile.kinds.compiler import BuildParts, Planner, PromptUse, StepCompiler
 from minions.engine.compile.marked_feedback import feedback_data, with_marked_feedback
 from minions.engine.compile.marked_texts import IsUntrusted, MarkedTexts
@@ -33,9 +34,6 @@ from minions.recipe.expressions.template import (
     compile_template,
 )
 from minions.recipe.kinds.analyze import AnalyzeSpec
-
-__all__ = ["COMPILER", "AnalyzeStep"]
-
 
 _ANALYST: Final = (
     "You answer one question about data. Use only what is given here, and invent nothing: where "

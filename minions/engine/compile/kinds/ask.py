@@ -23,8 +23,6 @@ from minions.recipe.expressions.template import (
 )
 from minions.recipe.kinds.ask import AskSpec
 
-__all__ = ["COMPILER", "AskStep"]
-
 
 @frozen(kw_only=True)
 class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], RecordedInParts):

@@ -27,15 +27,12 @@ from minions.engine.history.step_rows import StepRows
 from minions.engine.services.breathing import breathe
 from minions.recipe.expressions.template import (
     Condition,
-    Meter,
-    Reference,
     Template,
     compile_condition,
     compile_template,
 )
+from minions.recipe.expressions.values import Meter, Reference
 from minions.recipe.kinds.assertion import AssertSpec
-
-__all__ = ["COMPILER", "AssertStep"]
 
 
 @frozen(kw_only=True)

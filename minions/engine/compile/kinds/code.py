@@ -26,8 +26,6 @@ from minions.recipe.kinds.code import CodeSpec
 from minions.recipe.model import AgentRecipe
 from minions.recipe.steps_within import steps_within
 
-__all__ = ["COMPILER", "CodeStep", "refuse_code"]
-
 
 @frozen(kw_only=True)
 class CodeStep(WrittenStep[JsonValue], PythonStep[JsonValue], Fingerprinted):

@@ -20,8 +20,6 @@ from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.model import StepSpec
 from minions.recipe.model_config import ModelConfig
 
-__all__ = ["BuildParts", "Planner", "PromptUse", "StepCompiler"]
-
 S_contra = TypeVar("S_contra", bound=StepSpec, contravariant=True)
 
 

@@ -8,10 +8,11 @@ from typing import Final
 
 from attrs import Factory, evolve, field, frozen
 
-from minions.contracts.calls import OutputInstructions
+from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
 from minions.contracts.history import HistoryWindow
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.messages import Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox
@@ -20,7 +21,7 @@ from minions.data.errors import (
     UsageError,
     near_names,
 )
-from minions.engine.compile.borders import as_data, border_of, border_words, several_within, within
+from minions.engine.compile.borders import as_data, border_of, several_within, within
 from minions.engine.compile.completion import (
     ArtifactsLink,
     DefaultStepCompletionChain,
@@ -49,8 +50,6 @@ from minions.recipe.expressions.template import (
     compile_template,
 )
 from minions.recipe.kinds.goal import GoalSpec
-
-__all__ = ["COMPILER", "GoalStep"]
 
 
 @frozen(kw_only=True)

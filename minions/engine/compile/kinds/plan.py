@@ -32,8 +32,6 @@ from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.kinds.plan import QUESTION, PlanSpec
 from minions.recipe.planner import RecipePlanner
 
-__all__ = ["COMPILER", "PlanningStep"]
-
 _YES: Final = ("yes", "y", "ok", "run", "true")
 _NO: Final = ("no", "n", "stop", "false", "")
 _LONGEST_TASK: Final = 200_000

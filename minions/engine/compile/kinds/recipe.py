@@ -31,8 +31,6 @@ from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.steps_within import steps_within
 
-__all__ = ["COMPILER", "RecipeStep"]
-
 
 @frozen(kw_only=True)
 class RecipeStep(WrittenStep[object], PythonStep[object], RecordedInParts, Fingerprinted):

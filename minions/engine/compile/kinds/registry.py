@@ -10,8 +10,6 @@ from minions.engine.compile.kinds.compiler import StepCompiler
 from minions.recipe.kinds.registry import KINDS
 from minions.recipe.model import StepSpec
 
-__all__ = ["compiler_of"]
-
 _PACKAGE = __name__.rpartition(".")[0]
 
 

@@ -19,14 +19,9 @@ from minions.engine.compile.recipe_step import (
 from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.engine.services.breathing import breathe
-from minions.recipe.expressions.template import (
-    Meter,
-    Template,
-    compile_template,
-)
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.values import Meter
 from minions.recipe.kinds.set import SetSpec
-
-__all__ = ["COMPILER", "SetStep"]
 
 
 @frozen(kw_only=True)

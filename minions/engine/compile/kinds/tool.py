@@ -7,8 +7,8 @@ from typing import Final, cast
 
 from attrs import frozen
 
-from minions.contracts.calls import OutputInstructions
 from minions.contracts.context import RunContext
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import (
     ConversationStarted,
     ToolCallInDoubt,
@@ -32,15 +32,9 @@ from minions.engine.compile.recipe_step import (
 )
 from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
-from minions.recipe.expressions.template import (
-    MissingValueError,
-    Reference,
-    Template,
-    compile_template,
-)
+from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.values import MissingValueError, Reference
 from minions.recipe.kinds.tool import ToolSpecStep, without_argument
-
-__all__ = ["COMPILER", "ToolCallStep"]
 
 
 @frozen(kw_only=True)

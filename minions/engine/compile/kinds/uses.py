@@ -13,8 +13,6 @@ from minions.engine.compile.recipe_step import (
 from minions.engine.compile.registered_steps import used_step
 from minions.recipe.kinds.uses import UsesSpec
 
-__all__ = ["COMPILER"]
-
 
 class _UsesCompiler(StepCompiler[UsesSpec]):
     def build(self, spec: UsesSpec, parts: BuildParts) -> WrittenStep[object]:

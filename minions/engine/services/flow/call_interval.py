@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["CallInterval"]
-
 _SHORTER: Final = (0.85, 0.96)
 """What is left of an interval when a shorter one is tried: before one was too short, and after."""
 _BOLDER: Final = 1.5

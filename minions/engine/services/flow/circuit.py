@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from minions.contracts.flow import CircuitState
 
-__all__ = ["CircuitBreaker", "CircuitConfig"]
-
 
 class CircuitConfig(Struct, frozen=True, kw_only=True):
     """When a circuit opens, and for how long. Times are in seconds."""

@@ -21,8 +21,6 @@ from minions.engine.services.flow.circuit import CircuitBreaker, CircuitConfig
 from minions.engine.services.flow.model_pace import ModelPace, PaceTicket
 from minions.engine.services.flow.rate_window import RateWindow
 
-__all__ = ["CallEnd", "EndpointLimiter", "Judgement", "Ticket", "circuit_patience_s", "end_of"]
-
 _LONGEST_HOLD_S: Final = 86_400.0
 _LONGEST_PATIENCE_S: Final = 600.0
 _CIRCUIT_PATIENCE_S: Final = 10.0

@@ -35,8 +35,6 @@ from minions.engine.services.flow.endpoint_limiter import (
 from minions.engine.services.flow.model_pace import ModelPace
 from minions.engine.services.flow.waiting_line import Waiter, WaitingLine, wake
 
-__all__ = ["FlowConfig", "SharedFlowControl"]
-
 _MOST_ENDPOINTS: Final = 256
 """Servers that are remembered while nothing happens there."""
 _TOLD_FROM_S: Final = 1.0

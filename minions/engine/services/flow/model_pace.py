@@ -17,8 +17,6 @@ from minions.contracts.flow import CallHistory
 from minions.contracts.model_endpoints import Allowance, RateLimits
 from minions.engine.services.flow.call_interval import CallInterval
 
-__all__ = ["ModelPace", "PaceTicket"]
-
 _LONGEST_LEARNED_S: Final = 60.0
 """A header may speak of a day's limit; then the next refusal says how long to wait."""
 _LONGEST_HOLD_S: Final = 86_400.0

@@ -6,8 +6,6 @@ import math
 from collections import deque
 from typing import Final
 
-__all__ = ["RateWindow"]
-
 _GRAIN: Final = 600
 """Parts of the window in which what happens is added up: it bounds the memory of a window."""
 

@@ -12,8 +12,6 @@ from minions.contracts.flow import CallAsk, Priority
 from minions.engine.services.flow.endpoint_limiter import Ticket
 from minions.engine.services.flow.model_pace import ModelPace
 
-__all__ = ["Waiter", "WaitingLine", "wake"]
-
 T = TypeVar("T")
 
 _HEAD_START_S: Final = {

@@ -23,8 +23,6 @@ from minions.engine.services.breathing import beside
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.outcome import end_status, step_over
 
-__all__ = ["IteratedStep", "MakeExecutor", "MayReuse"]
-
 MakeExecutor: TypeAlias = Callable[[Iteration], StepExecutor[object]]
 """Makes the executor of one iteration."""
 MayReuse: TypeAlias = Callable[[StepExecutor[object]], bool]

@@ -23,8 +23,6 @@ from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecut
 from minions.engine.step.outcome import CUT_OFF, all_waiting, cut_off, lacks_memory
 from minions.recipe.expressions.values import weight_up_to
 
-__all__ = ["LOOP_FAILED", "StepLoop"]
-
 LOOP_FAILED: Final = "loop-failed"
 """Code of a loop too many of whose items failed; the results of the others are its output."""
 

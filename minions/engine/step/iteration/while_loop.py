@@ -19,8 +19,6 @@ from minions.engine.services.breathing import beside
 from minions.engine.step.iteration.iterated_step import IteratedStep, MakeExecutor, MayReuse
 from minions.engine.step.outcome import cut_off
 
-__all__ = ["StepWhile"]
-
 
 class StepWhile(IteratedStep):
     """One execution of a `while`: its attempts."""

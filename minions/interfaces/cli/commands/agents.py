@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from minions.engine.compile.named_agents import NamedAgents
     from minions.recipe.model import AgentRecipe
 
-__all__ = ["command"]
-
 
 @click.group("agents")
 def command() -> None:

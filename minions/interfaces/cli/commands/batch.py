@@ -19,6 +19,7 @@ from minions.analysis.explanation import explain
 from minions.analysis.spending import KnownModel
 from minions.app.runs.batch_items import ItemsFile, count_lines, lines_of, store_items
 from minions.app.runs.deciders import POLICIES, decider_for
+from minions.app.settings.operator_limits import bounded
 from minions.app.settings.settings import Settings
 from minions.app.wiring.models import ModelChoice
 from minions.app.wiring.prices import knowledge_of_models
@@ -53,12 +54,10 @@ from minions.interfaces.cli.queue_options import (
 )
 from minions.interfaces.cli.recipe_argument import STANDARD_INPUT, named_recipe
 from minions.interfaces.cli.result_file import ResultFile
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
+from minions.interfaces.cli.run_follower import Signals, note_of, with_misses
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.tool_specs import tool_specs
-
-__all__ = ["command"]
 
 _MOST_NAMED: Final = 5
 """Changed lines that are named; further ones are only counted."""

@@ -22,8 +22,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 
-__all__ = ["command"]
-
 
 @click.command("cancel")
 @click.argument("name", metavar="ID")

@@ -42,8 +42,6 @@ from minions.interfaces.cli.session_choice import (
     what_it_cost,
 )
 
-__all__ = ["command"]
-
 PLAIN: Final = str(Path(__file__).with_name("chat.yaml"))
 _LONGEST_LINE: Final = 500_000
 """Characters of a message that is not typed at a terminal."""

@@ -8,8 +8,6 @@ from click.shell_completion import get_completion_class
 from minions.interfaces.cli.completion import VARIABLE
 from minions.interfaces.cli.console.console import say
 
-__all__ = ["command"]
-
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

@@ -18,8 +18,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 
-__all__ = ["command"]
-
 
 @click.command("config")
 @click.option("--show-origin", is_flag=True, help="Say where each value comes from.")

@@ -39,8 +39,6 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.resume_plan import RecordedRunOpener, ResumeOptions
 from minions.interfaces.cli.run_follower import refuse_two_outputs
 
-__all__ = ["answer", "approve", "reject"]
-
 _PAIR: Final = re.compile(r"[^\s=\[\]{}\"]+=.*", re.DOTALL)
 """A field of a form with its value."""
 _NEGATIVE: Final = re.compile(r"-\d+(\.\d+)?([eE][-+]?\d+)?")

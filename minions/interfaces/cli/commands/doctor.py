@@ -25,10 +25,10 @@ from minions.app.wiring.databases import (
     postgres_of,
 )
 from minions.app.wiring.profiles import user_profiles
+from minions.contracts.runtime import SystemClock
 from minions.contracts.sandbox import Sandbox, probe_words
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, MinionsError
-from minions.engine.services.services import SystemClock
 from minions.interfaces.cli.console.console import json_text, say
 from minions.interfaces.cli.console.render import painter, wants_color
 from minions.interfaces.cli.options import (
@@ -37,8 +37,6 @@ from minions.interfaces.cli.options import (
     command_context,
     takes_options,
 )
-
-__all__ = ["command"]
 
 _KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY")
 _LEAST_FREE_BYTES = 100 * 1024 * 1024

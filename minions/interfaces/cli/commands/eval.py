@@ -20,6 +20,7 @@ from minions.app.evaluating.evaluation_runs import (
     checked_scorers,
 )
 from minions.app.runs.deciders import decider_for
+from minions.app.settings.operator_limits import bounded
 from minions.app.wiring.runtime import Runtime
 from minions.contracts.flow import Priority
 from minions.data.errors import UsageError
@@ -42,13 +43,12 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import named_recipe
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
+from minions.interfaces.cli.run_follower import Signals, note_of, with_misses
 from minions.recipe.model import AgentRecipe
 
 if TYPE_CHECKING:
     from minions.interfaces.cli.console.junit import JUnitSuite
 
-__all__ = ["command"]
 
 _SUITE: Final = (".eval.yaml", ".eval.yml")
 _MOST_MISSED: Final = 10

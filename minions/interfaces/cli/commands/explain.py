@@ -7,15 +7,14 @@ from typing import Final
 
 import click
 
+from minions.analysis.bounds import Bound, StepBound
 from minions.analysis.explanation import (
-    Bound,
     ClassUse,
     Explanation,
     InputUse,
     ModelUse,
     Question,
     RightsUse,
-    StepBound,
     ToolUse,
     explain,
 )
@@ -39,8 +38,6 @@ from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.recipe.checks.flows import Flow
 from minions.recipe.model import AgentRecipe
 from minions.recipe.tool_specs import tool_specs
-
-__all__ = ["command"]
 
 
 @click.command("explain")

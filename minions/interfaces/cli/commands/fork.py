@@ -25,8 +25,6 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.session_choice import OpenSession, find_session
 
-__all__ = ["command"]
-
 
 @click.command("fork")
 @click.argument("name", metavar="ID")

@@ -22,8 +22,6 @@ from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.recipe.model import AgentRecipe
 from minions.recipe.tool_specs import tool_specs
 
-__all__ = ["command"]
-
 _FORMS = ("mermaid", "svg", "ascii", "json")
 _FORM_OF_SUFFIX = {".svg": "svg", ".json": "json", ".mmd": "mermaid", ".mermaid": "mermaid"}
 

@@ -17,8 +17,6 @@ from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.interfaces.cli.console.console import say, tell
 from minions.recipe.editor_schema import recipe_schema
 
-__all__ = ["command"]
-
 _STARTER: Final = "minions.interfaces.starter"
 _SCHEMA: Final = Path("recipe.schema.json")
 """What the first line of a recipe names for editors; `minions schema` prints the same."""

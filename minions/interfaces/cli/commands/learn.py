@@ -37,8 +37,6 @@ from minions.interfaces.cli.recipe_argument import editable_path, recipe_text
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 from minions.recipe.examples import MOST_EXAMPLE_TOKENS, MOST_EXAMPLES
 
-__all__ = ["command"]
-
 
 @frozen(kw_only=True, slots=False)
 class _TestOptions(CommonOptions):

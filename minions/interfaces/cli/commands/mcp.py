@@ -39,8 +39,6 @@ from minions.interfaces.cli.options import (
 if TYPE_CHECKING:
     from minions.adapters.tools.mcp.login_store import LoginStore
 
-__all__ = ["ListedServer", "command", "listed_servers"]
-
 
 @click.group("mcp")
 def command() -> None:

@@ -44,8 +44,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 
-__all__ = ["lock"]
-
 
 @frozen(kw_only=True)
 class _Candidate:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from minions.interfaces.server.options import ServerOptions
     from minions.interfaces.server.recipe_tools import RecipeTools
 
-__all__ = ["serve"]
-
 
 @frozen(kw_only=True, slots=False)
 class _ExecutionOptions(RunLimitOptions, CommonOptions):

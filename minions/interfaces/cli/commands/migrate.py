@@ -15,6 +15,7 @@ from typing import Final, TextIO, cast
 import click
 from attrs import evolve, frozen
 
+from minions.app.settings.operator_limits import bounded
 from minions.app.wiring.models import ModelChoice
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.data.bounded_files import read_regular
@@ -33,7 +34,7 @@ from minions.interfaces.cli.options import (
     option,
     takes_options,
 )
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of
+from minions.interfaces.cli.run_follower import Signals, note_of
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 from minions.planning.mending import MendedRecipe, mend_recipe
 from minions.planning.migration import (
@@ -44,8 +45,6 @@ from minions.planning.migration import (
     read_instruction,
 )
 from minions.recipe.library import SUFFIXES
-
-__all__ = ["command"]
 
 
 @frozen(kw_only=True, slots=False)

@@ -19,12 +19,11 @@ from minions.app.wiring.profiles import probe_server, user_profiles
 from minions.contracts.calls import ChatModel, ModelFailure
 from minions.contracts.messages import TokenUsage
 from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook, Support
-from minions.contracts.runtime import PriceBook
+from minions.contracts.runtime import PriceBook, SystemClock
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue
 from minions.data.words import shell_word
-from minions.engine.services.services import SystemClock
 from minions.engine.views.output_rungs import RungCount, rungs_of_model
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
 from minions.interfaces.cli.console.results import rung_words
@@ -41,8 +40,6 @@ from minions.recipe.model_config import ModelConfig
 if TYPE_CHECKING:
     from minions.adapters.models.local.weights import Weights
     from minions.data.json_values import JsonValue
-
-__all__ = ["command"]
 
 
 @click.group("models")

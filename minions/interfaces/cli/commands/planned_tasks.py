@@ -14,6 +14,7 @@ import click
 from attrs import evolve, frozen
 
 from minions.app.runs.deciders import POLICIES, decider_for
+from minions.app.settings.operator_limits import bounded
 from minions.app.wiring.models import ModelChoice
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.data.errors import UsageError
@@ -38,21 +39,13 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 from minions.interfaces.cli.params import given_inputs, text_argument
-from minions.interfaces.cli.run_follower import (
-    Signals,
-    bounded,
-    follow,
-    note_of,
-    refuse_two_outputs,
-)
+from minions.interfaces.cli.run_follower import Signals, follow, note_of, refuse_two_outputs
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.reading.load import recipe_from_document
-
-__all__ = ["do", "plan"]
 
 
 @frozen(kw_only=True, slots=False)

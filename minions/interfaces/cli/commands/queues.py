@@ -26,8 +26,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 
-__all__ = ["queues", "workers"]
-
 T = TypeVar("T")
 
 

@@ -22,8 +22,6 @@ from minions.interfaces.cli.resume_plan import RecordedRunOpener, RerunOptions
 from minions.interfaces.cli.run_follower import refuse_two_outputs
 from minions.interfaces.cli.session_choice import OpenSession, is_conversation
 
-__all__ = ["command"]
-
 
 @click.command("resume")
 @click.argument("name", metavar="ID")

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import click
 
+from minions.app.settings.operator_limits import bounded
 from minions.contracts.journal.facts import given
 from minions.contracts.queue_places import QueuePlace
 from minions.data.errors import MinionsError, UsageError
@@ -24,7 +25,7 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.params import some_inputs
 from minions.interfaces.cli.recipe_argument import named_recipe
 from minions.interfaces.cli.resume_plan import RecordedRunOpener, RerunOptions
-from minions.interfaces.cli.run_follower import bounded, refuse_two_outputs
+from minions.interfaces.cli.run_follower import refuse_two_outputs
 from minions.interfaces.cli.session_choice import (
     OpenSession,
     is_conversation,
@@ -32,8 +33,6 @@ from minions.interfaces.cli.session_choice import (
     what_it_cost,
 )
 from minions.recipe.library import recipe_ids_beside
-
-__all__ = ["command"]
 
 
 @click.command("retry")

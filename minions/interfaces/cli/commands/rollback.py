@@ -24,8 +24,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 
-__all__ = ["command"]
-
 
 @click.command("rollback")
 @click.argument("name", metavar="ID")

@@ -13,6 +13,7 @@ import click
 from attrs import frozen
 
 from minions.app.runs.deciders import POLICIES, decider_for
+from minions.app.settings.operator_limits import bounded
 from minions.app.wiring.databases import has_database
 from minions.app.wiring.models import ModelChoice
 from minions.app.wiring.runtime import Runtime
@@ -50,21 +51,13 @@ from minions.interfaces.cli.queue_options import (
     report_queued,
 )
 from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path, registered_recipe
-from minions.interfaces.cli.run_follower import (
-    Signals,
-    bounded,
-    follow,
-    note_of,
-    refuse_two_outputs,
-)
+from minions.interfaces.cli.run_follower import Signals, follow, note_of, refuse_two_outputs
 from minions.recipe.library import recipe_id_of
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text_input import no_text_input, text_input
 
 if TYPE_CHECKING:
     from minions.engine.run.pins import Pins
-
-__all__ = ["RunOptions", "command", "reports_of", "run_with"]
 
 
 @frozen(kw_only=True, slots=False)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from minions.contracts.journal.journal import Journal
     from minions.contracts.journal.run_rows import RunRow
 
-__all__ = ["command"]
 
 T = TypeVar("T")
 
@@ -280,8 +279,8 @@ class _Line:
 
 async def _line(journal: Journal, store: ScheduleStore, name: str) -> _Line:
     from minions.contracts.journal.run_rows import RunFilter
+    from minions.contracts.runtime import SystemClock
     from minions.data.errors import JournalError
-    from minions.engine.services.services import SystemClock
 
     progress = await store.progress(name)
     rows = await journal.runs(RunFilter(run_ids={progress.last_run or ""}), limit=1)
@@ -323,7 +322,7 @@ def _document(schedule: Schedule, now: datetime) -> dict[str, JsonValue]:
 
 
 def _set_paused(name: str, context: CommandContext, *, is_paused: bool) -> int:
-    from minions.engine.services.services import SystemClock
+    from minions.contracts.runtime import SystemClock
 
     now = SystemClock().now()
     schedule = asyncio.run(

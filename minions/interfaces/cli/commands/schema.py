@@ -10,8 +10,6 @@ from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.console import json_text, say
 from minions.recipe.editor_schema import recipe_schema
 
-__all__ = ["command"]
-
 
 @click.command("schema")
 @click.argument("what", type=click.Choice(["recipe", "events", "api"]), default="recipe")

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from minions.interfaces.http.token_file import FileTokens
     from minions.interfaces.server.options import ServerOptions
 
-__all__ = ["command"]
 
 _ANY: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
 

@@ -56,8 +56,6 @@ from minions.interfaces.cli.session_choice import (
     what_it_cost,
 )
 
-__all__ = ["command"]
-
 _FILES_SHOWN: Final = 5
 """Changed files that are named."""
 

@@ -35,8 +35,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 
-__all__ = ["export", "import_"]
-
 
 @frozen(kw_only=True, slots=False)
 class _ExportOptions(DatabaseOption, ExtensionOptions):

@@ -30,8 +30,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 
-__all__ = ["gc", "rm"]
-
 
 @click.command("rm")
 @click.argument("names", metavar="ID…", nargs=-1, required=True)

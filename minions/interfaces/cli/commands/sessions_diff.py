@@ -25,8 +25,6 @@ from minions.interfaces.cli.options import (
     takes_options,
 )
 
-__all__ = ["diff"]
-
 _LONGEST_VALUE: Final = 160
 """How many characters of a value are shown; `--json` has all."""
 _BEFORE: Final = 40

@@ -35,8 +35,6 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.run_follower import EventPrinter, progress_of, refuse_two_outputs
 
-__all__ = ["follow"]
-
 _ENDS: Final = (RunCompleted, RunWaiting, RunFailed)
 
 

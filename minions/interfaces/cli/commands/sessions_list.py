@@ -16,10 +16,10 @@ from minions.app.wiring.databases import database_of, has_database
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
+from minions.contracts.runtime import SystemClock
 from minions.data.codec import encode
 from minions.data.durations import seconds_of, spoken
 from minions.data.errors import UsageError
-from minions.engine.services.services import SystemClock
 from minions.engine.views.lookup import UNREADABLE, list_runs
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
@@ -32,8 +32,6 @@ from minions.interfaces.cli.options import (
     command_context,
     takes_options,
 )
-
-__all__ = ["list_", "list_width", "run_lines"]
 
 _NARROW: Final = 90
 """Columns below which a run takes several lines."""

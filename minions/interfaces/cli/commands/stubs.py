@@ -20,8 +20,6 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.recipe_argument import checked_recipe, recipe_path
 from minions.interfaces.cli.written_recipe import refuse_target, write_recipe
 
-__all__ = ["command"]
-
 _MOST_BYTES: Final = 16_777_216
 
 

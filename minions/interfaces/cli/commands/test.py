@@ -23,8 +23,6 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.recipe_argument import named_recipe
 
-__all__ = ["command"]
-
 
 @click.command("test")
 @click.argument("recipes", nargs=-1, required=True)

@@ -28,8 +28,6 @@ from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.recipe.project_folders import project_file
 
-__all__ = ["command"]
-
 
 @click.command("trust")
 @click.argument("directory", default=".", metavar="[DIR]")

@@ -16,6 +16,7 @@ from minions.app.evaluating.learning import compare_tests
 from minions.app.evaluating.tuning_runs import Tuning, TuningPlan
 from minions.app.evaluating.tuning_space import RecipeVersion, SpaceOptions
 from minions.app.runs.deciders import decider_for
+from minions.app.settings.operator_limits import bounded
 from minions.app.wiring.models import ModelChoice
 from minions.app.wiring.prices import knowledge_of_models
 from minions.app.wiring.runtime import Runtime
@@ -42,12 +43,10 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.params import common_inputs
 from minions.interfaces.cli.recipe_argument import editable_path, named_recipe, recipe_text
-from minions.interfaces.cli.run_follower import Signals, bounded, note_of, with_misses
+from minions.interfaces.cli.run_follower import Signals, note_of, with_misses
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.load import load_recipe_text
-
-__all__ = ["command"]
 
 _SUITE: Final = (".eval.yaml", ".eval.yml")
 _TYPICAL: Final = TokenUsage(input_tokens=1_000, output_tokens=200)

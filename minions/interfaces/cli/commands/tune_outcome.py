@@ -23,7 +23,6 @@ from minions.interfaces.cli.console.tuning_table import space_lines, tuning_line
 if TYPE_CHECKING:
     from minions.app.evaluating.tuning_bound import TuningBound
 
-__all__ = ["TuneOutcome", "refusal_of"]
 
 _ANY_WIDTH: Final = 1_000_000
 """Columns where the output is no terminal: no line is wrapped."""

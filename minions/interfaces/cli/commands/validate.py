@@ -20,8 +20,6 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.recipe_argument import checked_recipe
 from minions.recipe.catalog import Catalog
 
-__all__ = ["command"]
-
 
 @frozen(kw_only=True, slots=False)
 class _ValidateOptions(StrictOption, ExtensionOptions):

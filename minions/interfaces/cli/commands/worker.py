@@ -42,7 +42,6 @@ from minions.interfaces.worker.worker import Worker
 if TYPE_CHECKING:
     from minions.interfaces.worker.health import DeltaAccess
 
-__all__ = ["command"]
 
 _LOOPBACK: Final = "127.0.0.1"
 _ANY_HOST: Final = ("0.0.0.0", "::")  # noqa: S104  # compared, not bound

@@ -18,8 +18,6 @@ from minions.interfaces.cli.console.console import for_stream, say, tell
 from minions.interfaces.cli.console.progress import retry_text, server_wait_text
 from minions.interfaces.cli.console.render import stderr_painter
 
-__all__ = ["AnswerPrinter"]
-
 
 class AnswerPrinter:
     """Writes a streamed answer and lines on tool calls; call it with every event of the turn."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-__all__ = ["BatchProgress", "BatchTally", "batch_progress"]
 
 _EVERY_S: Final = 5.0
 """Seconds between two lines where the output is no terminal."""

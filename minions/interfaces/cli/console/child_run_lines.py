@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from minions.engine.views.child_run_states import ChildRun, ChildRunStates
 
-__all__ = ["child_run_lines"]
-
 
 def child_run_lines(children: ChildRunStates) -> Iterator[str]:
     """A line with the counts by state, and a line for each of the first that failed or wait."""

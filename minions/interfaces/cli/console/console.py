@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     from minions.data.json_values import JsonValue
 
-__all__ = ["for_stream", "hanging", "json_text", "keep_to_lines", "log_line", "say", "tell"]
 
 _ONE_LINE_EACH: Final[ContextVar[bool]] = ContextVar("minions_one_line_each", default=False)
 """Whether standard error has a log, so that each text is one line, and none looks like another."""

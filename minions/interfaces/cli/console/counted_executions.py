@@ -8,8 +8,6 @@ from typing import Final
 from minions.contracts.executions import AgentResult, RunStatus, StepExecution
 from minions.data.errors import FailureInfo
 
-__all__ = ["GOOD_STATUSES", "counted_executions", "error_of"]
-
 GOOD_STATUSES: Final = (RunStatus.COMPLETED, RunStatus.PARTIAL)
 """How a run ended that did what it should."""
 

@@ -12,8 +12,6 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import section_words
 from minions.interfaces.cli.console.console import json_text, say, tell
 
-__all__ = ["show_plan"]
-
 _MOST_SHOWN = 160
 """How many characters of arguments a line has; `--json` has all."""
 

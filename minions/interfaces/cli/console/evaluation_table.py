@@ -15,8 +15,6 @@ from minions.evaluation.report import (
 )
 from minions.interfaces.cli.console.money import dollars
 
-__all__ = ["case_lines", "cost_words", "report_lines"]
-
 _MOST_NAMED: Final = 5
 _LONGEST: Final = 200
 """Characters of a reason."""

@@ -9,8 +9,6 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.interfaces.cli.console.render import fault_to_json
 
-__all__ = ["annotation", "json_report", "sarif_report", "workflow_command"]
-
 
 def json_report(by_recipe: Mapping[str, Sequence[Fault]]) -> dict[str, JsonValue]:
     """The faults of each recipe, which is named as the caller named it."""

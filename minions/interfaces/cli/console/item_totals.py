@@ -15,8 +15,6 @@ from minions.data.durations import spoken
 from minions.engine.views.run_items import ItemSummary, ItemTotals, LoopItems, usage_of
 from minions.interfaces.cli.console.money import dollars
 
-__all__ = ["ItemCounter", "item_lines", "totals_words"]
-
 _MOST_ITEMS: Final = 20
 """Items of a loop up to which all of them are shown."""
 

@@ -22,16 +22,6 @@ from minions.interfaces.cli.console.whole_file import check_writable, write_whol
 if TYPE_CHECKING:
     from minions.app.evaluating.recipe_tests import TestOutcome
 
-__all__ = [
-    "JUnitCase",
-    "JUnitProblem",
-    "JUnitSuite",
-    "ProblemKind",
-    "check_junit",
-    "junit_xml",
-    "suite_of_tests",
-    "write_junit",
-]
 
 _NOT_XML: Final = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 _CODE: Final = "junit-file"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["dollars"]
-
 
 def dollars(amount: float) -> str:
     """An amount as `$12.50` or `$0.0042`: cents, or two digits of less; `$0` for nothing."""

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-__all__ = ["LiveProgress", "PlainProgress", "Progress", "model_line"]
 
 _GLYPHS: Final = {
     "completed": ("✓", "green"),

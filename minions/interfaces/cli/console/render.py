@@ -12,16 +12,6 @@ from minions.data.errors import Fault, MinionsError, RecipeError
 from minions.data.hidden_characters import escaped, shown_text
 from minions.data.json_values import JsonValue
 
-__all__ = [
-    "error_lines",
-    "error_to_json",
-    "fault_lines",
-    "painter",
-    "plain",
-    "wants_color",
-    "without_commands",
-]
-
 _CODES: Final = {
     "red": "31;1",
     "yellow": "33;1",

@@ -16,14 +16,6 @@ from minions.interfaces.cli.console.render import painter
 if TYPE_CHECKING:
     from minions.engine.views.output_rungs import RungCount
 
-__all__ = [
-    "EXIT_CODES",
-    "output_text",
-    "recorded_usage_text",
-    "result_to_json",
-    "rung_words",
-    "summary_lines",
-]
 
 EXIT_CODES: Final = {
     RunStatus.COMPLETED: 0,

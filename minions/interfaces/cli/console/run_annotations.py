@@ -14,8 +14,6 @@ from minions.interfaces.cli.console.counted_executions import (
 from minions.interfaces.cli.console.fault_reports import workflow_command
 from minions.recipe.model import AgentRecipe, StepSpec, Where
 
-__all__ = ["run_annotations"]
-
 
 def run_annotations(result: AgentResult[object], recipe: AgentRecipe) -> Iterator[str]:
     """A line for each failure, at the step's place in its recipe; innermost failures only.

@@ -20,8 +20,6 @@ from minions.interfaces.cli.console.junit import (
     write_junit,
 )
 
-__all__ = ["run_suite", "write_break", "write_run"]
-
 
 def write_run(path: Path, result: AgentResult[object]) -> None:
     """Write the file of a run, however it ended.

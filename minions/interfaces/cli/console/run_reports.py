@@ -18,8 +18,6 @@ from minions.interfaces.cli.console.console import say
 if TYPE_CHECKING:
     from minions.recipe.model import AgentRecipe
 
-__all__ = ["RunReports", "annotations_wanted"]
-
 
 @frozen(kw_only=True)
 class RunReports:

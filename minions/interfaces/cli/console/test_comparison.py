@@ -8,8 +8,6 @@ from minions.app.evaluating.learning import TestComparison, used_by
 from minions.app.evaluating.recipe_tests import TestOutcome
 from minions.interfaces.cli.console.money import dollars
 
-__all__ = ["comparison_lines"]
-
 
 def comparison_lines(compared: TestComparison, names: tuple[str, str]) -> Iterator[str]:
     """The lines of both sides, and the tests that differ.

@@ -13,8 +13,6 @@ from minions.evaluation.tuning_report import TuningReport
 from minions.evaluation.tuning_search import Trial, TrialVerdict
 from minions.interfaces.cli.console.evaluation_table import cost_words
 
-__all__ = ["closed_lines", "space_lines", "tuning_lines"]
-
 _NARROW: Final = 80
 _HEAD: Final = ("configuration", "passed", "95 % of", "cost", "tokens", "median", "cases", "")
 _MOST_REASONS: Final = 5

@@ -10,8 +10,6 @@ from typing import BinaryIO
 
 from minions.data.errors import EnvironmentRefusedError
 
-__all__ = ["check_writable", "write_whole"]
-
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write the file whole or not at all; a link is followed, and the rights of a file stay.

@@ -14,30 +14,6 @@ from minions.data.json_values import JsonValue
 from minions.interfaces.http.problems import FaultView
 from minions.interfaces.http.tokens import TokenScope
 
-__all__ = [
-    "MAYBE_TEXT",
-    "MOST_DIGITS",
-    "STATE",
-    "USER",
-    "After",
-    "AgentView",
-    "Agents",
-    "CallerView",
-    "Health",
-    "InputView",
-    "JsonObject",
-    "Page",
-    "Ready",
-    "RecipeRow",
-    "RecipeView",
-    "Recipes",
-    "StepOfRecipe",
-    "SystemView",
-    "TaskRequest",
-    "number_schema",
-    "text_schema",
-]
-
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 
 _LARGEST: Final = 9_007_199_254_740_991

@@ -11,8 +11,6 @@ from attrs import field, frozen
 from minions.data.json_values import JsonValue, dumps
 from minions.interfaces.server.documents.common import number_schema, text_schema
 
-__all__ = ["Cut", "CutPart", "CutQuery", "ValueAddress", "ValueView", "cut_at", "value_at"]
-
 _NODE: Final = 4
 """Characters that each member of a list or an object counts for, beside its texts."""
 

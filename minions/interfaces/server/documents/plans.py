@@ -6,8 +6,6 @@ from attrs import field, frozen
 
 from minions.interfaces.server.documents.common import MAYBE_TEXT, USER, text_schema
 
-__all__ = ["PlanRequest"]
-
 
 @frozen(kw_only=True)
 class PlanRequest:

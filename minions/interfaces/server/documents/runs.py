@@ -22,28 +22,6 @@ from minions.interfaces.server.documents.common import (
 )
 from minions.interfaces.server.documents.cut_values import CutPart, CutQuery
 
-__all__ = [
-    "ApprovalView",
-    "Approvals",
-    "CancelView",
-    "DecisionRequest",
-    "Links",
-    "MarkRequest",
-    "MarkView",
-    "MessageOfRun",
-    "NoteOfRun",
-    "RollbackRequest",
-    "RollbackView",
-    "RunAccepted",
-    "RunParts",
-    "RunRequest",
-    "RunRow",
-    "RunView",
-    "Runs",
-    "RunsPage",
-    "StepOfRun",
-]
-
 
 @frozen(kw_only=True)
 class RunsPage:

@@ -17,23 +17,6 @@ from minions.interfaces.server.documents.common import (
     number_schema,
 )
 
-__all__ = [
-    "ContextView",
-    "CutView",
-    "ForkRequest",
-    "ForkView",
-    "MessageRequest",
-    "NewSession",
-    "RetryRequest",
-    "SessionView",
-    "Sessions",
-    "SessionsPage",
-    "StepRange",
-    "StepView",
-    "Steps",
-    "StepsFrom",
-]
-
 _SEQUENCE: Final[Mapping[str, JsonObject]] = {
     "schema": {"type": "integer", "minimum": 1, "maximum": 9_007_199_254_740_991}
 }

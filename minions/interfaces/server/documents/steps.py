@@ -11,18 +11,6 @@ from minions.interfaces.server.documents.common import JsonObject, number_schema
 from minions.interfaces.server.documents.cut_values import CutPart, CutQuery
 from minions.interfaces.server.documents.runs import PromptOfRun, StepOfRun
 
-__all__ = [
-    "ItemRow",
-    "ItemTotalsView",
-    "Items",
-    "ItemsPage",
-    "SearchHitView",
-    "SearchHits",
-    "SearchQuery",
-    "StepAddress",
-    "StepView",
-]
-
 
 @frozen(kw_only=True)
 class ItemsPage:

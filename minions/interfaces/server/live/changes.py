@@ -27,8 +27,6 @@ from minions.interfaces.server.live.frames import HEARTBEAT
 from minions.interfaces.server.live.stream_places import StreamPlaces, no_more_streams
 from minions.interfaces.server.pending_decisions import CallsInDoubt, all_waiting
 
-__all__ = ["ChangeStream", "Changes"]
-
 _HEADERS: Final = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
 _NEWEST: Final = 200
 """Runs at the head of the list in which every change is noticed."""

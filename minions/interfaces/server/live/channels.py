@@ -16,8 +16,6 @@ from minions.interfaces.server.live.followers import Follower
 from minions.interfaces.server.live.frames import HEARTBEAT, Frame, History, frame_of
 from minions.interfaces.server.live.stream_places import StreamPlaces, no_more_streams
 
-__all__ = ["Channel", "Channels"]
-
 _WAIT_S = 30.0
 """How long one wait for a new entry takes at most, in seconds."""
 _PATIENCE_S = 1.0

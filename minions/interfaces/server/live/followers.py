@@ -9,8 +9,6 @@ from typing import Protocol
 
 from minions.interfaces.server.live.frames import Frame
 
-__all__ = ["FollowedSession", "Follower"]
-
 
 class FollowedSession(Protocol):
     """The session that a follower reads: its channel."""

@@ -15,17 +15,6 @@ from minions.data.json_parts import is_large
 from minions.engine.views.stored_events import StoredEvents
 from minions.interfaces.http.responses import json_bytes_in_parts
 
-__all__ = [
-    "HEARTBEAT",
-    "Frame",
-    "History",
-    "LargeEvent",
-    "bytes_of",
-    "data_of",
-    "frame_of",
-    "last_words",
-]
-
 
 class LargeEvent:
     """An event that is encoded in a thread, once for all its readers, when it is sent."""

@@ -22,8 +22,6 @@ from minions.engine.views.lookup import list_runs
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.runtime import ServerRuntime
 
-__all__ = ["BEGUN_BY_SERVER", "Recovery"]
-
 BEGUN_BY_SERVER: Final = "server"
 """A key in the note of a run's start: a server began the run, so any server may resume it."""
 

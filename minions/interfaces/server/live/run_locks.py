@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakValueDictionary
 
-__all__ = ["RunLocks"]
-
 
 class RunLocks:
     """Locks by the id of their run, which exist as long as somebody uses them."""

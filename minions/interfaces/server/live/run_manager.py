@@ -23,8 +23,6 @@ from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.server.live.channels import Channels
 
-__all__ = ["Execution", "RunManager"]
-
 
 @frozen(eq=False)
 class Execution:

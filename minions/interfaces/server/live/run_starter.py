@@ -26,8 +26,6 @@ from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.runtime import ServerRuntime, ids_of_key
 from minions.recipe.model import AgentRecipe
 
-__all__ = ["LONGEST_KEY", "RequestedRun", "RunStarter", "StartedRun"]
-
 _MANY_STEPS: Final = 50
 """Steps of a recipe that are prepared at once."""
 LONGEST_KEY: Final = 255

@@ -8,8 +8,6 @@ from typing import Final
 
 from minions.interfaces.http.problems import RefusedError
 
-__all__ = ["StreamPlaces", "no_more_streams"]
-
 _LEFT: Final = 4
 """Of the connections one in so many is left for requests that are no streams."""
 _SHARE: Final = 2

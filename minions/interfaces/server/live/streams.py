@@ -16,8 +16,6 @@ from minions.interfaces.server.live.channels import Channels
 from minions.interfaces.server.live.followers import Follower
 from minions.interfaces.server.live.frames import Frame, History, bytes_of, last_words
 
-__all__ = ["EventStreamAnswer"]
-
 _HEADERS = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
 _LAST_WORDS_S = 1.0
 """How many seconds a slow reader has to take the comment that ends its stream."""

@@ -16,8 +16,6 @@ from minions.data.errors import NEEDS_DECISION, JournalError
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_waits import new_wait
 
-__all__ = ["WaitingNotices"]
-
 _TOLD: Final = f"{RESERVED}told:"
 _STATUS: Final = NEEDS_DECISION.replace("-", "_")
 

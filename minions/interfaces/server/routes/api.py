@@ -31,8 +31,6 @@ from minions.interfaces.server.routes.runs import RUNS
 from minions.interfaces.server.routes.sessions import SESSIONS
 from minions.interfaces.server.routes.turns import TURNS
 
-__all__ = ["API"]
-
 API: Final = Router(
     "/api/v1",
     route_handlers=[

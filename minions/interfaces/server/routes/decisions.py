@@ -52,8 +52,6 @@ from minions.interfaces.server.pending_decisions import (
 from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
 
-__all__ = ["APPROVALS", "decide_run", "follow_changes", "get_health", "get_ready", "get_system"]
-
 _READY_S: Final = 5.0
 """Seconds in which the database has to answer a question about readiness."""
 

@@ -14,8 +14,6 @@ from minions.interfaces.server.documents.runs import MarkRequest, MarkView
 from minions.interfaces.server.endpoints import ApiRequest, Body, InPath, refuses
 from minions.interfaces.server.routes.run_views import find_exact
 
-__all__ = ["MARKS"]
-
 
 @post("/marks", status_code=201, responses=refuses(404, 409), needs=TokenScope.DECIDE)
 async def mark_output(request: ApiRequest, run_id: InPath, data: Body[MarkRequest]) -> MarkView:

@@ -26,8 +26,6 @@ from minions.planning.plan_form import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.reading.load import recipe_from_document
 
-__all__ = ["PLANS"]
-
 
 @post(status_code=202, responses=refuses(403, 404, 409, 429), needs=TokenScope.RUN)
 async def start_plan(

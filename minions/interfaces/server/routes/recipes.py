@@ -45,8 +45,6 @@ from minions.interfaces.server.routes.sessions import user_in
 from minions.recipe.model import MESSAGE_INPUT, AgentRecipe, InputSpec, StepSpec
 from minions.recipe.tool_specs import tool_specs
 
-__all__ = ["AGENTS", "PICTURE_TYPES", "RECIPES", "PictureForm", "is_chat", "picture_answer"]
-
 _SVG = "image/svg+xml"
 _MERMAID = "text/vnd.mermaid"
 PICTURE_TYPES = {_SVG: "With format=svg.", _MERMAID: "With format=mermaid."}

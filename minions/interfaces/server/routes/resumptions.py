@@ -33,8 +33,6 @@ from minions.interfaces.server.routes.run_views import find_exact
 from minions.interfaces.server.routes.runs import accepted
 from minions.recipe.tool_specs import tool_specs
 
-__all__ = ["RESUMPTIONS"]
-
 
 @frozen(kw_only=True)
 class AgainRequest:

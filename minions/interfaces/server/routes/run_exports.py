@@ -25,8 +25,6 @@ from minions.interfaces.server.endpoints import (
 )
 from minions.interfaces.server.routes.run_views import find_exact
 
-__all__ = ["RUN_EXPORTS"]
-
 _LINES: Final = "application/x-ndjson"
 _HTML: Final = "text/html"
 

@@ -37,8 +37,6 @@ from minions.interfaces.server.endpoints import (
 )
 from minions.interfaces.server.routes.run_views import find_exact, prompt_view, run_view, step_view
 
-__all__ = ["RUN_STEPS", "totals_view"]
-
 _STEP_VALUES: Final = (
     "/step/output",
     "/step/facts",

@@ -25,18 +25,6 @@ from minions.interfaces.server.documents.runs import (
 from minions.interfaces.server.endpoints import ApiRequest
 from minions.interfaces.server.pending_decisions import waiting_of
 
-__all__ = [
-    "RUN_VALUES",
-    "find_exact",
-    "links_of",
-    "position_after",
-    "prompt_view",
-    "run_row",
-    "run_view",
-    "step_view",
-]
-
-
 RUN_VALUES: Final = (
     "/inputs",
     "/output",

@@ -52,8 +52,6 @@ from minions.interfaces.server.routes.run_views import (
 )
 from minions.interfaces.server.routes.sessions import user_in
 
-__all__ = ["RUNS", "accepted"]
-
 
 @post(status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
 async def start_run(

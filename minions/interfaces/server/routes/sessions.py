@@ -14,7 +14,7 @@ from minions.contracts.sessions import Session
 from minions.data.errors import NotFoundError, UsageError, did_you_mean, near_names
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
-from minions.data.words import shell_word
+from minions.data.words import has_words, shell_word
 from minions.engine.services.breathing import beside
 from minions.engine.sessions.context import build_context_from_steps, get_context_summary
 from minions.engine.sessions.deletion import remove_sessions
@@ -50,11 +50,8 @@ from minions.interfaces.server.endpoints import (
     refuses,
 )
 from minions.interfaces.server.routes.run_views import position_after
-from minions.interfaces.server.routes.text_filter import has_words
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe
-
-__all__ = ["SESSIONS", "session_of", "user_in"]
 
 _FEW_STEPS: Final = 50
 """Messages that are listed at once."""

@@ -22,8 +22,6 @@ from minions.interfaces.server.endpoints import ApiRequest, Body, EventStream, I
 from minions.interfaces.server.live.frames import bytes_of, frame_of
 from minions.interfaces.server.routes.sessions import session_of, user_in
 
-__all__ = ["TURNS"]
-
 _CUT_OFF = (
     *OPEN_STATES,
     RunStatus.CANCELLED,
