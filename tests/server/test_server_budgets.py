@@ -126,7 +126,8 @@ async def test_the_page_of_metrics_says_what_the_day_has_spent(make_app: MakeApp
     await ran(client, user="ann")
     page = await client.ask("GET", "/metrics")
     lines = page.body.decode().splitlines()
-    assert {"minions_day_budget_tokens_limit 100", "minions_day_budget_tokens_spent 15"} < {*lines}
+    told = {"minions_day_budget_tokens_limit 100.0", "minions_day_budget_tokens_spent 15.0"}
+    assert told < {*lines}
     assert b"ann" not in page.body
 
 

@@ -161,6 +161,8 @@ class Recorder:
         may_wait = journal.stores_together and lease is not None and not is_replayed
         if not may_wait or is_large(fact) or len(self._held) >= _MOST_HELD:
             return (await self.record(key, fact)).at
+        if self._slices.is_over():
+            await breathe()
         at = self._services.clock.now()
         self._held.append(journal.prepared(EntryDraft(key=key, fact=fact, at=at)))
         if len(self._held) == 1:
