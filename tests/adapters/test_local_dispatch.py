@@ -7,7 +7,15 @@ import asyncio
 import pytest
 
 from minions.adapters.dispatch.local_dispatch import LocalDispatch
-from minions.contracts.dispatch import Job, JobEnd, JobState, QueueLimits, RateLimit
+from minions.contracts.dispatch import (
+    Job,
+    JobEnd,
+    JobState,
+    QueueLimits,
+    QueueView,
+    RateLimit,
+    WorkerPlan,
+)
 from minions.testing.clock import FakeClock
 from minions.testing.dispatch_suite import Worked, job, opened, plan, serve, serving, until
 
@@ -159,7 +167,7 @@ async def test_without_limits_a_worker_takes_as_many_as_it_has_slots(
 # --- what a worker notices ------------------------------------------------------------------------
 
 
-async def test_a_worker_notices_new_jobs_and_new_limits(engine: LocalDispatch) -> None:
+async def test_a_worker_notices_new_jobs_and_new_limits(engine: LocalDispatch, time: Time) -> None:
     await engine.set_queue(QueueLimits(name="work", concurrency=1))
     worked = Worked()
     async with serving(engine, worked, slots=3):
@@ -171,6 +179,7 @@ async def test_a_worker_notices_new_jobs_and_new_limits(engine: LocalDispatch) -
         await engine.set_queue(QueueLimits(name="work", concurrency=2))
         await settled()
         assert worked.at_once == 2
+        assert time.slept == []  # only a change can help
         await engine.cancel("run_2")
         worked.opened.set()
     assert worked.runs == ["run_0", "run_1"]
@@ -363,3 +372,29 @@ async def test_names_of_ended_jobs_are_kept_up_to_ten_thousand(engine: LocalDisp
         await engine.cancel(f"run_{number}")
     assert not await engine.submit(job("run_1"))
     assert await engine.submit(job("run_0"))
+
+
+# --- what holds where nothing is said -------------------------------------------------------------
+
+
+def test_a_worker_takes_four_runs_until_it_is_stopped() -> None:
+    made = WorkerPlan(name="w")
+    assert (made.slots, made.ends_when_idle, QueueLimits().per_worker) == (4, False, 4)
+
+
+def test_an_engine_is_of_one_process_and_knows_no_worker_as_dead(engine: LocalDispatch) -> None:
+    assert not engine.is_shared
+    assert not engine.is_worker_gone("host:1:1+w1")
+
+
+@pytest.mark.parametrize("state", ["waiting", "delayed", "taken"])
+def test_a_job_in_any_state_is_one_of_its_queue(state: str) -> None:
+    limits = QueueLimits()
+    assert QueueView(limits=limits, **{state: 1}).has_jobs
+    assert not QueueView(limits=limits).has_jobs
+
+
+def test_limits_that_fit_each_other_stay_as_they_are() -> None:
+    for limits in (QueueLimits(concurrency=4, per_worker=4), QueueLimits(per_worker=9)):
+        assert limits.capped() is limits
+    assert QueueLimits(concurrency=3, per_worker=4).capped().per_worker == 3

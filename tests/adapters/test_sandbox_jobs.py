@@ -233,3 +233,19 @@ async def test_a_command_is_not_run_in_a_sandbox_that_does_not_hold(
     monkeypatch.setattr(type(sandbox), "probe", lambda _: broken)
     with pytest.raises(EnvironmentRefusedError):
         await sandbox.run(command(work))
+
+
+@pytest.mark.parametrize("sandbox", [BubblewrapSandbox(), LandlockSandbox()])
+async def test_what_a_command_did_is_told_as_of_a_command(
+    work: Path, monkeypatch: pytest.MonkeyPatch, sandbox: BubblewrapSandbox | LandlockSandbox
+) -> None:
+    told: list[bool] = []
+
+    async def supervise(_job: object) -> None:
+        pass
+
+    monkeypatch.setattr(workspaces, "supervise", supervise)
+    monkeypatch.setattr(workspaces, "result_of", lambda *_, is_code: told.append(is_code))
+    monkeypatch.setattr(type(sandbox), "require", lambda _: None)
+    await sandbox.run(command(work))
+    assert told == [False]

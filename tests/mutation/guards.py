@@ -431,7 +431,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "engine/services/shared_budgets.py": Guard(tests=("engine/test_shared_budgets.py",)),
     # --- dispatch and workers ---
     "adapters/dispatch/local_dispatch.py": Guard(tests=_DISPATCH),
-    "contracts/dispatch.py": Guard(tests=_DISPATCH),
+    "contracts/dispatch.py": Guard(tests=("adapters/test_local_dispatch.py",)),
     "app/runs/unexecuted_runs.py": Guard(
         tests=("server/test_recovery_rules.py", "interfaces/test_worker_runs.py")
     ),
