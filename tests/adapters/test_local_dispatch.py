@@ -398,3 +398,9 @@ def test_limits_that_fit_each_other_stay_as_they_are() -> None:
     for limits in (QueueLimits(concurrency=4, per_worker=4), QueueLimits(per_worker=9)):
         assert limits.capped() is limits
     assert QueueLimits(concurrency=3, per_worker=4).capped().per_worker == 3
+
+
+def test_a_job_that_is_put_back_counts_how_often_and_what_failed() -> None:
+    first = job(number=2, tries=3)
+    assert first.put_back(7.0, is_failed_try=True) == job(number=3, tries=4, delay_s=7.0)
+    assert first.put_back(is_failed_try=False) == job(number=3, tries=3)

@@ -501,6 +501,34 @@ _HOLDING: Final = "A session in memory is only made with a holding; the type all
 
 EQUIVALENT: Final[Sequence[Equivalent]] = (
     Equivalent(
+        "contracts/dispatch.py",
+        "DEFAULT_SLOTS",
+        "DEFAULT_SLOTS: Final = 4",
+        "DEFAULT_SLOTS: Final = 3",
+        "No child sees it: the default was set when the module was loaded. A test of it pins it.",
+    ),
+    Equivalent(
+        "contracts/dispatch.py",
+        "DEFAULT_SLOTS",
+        "DEFAULT_SLOTS: Final = 4",
+        "DEFAULT_SLOTS: Final = 5",
+        "No child sees it: the default was set when the module was loaded. A test of it pins it.",
+    ),
+    Equivalent(
+        "contracts/dispatch.py",
+        "WorkerPlan",
+        "ends_when_idle: bool = False",
+        "ends_when_idle: bool = True",
+        "No child sees it: the default was set when the module was loaded. A test of it pins it.",
+    ),
+    Equivalent(
+        "contracts/dispatch.py",
+        "DispatchEngine",
+        "is_shared: bool = False",
+        "is_shared: bool = True",
+        "No child sees it: the default was set when the module was loaded. A test of it pins it.",
+    ),
+    Equivalent(
         "interfaces/worker/reconciliation.py",
         "Reconciliation._submit",
         "if job is not None:",
