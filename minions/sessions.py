@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from minions._lazy import home_of, lazy_names
 
 if TYPE_CHECKING:
-    from minions.contracts.history import HistoryStrategy, HistoryWindow
+    from minions.contracts.instructions import HistoryStrategy, HistoryWindow
     from minions.contracts.sessions import AgentHooks, Session, SessionStep, StepMetrics
     from minions.engine.sessions.context import (
         build_context_from_sequence_range,
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "minions.contracts.history": (
+    "minions.contracts.instructions": (
         "HistoryStrategy",
         "HistoryWindow",
     ),

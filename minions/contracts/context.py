@@ -17,13 +17,12 @@ from minions.data.errors import MetadataError, near_names
 from minions.data.json_values import JsonValue
 
 if TYPE_CHECKING:
-    from minions.contracts.agent_calls import AgentCalls
+    from minions.contracts.agent_calls import AgentCalls, ToolQuestions
     from minions.contracts.calls import DeltaSink
     from minions.contracts.file_changes import ChangeRecorder
     from minions.contracts.memory import ModelMemory
     from minions.contracts.retry import RetryConfig
     from minions.contracts.runtime import BlockingCalls
-    from minions.contracts.tool_questions import ToolQuestions
     from minions.contracts.tools import ReportProgress, StoreBlob, Toolbox, ToolSpec
 
 

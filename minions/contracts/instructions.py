@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 
 from attrs import evolve, field, frozen
+from attrs.validators import ge
 
 from minions.contracts.messages import Message
 from minions.data.errors import FailureInfo, SchemaError
@@ -194,3 +195,25 @@ class OutputFailure:
     def info(self) -> FailureInfo:
         """The failure as results and rows hold it."""
         return FailureInfo(code="invalid-output", message=self.message)
+
+
+# --- the window of a conversation ----------------------------------------------------------------
+
+
+class HistoryStrategy(StrEnum):
+    """What becomes of the oldest messages of a conversation that no longer fits its window."""
+
+    DROP = "drop"
+    """They are left out of the prompt; the session keeps them."""
+    SUMMARISE = "summarise"
+    """A model call summarises them; the summary stands in the prompt in their place."""
+
+
+@frozen(kw_only=True)
+class HistoryWindow:
+    """The bound of the prompts of a step that shares a conversation."""
+
+    max_tokens: int = field(validator=ge(1))
+    """The most tokens of a prompt, estimated at four characters each: system texts, tools, schema
+    and messages together."""
+    strategy: HistoryStrategy = field(default=HistoryStrategy.DROP, converter=HistoryStrategy)

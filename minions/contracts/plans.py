@@ -9,7 +9,6 @@ from typing import Final
 
 from attrs import field, frozen
 
-from minions.contracts.artifact_names import is_path
 from minions.data.json_values import JsonValue
 
 
@@ -267,3 +266,24 @@ def steps_before(steps: Collection[PlanStep], step_id: str) -> frozenset[str]:
         found.update(new)
         waiting += new
     return frozenset(found)
+
+
+# --- names of artifacts that steps declare -------------------------------------------------------
+
+
+_NAMED: Final = re.compile(r"[^\s/]*\.\w{1,10}|\.\w*(?:ignore|config|attributes)")
+FILES_BY_NAME: Final = frozenset(
+    {
+        *("Makefile", "makefile", "GNUmakefile", "Dockerfile", "Containerfile", "Jenkinsfile"),
+        *("Procfile", "Vagrantfile", "Gemfile", "Rakefile", "Pipfile", "Brewfile", "Caddyfile"),
+        *("Justfile", "justfile", "LICENSE", "LICENCE", "COPYING", "CODEOWNERS"),
+    }
+)
+"""Names of files without an extension; another is a file only within a folder."""
+
+
+def is_path(artifact: str) -> bool:
+    """Whether an artifact's name is that of a file: it has a folder or an extension, or is one of
+    the names that files have without.
+    """
+    return "/" in artifact or artifact in FILES_BY_NAME or _NAMED.fullmatch(artifact) is not None

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, get_type_hints
 from attrs import field, frozen
 
 from minions.contracts.completion import UNDECLARED, CompletionCriteria, StepCompletionChain
-from minions.contracts.history import HistoryWindow
-from minions.contracts.instructions import OutputInstructions, T_co
+from minions.contracts.instructions import HistoryWindow, OutputInstructions, T_co
 from minions.contracts.messages import Message, MessageBundle, MessageRole, ToolCallRequest
 from minions.contracts.verdicts import CompletionMode
 from minions.data.json_values import JsonValue

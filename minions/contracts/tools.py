@@ -10,11 +10,10 @@ from typing import TypeAlias
 
 from attrs import evolve, field, frozen
 
-from minions.contracts.agent_calls import AgentCalls
+from minions.contracts.agent_calls import AgentCalls, ToolQuestions
 from minions.contracts.file_changes import ChangeRecorder
 from minions.contracts.runtime import BlockingCalls, Sleep
 from minions.contracts.tool_parameters import sent_parameters
-from minions.contracts.tool_questions import ToolQuestions
 from minions.data.errors import NotFoundError, ToolError, UsageError, near_hint, near_names
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema

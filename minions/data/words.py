@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minions.data.hidden_characters import one_line
+from minions.data.texts import one_line
 
 
 def has_words(text: str | None, *places: str | None) -> bool:

@@ -11,13 +11,13 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from minions.contracts.artifact_names import is_path
 from minions.contracts.plans import (
     FileForm,
     FileUse,
     Plan,
     PlanStep,
     PlanStepType,
+    is_path,
     steps_before,
 )
 from minions.contracts.protected_files import configures, is_git_name, is_secret

@@ -9,10 +9,9 @@ from typing import Final
 from attrs import evolve, frozen
 from yaml.reader import Reader
 
-from minions.contracts.artifact_names import is_path
-from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType
-from minions.data.hidden_characters import HIDDEN
+from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType, is_path
 from minions.data.json_values import JsonValue, find_json_value
+from minions.data.texts import HIDDEN
 from minions.recipe.checks.names import RESERVED
 from minions.recipe.expressions.tokens import WORDS
 

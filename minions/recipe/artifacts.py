@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from minions.contracts.artifact_names import FILES_BY_NAME, is_path
+from minions.contracts.plans import FILES_BY_NAME, is_path
 from minions.data.errors import RecipeError
 from minions.data.json_values import JsonValue, parse_json, texts_in
 from minions.data.schema import JsonSchema
-from minions.data.toml_text import parse_toml
+from minions.data.texts import parse_toml
 from minions.recipe.text.nodes import to_plain
 from minions.recipe.text.yaml_reader import read_document
 

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.history import HistoryWindow
+from minions.contracts.instructions import HistoryWindow
 from minions.contracts.retry import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import Fault

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from minions.data.bounded_files import read_regular
 from minions.data.errors import UsageError
-from minions.data.toml_text import parse_toml
+from minions.data.texts import parse_toml
 
 _MOST_BYTES: Final = 1024 * 1024
 USUAL_FOLDER: Final = Path("recipes")

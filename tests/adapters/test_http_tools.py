@@ -14,8 +14,7 @@ import pytest
 from aiohttp import web
 
 import minions as m
-from minions.adapters.tools.http import http_toolset
-from minions.adapters.tools.http_answer import _CHARSETS, HttpStatusError, _media_type
+from minions.adapters.tools.http import _CHARSETS, HttpStatusError, _media_type, http_toolset
 from minions.adapters.tools.network_targets import (
     AllowedHost,
     Resolve,

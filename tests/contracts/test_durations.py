@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minions.data.durations import seconds_of
 from minions.data.errors import UsageError
+from minions.data.texts import seconds_of
 
 
 @pytest.mark.parametrize(

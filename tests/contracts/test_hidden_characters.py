@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minions.data.hidden_characters import HIDDEN, shown_text
+from minions.data.texts import HIDDEN, shown_text
 from minions.interfaces.cli.console.render import plain
 
 _WEB = Path(__file__).parents[2] / "minions" / "interfaces" / "server" / "web"

@@ -11,8 +11,7 @@ from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.sessions import SessionStep
-from minions.engine.history.conversation import read_conversation
-from minions.engine.history.conversation_cache import ConversationCache
+from minions.engine.history.conversation import ConversationCache, read_conversation
 from minions.engine.services.memory_journal import MemoryJournal
 from minions.engine.sessions.deletion import remove_sessions
 from minions.engine.sessions.runner import ChatAgent, StepRunner, fork_session

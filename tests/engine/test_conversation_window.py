@@ -11,7 +11,7 @@ from builders import deterministic_services, executor_of
 from minions.adapters.models.scripted import ScriptedModel
 from minions.contracts.calls import ModelCapabilities, ModelFailure, Prompt
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed, StepCompleted
-from minions.contracts.history import HistoryStrategy, HistoryWindow
+from minions.contracts.instructions import HistoryStrategy, HistoryWindow
 from minions.contracts.journal.facts import ModelCallFinished
 from minions.contracts.messages import MessageRole, TokenUsage, as_role
 from minions.contracts.sessions import SessionStep

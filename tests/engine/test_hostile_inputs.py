@@ -17,11 +17,10 @@ from minions.adapters.telemetry.loop_watchdog import LIMIT_S, LongCallback, watc
 from minions.app.settings.masking import masked
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.tools import Effect, Toolbox
-from minions.data.durations import seconds_of
 from minions.data.errors import MinionsError, near_names
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.schema import SchemaValidator
-from minions.data.toml_text import parse_toml
+from minions.data.texts import parse_toml, seconds_of
 from minions.engine.calls.duplicate_calls import first_of_each
 from minions.engine.compile.prompt_sections import _data_in
 from minions.engine.views.run_search import hits_in

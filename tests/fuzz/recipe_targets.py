@@ -19,12 +19,12 @@ from minions.analysis.pictures.picture import picture_of
 from minions.analysis.pictures.svg import svg
 from minions.app.wiring.extensions import built_in_toolsets
 from minions.contracts.tool_parameters import sent_parameters
-from minions.data.durations import seconds_of, spoken
 from minions.data.errors import MinionsError, SchemaError, UsageError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import search
 from minions.data.schema import SchemaValidator, check_schema
 from minions.data.schema_words import schema_words
+from minions.data.texts import seconds_of, spoken
 from minions.engine.compile.dry_run import planned_prompts
 from minions.engine.compile.extensions import Extensions
 from minions.recipe.catalog import Catalog

@@ -19,8 +19,7 @@ from attrs import evolve
 from asgi_client import TOKEN
 from minions.interfaces.server import process
 from minions.interfaces.server.app import App
-from minions.interfaces.server.process import bound_socket, serve
-from minions.interfaces.server.timed_protocol import TimedProtocol
+from minions.interfaces.server.process import TimedProtocol, bound_socket, serve
 from patience import HANG_S
 from served import MakeApp
 from serving import Serving

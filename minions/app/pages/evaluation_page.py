@@ -13,9 +13,8 @@ from typing import Final
 from attrs import frozen
 
 from minions.app.settings.masking import masked
-from minions.data.durations import spoken
-from minions.data.hidden_characters import shown_text
 from minions.data.json_values import JsonValue
+from minions.data.texts import shown_text, spoken
 from minions.evaluation.report import (
     CaseOutcome,
     Comparison,

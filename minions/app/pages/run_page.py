@@ -22,10 +22,9 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import SecretRef, Secrets, SecretSource
-from minions.data.durations import spoken
 from minions.data.errors import MinionsError
-from minions.data.hidden_characters import shown_text
 from minions.data.json_values import JsonValue
+from minions.data.texts import shown_text, spoken
 from minions.engine.history.current_rows import current_rows
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.breathing import beside

@@ -23,9 +23,9 @@ from minions.contracts.decisions import (
     Verdict,
 )
 from minions.data.errors import UsageError, near_names
-from minions.data.hidden_characters import one_line, shown_text
 from minions.data.json_values import JsonValue, dumps
 from minions.data.patterns import match_beside_loop
+from minions.data.texts import one_line, shown_text
 from minions.engine.calls.answer_forms import FormField, fields_of
 from minions.engine.calls.decisions import read_answer
 

@@ -10,7 +10,7 @@ import attrs
 
 from minions.app.settings.settings import Settings
 from minions.contracts.context import Limits, snake_case
-from minions.data.durations import seconds_of
+from minions.data.texts import seconds_of
 from minions.recipe.model import AgentRecipe
 
 

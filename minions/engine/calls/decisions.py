@@ -22,9 +22,9 @@ from minions.contracts.decision_words import (
 from minions.contracts.journal.facts import DecisionWaiting
 from minions.contracts.tools import Effect, Toolbox
 from minions.data.errors import FailureInfo, UsageError, near_names
-from minions.data.hidden_characters import shown_text
 from minions.data.json_values import JsonValue, dumps, json_type, parse_json
 from minions.data.schema import JsonSchema, SchemaValidator
+from minions.data.texts import shown_text
 from minions.data.words import shell_word
 from minions.engine.calls.answer_forms import example_of, fields_of, filled_in, typed_fields
 from minions.engine.calls.pending_decisions import (

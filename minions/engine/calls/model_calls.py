@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from minions.contracts.attachments import CHARACTERS_PER_IMAGE, attachments_of
 from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import (
     CallStatus,
@@ -22,11 +23,12 @@ from minions.contracts.calls import (
     ModelCallResponse,
     ModelFailure,
     Prompt,
+    context_exceeded,
 )
 from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
+from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, Conversation, TokenUsage, assistant
 from minions.contracts.retry import CircuitPolicy, RetryConfig
 from minions.contracts.runtime import Clock
 from minions.data.errors import (
@@ -44,17 +46,23 @@ from minions.engine.calls.answer_cache import AnswerCache
 from minions.engine.calls.attached_blobs import with_attachments
 from minions.engine.calls.attempts import CallAttempts
 from minions.engine.calls.call_records import count_tokens, publish_retry, record_call
-from minions.engine.calls.call_usage import call_estimate, estimated_usage, prompt_too_long
 from minions.engine.calls.cut_answers import closed_answer
 from minions.engine.calls.model_call_facts import CUT_OFF
 from minions.engine.calls.model_executors import model_of, recall
 from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.prompt_sections import CHARACTERS_PER_TOKEN, prompt_characters
+from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.recorded import recorded_model_call
 from minions.engine.services.breathing import beside
 from minions.engine.services.budget import CallReservation
-from minions.engine.services.pricing import expect_price, with_cost
+from minions.engine.services.pricing import (
+    context_tokens_of,
+    expect_price,
+    own_context_tokens,
+    with_cost,
+)
 from minions.engine.services.retry import (
     AttemptsOutcome,
     checked_result,
@@ -62,6 +70,8 @@ from minions.engine.services.retry import (
     with_retries,
 )
 from minions.engine.services.run_pause import RunPause
+from minions.engine.services.services import Services
+from minions.engine.services.spending import CallEstimate
 
 
 def _with(
@@ -430,3 +440,56 @@ def _raised(error: Exception, retry: RetryConfig) -> ModelFailure:
             error, unless_known=False, retryable=retry.retryable_exceptions
         ),
     )
+
+
+# --- estimates of what a model call uses ---------------------------------------------------------
+
+
+_SHORTEST_CONTEXT = 4000
+"""Tokens of a prompt that every listed model takes: it is not looked up."""
+
+
+def prompt_too_long(
+    call: ModelCall, model: ChatModel | None, view: StepView
+) -> ModelFailure | None:
+    """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
+    prompt, services = call.prompt, view.context.scope.services
+    own = own_context_tokens(model, services)
+    characters = Conversation.of(prompt.messages).texts
+    is_short = characters < _SHORTEST_CONTEXT * CHARACTERS_PER_TOKEN
+    if is_short and prompt.options.context_tokens is None and own is None:
+        return None
+    most = context_tokens_of(model, prompt.options, services)
+    tokens = -(-prompt_characters(prompt) // CHARACTERS_PER_TOKEN)
+    if most is None or tokens <= most:
+        return None
+    name = model.name if model is not None else "the model"
+    return context_exceeded(
+        f"The prompt of step '{view.address}' has about {tokens} tokens, and '{name}' "
+        f"takes {most}. It was not sent."
+    )
+
+
+def call_estimate(call: ModelCall, model: ChatModel | None, services: Services) -> CallEstimate:
+    """What the call may use at most."""
+    return CallEstimate(
+        characters=prompt_characters(call.prompt)
+        + CHARACTERS_PER_IMAGE * len(attachments_of(call.prompt.messages)),
+        max_output_tokens=call.prompt.options.max_output_tokens,
+        cost_usd=lambda usage: with_cost(usage, model, services).cost_usd,
+    )
+
+
+async def estimated_usage(
+    prompt: Prompt, response: ModelCallResponse, context: AgentContext
+) -> TokenUsage:
+    """The usage of a call whose server counts none, with one warning per run."""
+    if not any(warned.code == "usage-unknown" for warned in context.progress.warnings):
+        await context.warn(
+            "usage-unknown",
+            f"The model '{response.model_name}' reports no token usage: the run's tokens are "
+            "estimated from characters.",
+        )
+    asked = Conversation.of(prompt.messages).texts
+    said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
+    return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import asdict
 
 from minions.contracts.addresses import address_of, is_within
+from minions.contracts.agent_calls import DECLINED
 from minions.contracts.calls import ToolCall, ToolFailure
 from minions.contracts.decision_words import Answer, Approve, Decision, Reject, word_of
 from minions.contracts.decisions import ApprovalRequest, NoAnswer, Question, Rejection, Verdict
@@ -24,7 +25,6 @@ from minions.contracts.journal.facts import (
 )
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.plan_diffs import PlanProposal
-from minions.contracts.tool_questions import DECLINED
 from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
 from minions.data.json_values import JsonValue, dumps, parse_json
 from minions.data.patterns import match_beside_loop

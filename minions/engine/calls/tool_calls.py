@@ -11,14 +11,13 @@ from attrs import evolve, frozen
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from minions.contracts.agent_calls import AgentCalls, AgentInfo
+from minions.contracts.agent_calls import AgentCalls, AgentInfo, ToolQuestions
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.calls import CallOrigin, ToolCall, ToolCallResponse, ToolFailure
 from minions.contracts.context import RunContext
 from minions.contracts.messages import ToolCallRequest
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import Secrets
-from minions.contracts.tool_questions import ToolQuestions
 from minions.contracts.tools import Effect, Tool, ToolScope
 from minions.data.codec import encode
 from minions.data.errors import (

@@ -12,8 +12,7 @@ from attrs import frozen
 
 from minions.contracts.completion import CompletionCriteria, StepCompletionChain
 from minions.contracts.context import RunContext
-from minions.contracts.history import HistoryWindow
-from minions.contracts.instructions import OutputInstructions
+from minions.contracts.instructions import HistoryWindow, OutputInstructions
 from minions.contracts.messages import Message, ToolCallRequest
 from minions.contracts.steps import PythonStep, Step, StepScope
 from minions.data.codec import decode

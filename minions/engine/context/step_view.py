@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, cast
 
 from minions.contracts.addresses import item_address
-from minions.contracts.agent_calls import AgentCalls
+from minions.contracts.agent_calls import AgentCalls, ToolQuestions
 from minions.contracts.calls import DeltaSink, ModelDelta
 from minions.contracts.context import Limits, RunContext
 from minions.contracts.events import StepDelta, StepDeltaEvent, ToolProgress
@@ -23,7 +23,6 @@ from minions.contracts.memory import ModelMemory
 from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import BlockingCalls, Log
 from minions.contracts.secrets import Secrets
-from minions.contracts.tool_questions import ToolQuestions
 from minions.contracts.tools import ReportProgress, StoreBlob, Tool, Toolbox, ToolSpec
 from minions.contracts.tracing import StepSubject
 from minions.data.errors import JournalError, ToolError

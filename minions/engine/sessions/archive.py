@@ -18,8 +18,8 @@ from minions.contracts.journal.stored_sessions import digests_in
 from minions.data.bounded_files import BoundedLines, LongLineError
 from minions.data.codec import decode, encode
 from minions.data.errors import NotFoundError, UsageError, words_of
-from minions.data.hidden_characters import one_line
 from minions.data.json_values import JsonValue, most_values
+from minions.data.texts import one_line
 from minions.data.words import shell_word
 from minions.engine.history.entry_checks import origin_of, too_deep
 from minions.engine.history.imported_entries import imported_entry

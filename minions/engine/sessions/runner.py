@@ -14,7 +14,7 @@ from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.events import RunCompleted, RunEvent, RunFailed
 from minions.contracts.executions import OPEN_STATES, RunStatus
-from minions.contracts.history import HistoryWindow
+from minions.contracts.instructions import HistoryWindow
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.messages import MessageBundle
 from minions.contracts.secrets import InputValue

@@ -24,7 +24,7 @@ from minions.contracts.calls import (
     PromptLayout,
     context_exceeded,
 )
-from minions.contracts.history import HistoryStrategy, HistoryWindow
+from minions.contracts.instructions import HistoryStrategy, HistoryWindow
 from minions.contracts.messages import Message, MessageRole, system, user
 from minions.data.errors import FailureInfo
 from minions.engine.calls.model_calls import ModelCalls

@@ -13,6 +13,7 @@ from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallE
 from minions.contracts.calls import ModelOptions
 from minions.contracts.context import Limits
 from minions.contracts.executions import StepExecution
+from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import (
     StepFailed,
     StepFinished,
@@ -20,30 +21,35 @@ from minions.contracts.journal.facts import (
     StepStarted,
 )
 from minions.contracts.steps import PythonStep, Step
+from minions.contracts.tools import Toolbox
 from minions.contracts.verdicts import Completion
-from minions.data.codec import encode
-from minions.data.errors import FailureInfo, JournalError, MinionsError, words_of
+from minions.data.codec import decode, encode
+from minions.data.errors import FailureInfo, JournalError, MinionsError, UsageError, words_of
 from minions.data.failure_categories import RESOURCE_LIMIT
 from minions.data.json_parts import is_large
 from minions.data.json_values import JsonValue
 from minions.engine.calls.attached_blobs import store_attachments
 from minions.engine.calls.model_executors import recall
 from minions.engine.calls.trace import StepTrace
+from minions.engine.compile.fingerprint import Fingerprint, Fingerprinted
+from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.iterations import Attempt, Iteration
 from minions.engine.context.step_view import StepView
+from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorded import recorded_execution
-from minions.engine.history.replayable_steps import RecordedInParts
+from minions.engine.history.replayable_steps import RecordedInParts, Replayable
+from minions.engine.history.step_rows import StepRows
 from minions.engine.services.breathing import beside
 from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.cache import StepCaching
-from minions.engine.step.code_work import CodeWork
+from minions.engine.step.code_scope import JournalledScope
 from minions.engine.step.ending import Ending
 from minions.engine.step.model_work import ModelWork
 from minions.engine.step.opening import Opening
 from minions.engine.step.outcome import StepCourse, cut_off, end_status, step_over
-from minions.engine.step.work import StepWork, WorkParts
+from minions.engine.step.work import RecordStart, StepWork, WorkParts
 
 T = TypeVar("T")
 
@@ -419,3 +425,82 @@ class StepExecutor(Generic[T]):
         has_wish = completion is not None and completion.next_step_id is not None
         if self._caching is not None and self._cache_key is not None and not has_wish:
             await self._caching.keep(self._cache_key, self.output_json, self._view)
+
+
+# --- a step that is Python code ------------------------------------------------------------------
+
+
+class CodeWork(StepWork):
+    """A Python step: its code decides what is called."""
+
+    is_code = True
+
+    def __init__(self, step: PythonStep[object], parts: WorkParts) -> None:
+        self._step = step
+        self._parts = parts
+
+    @staticmethod
+    def tools_of(step: Step[object], context: AgentContext) -> Toolbox:
+        """All tools of the run: code calls what it likes."""
+        return context.tools
+
+    @staticmethod
+    def conversation_of(step: Step[object], context: AgentContext) -> LiveConversation | None:
+        """Never: what code asks a model has conversations of its own."""
+        return None
+
+    @staticmethod
+    def output_of(step: Step[object]) -> OutputInstructions[object] | None:
+        """Never: what the code returns is the output."""
+        return None
+
+    async def run(self, record_start: RecordStart) -> Ending:
+        """Run the code; of a step that takes no time its end is the only row."""
+        if not self._step.is_instant:
+            await record_start(None)
+        parts = self._parts
+        scope = JournalledScope(
+            parts.view,
+            parts.trace,
+            options=parts.options,
+            model_call_executor_factory=parts.models,
+            tool_call_executor_factory=parts.tools,
+        )
+        return Ending(output=await self._step.run(scope))
+
+    def typed(self, value: JsonValue) -> object:
+        """Converted to what the code returns; JSON where it says no type that JSON converts to."""
+        hint = None if isinstance(self._step, WrittenStep) else self._step.returned_type
+        if value is None or hint is None or hint is object:
+            return value
+        try:
+            return decode(value, cast("type[object]", hint))
+        except ValueError:
+            return value
+
+    def is_unchanged(self, rows: StepRows) -> bool:
+        """Whether its fingerprint is the recorded one; code without one is never unchanged."""
+        step = self._step
+        try:
+            return isinstance(step, Replayable) and step.would_repeat(self._parts.view, rows)
+        except MinionsError:  # what it reads is not there any more
+            return False
+
+    def is_begun_otherwise(self, rows: StepRows) -> bool:
+        """Never: its calls are known by what they ask, so it is run again in any case."""
+        return False
+
+    def fingerprint(self) -> Fingerprint:
+        """The fingerprint that the step itself gives.
+
+        Raises:
+            UsageError: It does not.
+        """
+        if not isinstance(self._step, Fingerprinted):
+            raise UsageError(
+                f"Step '{self._step.id}' has no fingerprint: it does not say what it depends on."
+            )
+        return self._step.fingerprint(self._parts.view)
+
+    def keep_conversation(self, execution: StepExecution[object]) -> None:
+        """Code has no conversation of its own."""

@@ -15,9 +15,9 @@ from minions.app.wiring.dispatch import shared_dispatch
 from minions.app.wiring.logs import make_log
 from minions.contracts.queue_places import DEFAULT_QUEUE, LOWEST_PRIORITY, QueuePlace
 from minions.contracts.runtime import SystemClock
-from minions.data.durations import seconds_of
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
+from minions.data.texts import seconds_of
 from minions.data.words import shell_word
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import (

@@ -20,9 +20,9 @@ from minions.app.wiring.cassettes import Cassettes
 from minions.contracts.context import Limits
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
-from minions.data.durations import spoken
 from minions.data.errors import EnvironmentRefusedError, MinionsError, UsageError
 from minions.data.json_values import JsonValue
+from minions.data.texts import spoken
 from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.views.run_names import shortest_name

@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from minions.data.bounded_files import open_regular
 from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean
-from minions.data.toml_text import parse_toml
+from minions.data.texts import parse_toml
 from minions.interfaces.http.tokens import CallerToken
 
 _MOST_BYTES: Final = 100_000

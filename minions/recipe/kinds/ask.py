@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from attrs import frozen
 
-from minions.data.durations import seconds_of
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
+from minions.data.texts import seconds_of
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model import PersonQuestion, StepSpec

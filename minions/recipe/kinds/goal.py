@@ -11,7 +11,7 @@ from typing import ClassVar
 from attrs import frozen
 
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.history import HistoryWindow
+from minions.contracts.instructions import HistoryWindow
 from minions.contracts.verdicts import CompletionMode
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema

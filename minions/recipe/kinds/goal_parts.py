@@ -12,7 +12,7 @@ from attrs import evolve
 from msgspec import structs
 
 from minions.contracts.completion import CompletionCriteria
-from minions.contracts.history import HistoryStrategy, HistoryWindow
+from minions.contracts.instructions import HistoryStrategy, HistoryWindow
 from minions.contracts.verdicts import CompletionMode
 from minions.data.errors import Fault, SchemaError
 from minions.data.schema import JsonSchema, check_schema

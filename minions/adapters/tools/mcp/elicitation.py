@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 from attrs import define, field
 
-from minions.contracts.tool_questions import DECLINED, ToolQuestions
+from minions.contracts.agent_calls import DECLINED, ToolQuestions
 from minions.contracts.tool_servers import ToolServer
 from minions.data.errors import ToolError, words_of
-from minions.data.hidden_characters import one_line, printable_text
 from minions.data.json_values import JsonValue
 from minions.data.patterns import match_beside_loop
 from minions.data.schema import JsonSchema, check_schema
+from minions.data.texts import one_line, printable_text
 
 if TYPE_CHECKING:
     from mcp.client.context import ClientRequestContext

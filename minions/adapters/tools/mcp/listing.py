@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from minions.adapters.tools.mcp.failures import failed
 from minions.contracts.tool_servers import PinnedTool, ToolServer
 from minions.data.errors import SchemaError, UsageError, did_you_mean
-from minions.data.hidden_characters import printable_text, shown_text
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema, check_schema
+from minions.data.texts import printable_text, shown_text
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -36,8 +36,8 @@ from minions.adapters.tools.mcp.login_store import LoginStore
 from minions.adapters.tools.network_targets import resolve_by_system
 from minions.contracts.tool_servers import Grant, ServerLogin
 from minions.data.errors import words_of
-from minions.data.hidden_characters import shown_text
 from minions.data.json_values import JsonValue
+from minions.data.texts import shown_text
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -15,7 +15,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from minions.adapters.tools.mcp.login import Visitor
 from minions.adapters.tools.mcp.login_store import LoginStore
-from minions.data.hidden_characters import shown_text
+from minions.data.texts import shown_text
 
 _HOST: Final = "127.0.0.1"
 _PATH: Final = "/callback"

@@ -28,8 +28,8 @@ from minions.adapters.tools.mcp.wrong_parts import wrong_parts
 from minions.contracts.tool_servers import PinnedServer, PinnedTool, Protocol, ToolServer
 from minions.contracts.tools import ReportProgress, ToolScope
 from minions.data.errors import ToolError, ToolServerError, words_of
-from minions.data.hidden_characters import printable_text, shown_text
 from minions.data.json_values import JsonValue
+from minions.data.texts import printable_text, shown_text
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult

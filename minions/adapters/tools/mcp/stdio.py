@@ -27,7 +27,7 @@ from minions.adapters.tools.mcp.bounds import (
 )
 from minions.adapters.tools.mcp.ending import Ending
 from minions.adapters.tools.mcp.failures import ENDED, FAILED, FLOODED
-from minions.data.hidden_characters import printable_text
+from minions.data.texts import printable_text
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

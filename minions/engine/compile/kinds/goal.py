@@ -11,8 +11,7 @@ from attrs import Factory, evolve, field, frozen
 from minions.contracts.border_names import border_words
 from minions.contracts.completion import CompletionCriteria, CompletionLink, StepCompletionChain
 from minions.contracts.context import RunContext
-from minions.contracts.history import HistoryWindow
-from minions.contracts.instructions import OutputInstructions
+from minions.contracts.instructions import HistoryWindow, OutputInstructions
 from minions.contracts.messages import Message, MessageRole, user
 from minions.contracts.steps import Step
 from minions.contracts.tools import Toolbox

@@ -27,9 +27,9 @@ from minions.app.wiring.runtime import Runtime
 from minions.contracts.executions import RunState
 from minions.contracts.flow import Priority
 from minions.contracts.queue_places import QueuePlace
-from minions.data.durations import spoken
 from minions.data.errors import LIMIT_REACHED, BudgetSpentError, FailureInfo, UsageError
 from minions.data.json_values import JsonValue, dumps
+from minions.data.texts import spoken
 from minions.engine.batches.batch import Batch, BatchPlan, Enqueue
 from minions.engine.batches.result import NOT_STARTED
 from minions.engine.run.agent_run import AgentRun

@@ -20,9 +20,9 @@ from minions.analysis.explanation import (
 )
 from minions.analysis.spending import Spending, UpperBound
 from minions.app.wiring.prices import knowledge_of_models
-from minions.data.durations import spoken
 from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue, dumps
+from minions.data.texts import spoken
 from minions.engine.compile.dry_run import planned_prompts
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.planned_step import PlannedStep

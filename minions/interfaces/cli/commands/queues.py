@@ -14,9 +14,9 @@ from attrs import evolve, frozen
 from minions.app.wiring.dispatch import shared_dispatch
 from minions.app.wiring.logs import make_log
 from minions.contracts.dispatch import DispatchEngine, QueueLimits, QueueView, RateLimit, WorkerView
-from minions.data.durations import seconds_of
 from minions.data.errors import NotFoundError, UsageError, near_hint, near_names
 from minions.data.json_values import JsonValue
+from minions.data.texts import seconds_of
 from minions.interfaces.cli.console.console import json_text, log_line, say, tell
 from minions.interfaces.cli.options import (
     CommandContext,

@@ -15,9 +15,9 @@ from attrs import frozen
 from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.sessions import Session, SessionStep
 from minions.data.codec import encode
-from minions.data.durations import spoken
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
+from minions.data.texts import spoken
 from minions.data.words import shell_word
 from minions.engine.compile.prompt_sections import section_words
 from minions.engine.services.services import Services

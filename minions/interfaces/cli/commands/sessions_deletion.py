@@ -10,9 +10,9 @@ import click
 from attrs import evolve, frozen
 
 from minions.data.codec import encode
-from minions.data.durations import seconds_of
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
+from minions.data.texts import seconds_of
 from minions.engine.services.services import Services
 from minions.engine.sessions.deletion import (
     CleanUp,

@@ -10,8 +10,8 @@ from typing import Final
 import click
 
 from minions.data.codec import encode
-from minions.data.durations import spoken
 from minions.data.json_values import JsonValue
+from minions.data.texts import spoken
 from minions.engine.views.lookup import find_run
 from minions.engine.views.run_detail import show_run
 from minions.engine.views.run_diff import RunDiff, StepDiff, StepSide, ValueDiff, compare_runs

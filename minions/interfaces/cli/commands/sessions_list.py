@@ -18,8 +18,8 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
 from minions.contracts.runtime import SystemClock
 from minions.data.codec import encode
-from minions.data.durations import seconds_of, spoken
 from minions.data.errors import UsageError
+from minions.data.texts import seconds_of, spoken
 from minions.engine.views.lookup import UNREADABLE, list_runs
 from minions.engine.views.run_summary import RunSummary
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from minions.app.evaluating.recipe_tests import TestOutcome, run_test
-from minions.data.durations import spoken
 from minions.data.errors import UsageError
+from minions.data.texts import spoken
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.render import stderr_painter
 from minions.interfaces.cli.options import (

@@ -23,8 +23,8 @@ from minions.app.wiring.mcp import (
 )
 from minions.contracts.tool_servers import PinnedServer, ToolServer
 from minions.data.errors import UsageError, did_you_mean
-from minions.data.hidden_characters import one_line
 from minions.data.json_values import JsonValue
+from minions.data.texts import one_line
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.recipe.project_folders import project_file
 

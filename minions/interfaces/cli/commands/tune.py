@@ -23,7 +23,7 @@ from minions.app.wiring.runtime import Runtime
 from minions.contracts.flow import Priority
 from minions.contracts.messages import TokenUsage
 from minions.data.errors import UsageError, did_you_mean
-from minions.data.hidden_characters import shown_text
+from minions.data.texts import shown_text
 from minions.evaluation.case_parts import Part
 from minions.evaluation.suite_file import read_suite
 from minions.evaluation.suites import Suite

@@ -21,10 +21,10 @@ from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.contracts.base_url import check_base_url
 from minions.contracts.dispatch import DEFAULT_SLOTS, QueueLimits, WorkerPlan
 from minions.contracts.queue_places import DEFAULT_QUEUE
-from minions.data.durations import seconds_of
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
 from minions.data.schema import load_validator
+from minions.data.texts import seconds_of
 from minions.engine.services.worker_names import worker_name
 from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.options import (

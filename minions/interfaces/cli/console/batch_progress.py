@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from minions.contracts.executions import RunState
 from minions.contracts.messages import TokenUsage
 from minions.contracts.runtime import Clock
-from minions.data.durations import spoken
+from minions.data.texts import spoken
 from minions.engine.batches.result import NOT_STARTED, BatchResult
 from minions.interfaces.cli.console.console import tell
 from minions.interfaces.cli.console.money import dollars

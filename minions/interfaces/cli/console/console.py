@@ -38,7 +38,7 @@ def tell(line: str) -> None:
 
 
 def _as_one_line(text: str) -> str:
-    from minions.data.hidden_characters import joined_lines
+    from minions.data.texts import joined_lines
 
     line = joined_lines(text)
     # As a line of a log in JSON begins.
@@ -134,7 +134,7 @@ def json_text(value: JsonValue, indent: int | None = None) -> str:
     """
     import json
 
-    from minions.data.hidden_characters import UNSEEN
+    from minions.data.texts import UNSEEN
 
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if not text.isascii() or "\x7f" in text:  # what is below the blank, JSON escapes itself

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO, cast
 
 from minions.data.codec import encode
-from minions.data.durations import spoken
 from minions.data.json_values import JsonValue, dumps
+from minions.data.texts import spoken
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import section_words
 from minions.interfaces.cli.console.console import json_text, say, tell

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from minions.data.durations import spoken
-from minions.data.hidden_characters import shown_text
+from minions.data.texts import shown_text, spoken
 from minions.data.words import shell_word
 from minions.evaluation.report import (
     Comparison,

@@ -11,7 +11,7 @@ from minions.contracts.events import StepFinished, StepStarted
 from minions.contracts.journal.facts import StepOutcome
 from minions.contracts.journal.facts import StepStarted as StepBegun
 from minions.contracts.messages import TokenUsage
-from minions.data.durations import spoken
+from minions.data.texts import spoken
 from minions.engine.views.run_items import ItemSummary, ItemTotals, LoopItems, usage_of
 from minions.interfaces.cli.console.money import dollars
 

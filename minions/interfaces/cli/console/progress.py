@@ -31,7 +31,7 @@ from minions.contracts.executions import StepStatus
 from minions.contracts.journal.child_runs import WAITS_FOR_RUNS
 from minions.contracts.journal.facts import StepOutcome
 from minions.contracts.journal.facts import StepStarted as StepBegun
-from minions.data.durations import spoken
+from minions.data.texts import spoken
 from minions.engine.views.run_items import ItemTotals
 from minions.interfaces.cli.console.console import hanging
 from minions.interfaces.cli.console.item_totals import ItemCounter, totals_words

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TextIO
 
 from minions.data.errors import Fault, MinionsError, RecipeError
-from minions.data.hidden_characters import escaped, shown_text
 from minions.data.json_values import JsonValue
+from minions.data.texts import escaped, shown_text
 
 _CODES: Final = {
     "red": "31;1",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from minions.data.durations import spoken
-from minions.data.hidden_characters import shown_text
+from minions.data.texts import shown_text, spoken
 from minions.evaluation.statistics import Interval
 from minions.evaluation.tuning import Configuration, Measurement, Setting, StepSpace
 from minions.evaluation.tuning_report import TuningReport

@@ -7,7 +7,9 @@ names with a zero-width space between them look like one.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
+
+from minions.data.errors import UsageError
 
 HIDDEN: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
@@ -55,3 +57,59 @@ def escaped(character: str) -> str:
     if code < 0x7F:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+# --- tOML of strangers, which the standard library parses in quadratic time for long keys --------
+
+
+_MOST_DOTS: Final = 200
+"""Dots of one line: a key `a.a.a…` of 50,000 parts takes half a minute."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:  # Any: what a TOML file may hold
+    """The values of a TOML text.
+
+    Raises:
+        ValueError: It is not TOML, is nested too deep, or has a line of more than 200 dots.
+    """
+    import tomllib
+
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > _MOST_DOTS:
+            raise ValueError(f"line {number} has more than {_MOST_DOTS} dots")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+# --- times as people write them ------------------------------------------------------------------
+
+
+_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST_S: Final = 1e12
+"""31,000 years: a longer duration counts as this one, for JSON has no infinite number."""
+_FORM: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+def seconds_of(text: str) -> float:
+    """The duration in seconds.
+
+    Raises:
+        UsageError: `text` has another form, or is zero.
+    """
+    found = _FORM.fullmatch(text.strip())
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if seconds <= 0:
+        raise UsageError(f"{text!r} is not a duration. Write seconds or 90s, 10m, 2h.")
+    return min(seconds, _LONGEST_S)
+
+
+def spoken(duration_ms: float) -> str:
+    """A duration in short form for people: `12 ms`, `1.2 s`, `3 min 5 s`."""
+    if duration_ms < 1_000:
+        return f"{duration_ms:.0f} ms"
+    if duration_ms < 60_000:
+        return f"{duration_ms / 1_000:.1f} s"
+    minutes, rest = divmod(duration_ms / 1_000, 60)
+    return f"{minutes:.0f} min {rest:.0f} s"
