@@ -1,6 +1,6 @@
-"""Characters that are not seen, or that change how others are seen: people are shown their escapes.
+"""Texts for people and of strangers: characters that are not seen, TOML, times.
 
-A text with them reads otherwise than it acts: `rm U+202E gnp.exe` looks like a picture, and two
+Characters that are not seen, or that change how others are seen, are shown as escapes: a text with them reads otherwise than it acts: `rm U+202E gnp.exe` looks like a picture, and two
 names with a zero-width space between them look like one.
 """
 
@@ -59,7 +59,7 @@ def escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-# --- tOML of strangers, which the standard library parses in quadratic time for long keys --------
+# --- TOML of strangers, which the standard library parses in quadratic time for long keys --------
 
 
 _MOST_DOTS: Final = 200
