@@ -1,7 +1,7 @@
 """Texts for people and of strangers: characters that are not seen, TOML, times.
 
-Characters that are not seen, or that change how others are seen, are shown as escapes: a text with them reads otherwise than it acts: `rm U+202E gnp.exe` looks like a picture, and two
-names with a zero-width space between them look like one.
+A text with characters that are not seen reads otherwise than it acts: `rm U+202E gnp.exe` looks
+like a picture, and two names with a zero-width space between them look like one.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ class _Stopper:
         self._server.should_exit = True
 
 
-# --- hTTP/1.1 connections whose clients have a time limit ----------------------------------------
+# --- HTTP/1.1 connections whose clients have a time limit ----------------------------------------
 
 
 _MOST_HEAD_BYTES: Final = 65_536
