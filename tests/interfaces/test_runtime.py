@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import minions.interfaces
+import minions.app
 from builders import deterministic_services
 from minions.adapters.models.scripted import ScriptedModel
 from minions.app.settings.settings import Settings
@@ -40,10 +40,11 @@ def _makes_an_executor(path: Path) -> bool:
     )
 
 
-def test_executors_are_made_in_one_place_of_the_interfaces() -> None:
-    folder = Path(minions.interfaces.__path__[0])
-    places = [path for path in folder.rglob("*.py") if _makes_an_executor(path)]
-    assert [str(path.relative_to(folder)) for path in places] == ["wiring/runtime.py"]
+def test_executors_are_made_in_one_place_of_application_and_interfaces() -> None:
+    root = Path(minions.app.__path__[0]).parent
+    files = [path for room in ("app", "interfaces") for path in (root / room).rglob("*.py")]
+    places = [path for path in files if _makes_an_executor(path)]
+    assert [str(path.relative_to(root)) for path in places] == ["app/wiring/runtime.py"]
 
 
 def runtime_of(*answers: str, extensions: Extensions | None = None) -> Runtime:
