@@ -8,7 +8,9 @@ from typing import Annotated
 import pytest
 from attrs import frozen
 
-from minions.data.codec import Constraint, DecodingFault, FaultKind, decode, decoding_faults
+from minions.data.codec import decode
+from minions.data.constraint import Constraint
+from minions.data.decoding_faults import DecodingFault, FaultKind, decoding_faults
 from minions.data.json_values import JsonValue
 
 Even = Annotated[int, Constraint(lambda number: number % 2 == 0, "an even number")]

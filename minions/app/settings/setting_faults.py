@@ -16,7 +16,7 @@ from minions.contracts.tool_servers import Grant
 from minions.data.errors import UsageError, did_you_mean, near_names
 
 if TYPE_CHECKING:  # loads the codec, which most commands do without
-    from minions.data.codec import DecodingFault
+    from minions.data.decoding_faults import DecodingFault
 
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -42,7 +42,7 @@ class SettingFault:
 
 def faults_of(faults: Iterable[DecodingFault]) -> Iterator[SettingFault]:
     """Turn the faults that the codec found into messages."""
-    from minions.data.codec import FaultKind
+    from minions.data.decoding_faults import FaultKind
 
     for fault in faults:
         name = _dotted(fault.path[len(fault.object_path) :])

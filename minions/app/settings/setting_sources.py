@@ -183,7 +183,8 @@ def _section(path: Path, content: bytes) -> Mapping[str, object]:
 
 
 def _decoded(path: Path, content: Mapping[str, object]) -> Settings:
-    from minions.data.codec import decode, decoding_faults
+    from minions.data.codec import decode
+    from minions.data.decoding_faults import decoding_faults
 
     faults: list[SettingFault] = [
         *price_name_faults(content),

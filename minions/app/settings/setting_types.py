@@ -13,7 +13,7 @@ import attrs
 from attrs import frozen
 
 from minions.app.settings.settings import Settings
-from minions.data.codec import Constraint
+from minions.data.constraint import Constraint
 
 _WORDS: Final[Mapping[object, str]] = {
     str: "a text",

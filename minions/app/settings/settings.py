@@ -14,7 +14,7 @@ from minions.contracts.budgets import Budgets
 from minions.contracts.instructions import OutputMode
 from minions.contracts.model_endpoints import ModelApi
 from minions.contracts.tool_servers import Grant, Protocol
-from minions.data.codec import Constraint
+from minions.data.constraint import Constraint
 
 
 def _is_price(value: float) -> bool:

@@ -67,10 +67,8 @@ def program_servers(servers: Mapping[str, McpSettings]) -> Mapping[str, ToolServ
 
 def _checked(servers: Mapping[str, McpSettings]) -> Mapping[str, McpSettings]:
     """The servers as the codec makes them of the tables that say the same."""
-    from minions.data.codec import (
-        decode,  # here: most programs have no servers
-        decoding_faults,
-    )
+    from minions.data.codec import decode
+    from minions.data.decoding_faults import decoding_faults
 
     tables: dict[str, JsonValue] = {}
     for name, each in _entries(servers):
