@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from attrs import frozen
+from attrs import field, frozen
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
-from minions.contracts.calls import ChatModel
+from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.offers import Offer
 from minions.contracts.tools import Toolbox
 from minions.data.json_values import JsonValue
@@ -33,6 +33,7 @@ from minions.engine.services.services import Services
 from minions.engine.step.next_step import NextStepChain
 from minions.engine.step.step_manager import StepManager
 from minions.recipe.model import AgentRecipe
+from minions.recipe.model_config import ModelConfig
 
 
 @frozen(kw_only=True)
@@ -71,6 +72,9 @@ class RunWiring:
     models: ModelSource
     loaded: dict[tuple[int, bool], ChatModel]
     """Models that were warmed up, by identity and whether answers are constrained."""
+    options: dict[ModelConfig, ModelOptions] = field(factory=dict, init=False)
+    """What goes with the calls of a configuration: the same objects in all runs, whose encoding
+    models remember."""
     model_call_executor_factory: ModelCallExecutorFactory | None
     """An application's own way to carry out model calls; None: `models`."""
     tool_call_executor_factory: ToolCallExecutorFactory
@@ -178,7 +182,12 @@ class RunWiring:
             chosen: The steps that run; None: all.
         """
         models = RunModels(
-            context, built, self.models, self.model_call_executor_factory, self.loaded
+            context,
+            built,
+            self.models,
+            self.model_call_executor_factory,
+            self.loaded,
+            self.options,
         )
         tools = self.tool_call_executor_factory
         children = ChildRuns(context, built, partial(self._child, context))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Final
 
 from minions.contracts.call_executors import ModelCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelOptions, OutputParser
@@ -18,6 +19,9 @@ from minions.engine.context.agent_context import AgentContext
 from minions.engine.services.pricing import check_price
 from minions.recipe.model_config import ModelConfig
 
+_MOST_OPTIONS: Final = 256
+"""Configurations whose options are remembered."""
+
 
 class RunModels:
     """One way to call a model per configuration."""
@@ -29,12 +33,14 @@ class RunModels:
         source: ModelSource,
         own_factory: ModelCallExecutorFactory | None,
         loaded: dict[tuple[int, bool], ChatModel],
+        options: dict[ModelConfig, ModelOptions],
     ) -> None:
         """Look up no model yet.
 
         Args:
             own_factory: An application's; None: the models of `source`.
             loaded: Models that need no more loading; shared by the runs of one executor.
+            options: Those of configurations that were asked for; likewise.
         """
         self._context = context
         self._built = built
@@ -44,7 +50,7 @@ class RunModels:
         self._factories: dict[ModelConfig, ModelCallExecutors] = {}
         self._warm: dict[tuple[int, bool], asyncio.Future[None]] = {}
         """Models that are loading, by factory and whether answers are constrained."""
-        self._options: dict[ModelConfig, ModelOptions] = {}
+        self._options = options
         self._code_factory: ModelCallExecutorFactory | None = None
 
     @property
@@ -74,10 +80,14 @@ class RunModels:
             EnvironmentRefusedError: No model is configured, its key is missing, or cost is limited
                 and its price not known.
         """
-        if self._own_factory is None:
-            factory = self._executors(config)
-            for each in (factory, *factory.tiers):
-                check_price(each.model, self._context.progress.budget, self._context.scope.services)
+        if self._own_factory is not None:
+            return
+        factory, services = self._executors(config), self._context.scope.services
+        budget = self._context.progress.budget
+        if budget.cost_limit is None and services.budgets is None:
+            return
+        for each in (factory, *factory.tiers):
+            check_price(each.model, budget, services)
 
     def _executors(self, config: ModelConfig) -> ModelCallExecutors:
         factory = self._factories.get(config)
@@ -183,6 +193,8 @@ class RunModels:
     def _options_of(self, config: ModelConfig) -> ModelOptions:
         options = self._options.get(config)
         if options is None:
+            if len(self._options) >= _MOST_OPTIONS:
+                self._options.clear()
             source = self._source
             chosen = source.options(config) if isinstance(source, ModelChooser) else None
             options = self._options[config] = chosen or config.options()

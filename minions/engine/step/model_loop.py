@@ -122,8 +122,10 @@ class ModelLoop:
         if self.answers.tiers.index:  # the answers are not the first model's alone
             return
         calls = [call for call in self.trace.model_calls if call.prompt.options.cache]
+        if not calls:
+            return
         model = model_of(self.model_call_executor_factory)
-        cache = AnswerCache.of(calls[0].prompt, model, self.view) if calls else None
+        cache = AnswerCache.of(calls[0].prompt, model, self.view)
         if cache is not None:
             await cache.keep(calls)
 
