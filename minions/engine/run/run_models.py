@@ -40,7 +40,7 @@ class RunModels:
         Args:
             own_factory: An application's; None: the models of `source`.
             loaded: Models that need no more loading; shared by the runs of one executor.
-            options: Those of configurations that were asked for; likewise.
+            options: Those of configurations that were asked for, by any run of the executor.
         """
         self._context = context
         self._built = built
