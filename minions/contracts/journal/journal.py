@@ -197,7 +197,7 @@ class Journal(ABC):
         This one stores them one after another; a journal that `stores_together` overrides it.
 
         Raises:
-            As `append`.
+            FencedError, JournalError: As of `append`.
         """
         return [await self.append(lease, draft) for draft in drafts]
 
