@@ -1,6 +1,6 @@
 """Changes the conditions of the guards one by one, and shows which change no test notices.
 
-make mutants                                             all of them: some fifteen minutes
+make mutants                                             all of them: some forty minutes
 make mutants MUTANTS="--module engine/services/budget.py"         one module; repeatable
 make mutants MUTANTS="--sample 100 --seed 7"             a sample, the same for the same seed
 make mutants MUTANTS="--list"                            the changes alone; nothing is run
