@@ -339,12 +339,16 @@ class TogetherJournal(WatchedJournal):
         super().__init__()
         self.together: list[list[str]] = []
         self.refused = ""
+        self.code = "journal"
+        self.blocks: asyncio.Event | None = None
 
     async def append_all(
         self, lease: Lease, drafts: Sequence[EntryDraft]
     ) -> Sequence[JournalEntry]:
+        if self.blocks is not None:
+            await self.blocks.wait()
         if self.refused in [draft.key for draft in drafts]:
-            raise JournalError("the disk is full")
+            raise JournalError("the disk is full", code=self.code)
         self.together.append([draft.key for draft in drafts])
         return await super().append_all(lease, drafts)
 
@@ -434,4 +438,36 @@ async def test_a_journal_that_stores_one_after_another_is_handed_each_fact_at_on
     await recorder.open()
     await recorder.record_later("a/1/0", ENDED)
     assert [row.key for row in await journal.entries()] == ["a/1/0"]
+    await recorder.close()
+
+
+async def test_a_fact_that_cannot_be_stored_costs_none_of_those_that_waited_for_it() -> None:
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    await recorder.open()
+    journal.refused, journal.code = "b/1/0", "body-not-json"
+    await recorder.record_later("a/1/0", ENDED)
+    with pytest.raises(JournalError, match="disk is full"):
+        await recorder.record("b/1/0", StepStarted(step_id="b"))
+    await recorder.record("c/1/0", StepStarted(step_id="c"))
+    assert journal.together == [["a/1/0"]]
+    assert [row.key for row in await journal.entries()] == ["a/1/0", "c/1/0"]
+    await recorder.close()
+
+
+async def test_who_is_cancelled_while_facts_are_stored_leaves_them_to_the_next() -> None:
+    """What was done is kept: the end of a step that was done is not lost with another one."""
+    journal = TogetherJournal()
+    recorder = recorder_for(journal)
+    await recorder.open()
+    journal.blocks = asyncio.Event()
+    await recorder.record_later("a/1/0", ENDED)
+    cut = asyncio.create_task(recorder.record("b/1/0", StepStarted(step_id="b")))
+    await asyncio.sleep(0)
+    cut.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cut
+    journal.blocks = None
+    await recorder.record("c/1/0", StepStarted(step_id="c"))
+    assert [row.key for row in await journal.entries()] == ["a/1/0", "c/1/0"]
     await recorder.close()

@@ -205,7 +205,14 @@ class Recorder:
         try:
             entries = await self._services.journal.append_all(lease, (*held, *drafts))
         except JournalError as error:
+            if held and drafts and error.is_about_one_fact:
+                self._held = [*held, *self._held]
+                await self._stored_with_held(lease)  # what was not at fault
+                raise
             self._lost = error
+            raise
+        except BaseException:  # cancelled before anything was stored
+            self._held = [*held, *self._held]
             raise
         for entry in entries:
             self._publish(entry)
