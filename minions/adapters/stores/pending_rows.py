@@ -1,10 +1,10 @@
 """When the rows of new sessions are made: a few sessions at a time, not with each entry.
 
 Whoever looks something up finds the sessions that have entries and no rows for them, by what a
-trigger marked or by the ids of new entries, and makes these rows first. Most sessions hold one run that
-is executed once: to make their rows by the dozen costs a fifth of making them one by one, and a
-process that records many runs without a look-up makes them now and then, so that none has many to
-make.
+trigger marked or by the ids of new entries, and makes these rows first. Most sessions hold one run
+that is executed once: to make their rows by the dozen costs a fifth of making them one by one, and
+a process that records many runs without a look-up makes them now and then, so that none has many
+to make.
 """
 
 from __future__ import annotations
