@@ -304,16 +304,18 @@ async def _deltas(endpoint: Endpoint) -> AsyncIterator[tuple[str, float]]:
 
 
 _WATCHED_RUN: Final = """
-import atexit, json, sys
+import atexit, json, os, sys
+import minions
 from minions.adapters.http.http_pool import HttpPool
 
 seen = []
+own_files = os.path.dirname(minions.__file__) + os.sep
 post = HttpPool.post
 
 async def watched(*arguments, **options):
     frame, own = sys._getframe(1), []
     while frame is not None:
-        if "/minions/" in frame.f_code.co_filename:
+        if frame.f_code.co_filename.startswith(own_files):
             own.append(frame.f_code.co_filename)
         frame = frame.f_back
     seen.append((len(own), len(set(own))))
