@@ -323,6 +323,10 @@ class TokenUsage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
+        if self is NO_USAGE:
+            return other
+        if other is NO_USAGE:
+            return self
         return TokenUsage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,

@@ -48,18 +48,16 @@ _ATOMS: Final = frozenset((bool, int, str, type(None)))
 
 def _copied(value: object) -> JsonValue:
     """A deep copy of plain JSON; raises `_NotPlainError` for anything else."""
-    kind = type(value)
-    if kind in _ATOMS:
-        return cast("JsonValue", value)
-    if kind is float:
+    if value is None or type(value) is str or type(value) is int or type(value) is bool:
+        return value
+    if type(value) is float:
         return _plain(value)
-    if kind is dict:
-        items = cast("dict[object, object]", value)
-        if any(type(key) is not str for key in items):
+    if type(value) is dict:
+        if any(type(key) is not str for key in value):
             raise _NotPlainError
-        return {cast("str", key): _copied(item) for key, item in items.items()}
-    if kind is list:
-        return [_copied(item) for item in cast("list[object]", value)]
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_copied(item) for item in value]
     raise _NotPlainError
 
 

@@ -31,26 +31,24 @@ def is_large(value: object, most: int = 2_000) -> bool:
 
     Takes no longer than a value of that size; fields of our own classes are looked at, too.
     """
-    kind = type(value)
-    if kind in _ATOMS:
+    if type(value) in _ATOMS:
         return False
-    if kind is str:
-        return len(cast("str", value)) > most * _CHARACTERS
+    if type(value) is str:
+        return len(value) > most * _CHARACTERS
     rest, left = [value], most
     # Most values are small and plain JSON: their kinds are told by type, without a call each.
     for each in rest:  # which grows
-        kind = type(each)
-        if kind is str or kind is bytes:
-            left -= len(cast("str | bytes", each)) // _CHARACTERS
-        elif kind is dict:
-            left -= len(cast("dict[str, object]", each))
+        if type(each) is str or type(each) is bytes:
+            left -= len(each) // _CHARACTERS
+        elif type(each) is dict:
+            left -= len(each)
             if left >= 0:
-                rest += cast("dict[str, object]", each).values()
-        elif kind is list or kind is tuple:
-            left -= len(cast("list[object]", each))
+                rest += each.values()
+        elif type(each) is list or type(each) is tuple:
+            left -= len(each)
             if left >= 0:
-                rest += cast("list[object]", each)
-        elif kind not in _ATOMS:
+                rest += each
+        elif type(each) not in _ATOMS:
             items = _parts_of(each)
             left -= len(items) if not isinstance(each, str | bytes) else len(each) // _CHARACTERS
             if left >= 0:

@@ -105,11 +105,7 @@ STARTED = ("a/1/0", StepStarted(step_id="a"))
 async def test_a_lease_is_renewed_after_a_third_of_its_time_again_and_again() -> None:
     journal = WatchedJournal()
     recorder = recorder_for(journal)
-    loop = asyncio.get_running_loop()
-    before = loop.time()
     await recorder.open()
-    assert recorder._timer is not None
-    assert before + TTL_S / 3 <= recorder._timer.when() <= loop.time() + TTL_S / 3
     for count in (1, 2, 3):
         leap(TTL_S / 3)
         await settle()
@@ -121,10 +117,7 @@ async def test_after_the_end_nothing_is_renewed() -> None:
     journal = WatchedJournal()
     recorder = recorder_for(journal)
     lease = await recorder.open()
-    alarm = recorder._timer
     await recorder.close()
-    assert alarm is not None
-    assert alarm.cancelled()
     leap(TTL_S)
     await settle()
     assert (journal.renewed, journal.released) == ([], [lease])

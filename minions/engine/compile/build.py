@@ -20,8 +20,10 @@ from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.compile.kinds.compiler import BuildParts
 from minions.engine.compile.kinds.registry import compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
+from minions.recipe.bundles import bundle_of
 from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
+from minions.recipe.examples import ExampleStepSpec
 from minions.recipe.expressions.template import (
     Condition,
     Template,
@@ -29,9 +31,11 @@ from minions.recipe.expressions.template import (
     compile_template,
 )
 from minions.recipe.expressions.values import Reference
+from minions.recipe.kinds.code import CodeSpec
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
+from minions.recipe.steps_within import steps_within
 
 
 @frozen(kw_only=True)
@@ -112,8 +116,16 @@ class BuiltRecipe:
     goal: Template | None = None
     document: bytes | None = None
     """The recipe as JSON, as it is stored with its runs; None: it was made by code."""
+    recipes_within: bytes | None = None
+    """The recipes of its steps as JSON, likewise; None: it has none."""
     asking: tuple[tuple[str, ModelConfig], ...] = ()
     """Each model configuration that steps use, with the first step that uses it."""
+    has_code: bool = False
+    """Whether it, or a recipe within it, has code for a sandbox, which has to hold each time."""
+    has_pinned_examples: bool = False
+    """Whether recorded runs give its steps, or those of recipes within it, examples."""
+    has_conversation: bool = False
+    """Whether a step of it shares the conversation of its session."""
     _models: dict[str, tuple[ModelConfig, ModelConfig]] = field(
         factory=dict, init=False, eq=False, repr=False
     )
@@ -144,6 +156,7 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
     """
     built = _built(recipe, tools, extensions)
     is_read = recipe.document is not None  # a recipe made by code has texts, not templates
+    within = [step for _, _, step in steps_within(recipe)]
     output = compile_template(recipe.output) if recipe.output is not None else None
     return evolve(
         built,
@@ -152,7 +165,14 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
         system_prompt=_text_template(recipe.system_prompt, is_read=is_read),
         goal=_text_template(recipe.goal, is_read=is_read),
         document=dumps(recipe.document).encode() if is_read else None,
+        recipes_within=dumps(bundle).encode() if (bundle := bundle_of(recipe)) else None,
         asking=_asking(built, recipe.model, built.graph.steps),
+        has_code=any(isinstance(step, CodeSpec) for step in within),
+        has_pinned_examples=any(
+            isinstance(step, ExampleStepSpec) and step.recorded_examples is not None
+            for step in within
+        ),
+        has_conversation=_share_conversation(built.graph.steps),
     )
 
 
@@ -164,7 +184,12 @@ def part_of(built: BuiltRecipe, recipe: AgentRecipe, among: Collection[str]) -> 
     """
     graph = cast(DependencyStepGraph, built.graph).only(among)
     steps = [step for step in graph.steps if step.id in among]
-    return evolve(built, graph=graph, asking=_asking(built, recipe.model, steps))
+    return evolve(
+        built,
+        graph=graph,
+        asking=_asking(built, recipe.model, steps),
+        has_conversation=_share_conversation(graph.steps),
+    )
 
 
 def child_of(built: BuiltRecipe, recipe: AgentRecipe, step_id: str) -> BuiltRecipe:
@@ -183,7 +208,12 @@ def child_of(built: BuiltRecipe, recipe: AgentRecipe, step_id: str) -> BuiltReci
         graph=DependencyStepGraph(steps, {}),
         controls={**built.controls, step_id: control},
         asking=_asking(built, recipe.model, steps),
+        has_conversation=_share_conversation(steps),
     )
+
+
+def _share_conversation(steps: Iterable[Step[object]]) -> bool:
+    return any(not isinstance(step, PythonStep) and step.shares_conversation for step in steps)
 
 
 def _asking(

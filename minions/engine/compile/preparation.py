@@ -12,14 +12,14 @@ from minions.contracts.steps import PythonStep, Step
 from minions.contracts.tools import Effect, Tool, Toolbox, Toolset
 from minions.data.errors import EnvironmentRefusedError, SchemaError
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue
 from minions.data.schema import SchemaValidator, check_schema
 from minions.engine.compile.build import BuiltRecipe, build_recipe
 from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.compile.opening_rights import OpeningRights
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import compile_template
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.steps_within import steps_within
 
@@ -68,11 +68,13 @@ class Preparation:
             UsageError: Steps, tools or limits are wrong.
             EnvironmentRefusedError: A step that runs is code, and its sandbox does not hold here.
         """
-        refuse_code(recipe, self._extensions.sandboxes, runs)
         key = (id(recipe), tools.names)
         known = self._compiled.get(key)
         if known is not None and known[0]() is recipe:
+            if known[1].has_code:
+                refuse_code(recipe, self._extensions.sandboxes, runs)
             return known[1]
+        refuse_code(recipe, self._extensions.sandboxes, runs)
         built = build_recipe(recipe, tools, self._extensions)
         _check_steps(built, Limits.from_metadata(recipe.limits))
         if len(self._compiled) >= _MOST_COMPILED:
@@ -129,14 +131,6 @@ def _opened(
         if are_called:
             raise
         return toolset.described_under(prefix)
-
-
-def rendered(template: Template | None, known: Mapping[str, JsonValue]) -> str | None:
-    """A rendered prompt of the recipe; None: the recipe has none, or was made by code."""
-    if template is None:
-        return None
-    value = template.render(known)
-    return value if isinstance(value, str) else dumps(value)
 
 
 def _check_output(step: Step[object]) -> None:

@@ -40,10 +40,11 @@ class RunProgress:
         """
         self.metadata: dict[str, object] = dict(limits)
         """Limits, and what the application adds; a step reads it when it starts."""
-        self._read_limits()
+        self._limits = Limits.from_metadata(self.metadata)
+        self._limits_seen = dict(self.metadata)
         self._parent = parent
         self.budget: RunBudget = RunBudget(
-            lambda: self.limits,
+            self.read_limits,
             parent=parent.budget if parent is not None else None,
             earlier=earlier,
         )
@@ -65,14 +66,16 @@ class RunProgress:
         Raises:
             MetadataError: A limit of a wrong name or type.
         """
-        if self._limits_seen != self.metadata:
-            self._read_limits()
-        return self._limits
+        return self.read_limits()
 
-    def _read_limits(self) -> None:
-        """Only when the metadata have changed: reading them costs as much as a small step."""
-        self._limits = Limits.from_metadata(self.metadata)
-        self._limits_seen = dict(self.metadata)
+    def read_limits(self) -> Limits:
+        """As `limits`. Read anew only when the metadata have changed: that costs as much as a small
+        step.
+        """
+        if self._limits_seen != self.metadata:
+            self._limits = Limits.from_metadata(self.metadata)
+            self._limits_seen = dict(self.metadata)
+        return self._limits
 
     @property
     def open_calls(self) -> tuple[OpenCall, ...]:

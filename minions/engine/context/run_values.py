@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import Final
 
 from minions.contracts.executions import StepStatus
 from minions.contracts.secrets import Secrets
@@ -33,11 +33,11 @@ class RunValues:
             secrets: References to them are disarmed in what a model says.
         """
         self._inputs = dict(inputs)
-        self.has_large: bool = is_large(self._inputs)
+        self.has_large: bool = bool(inputs) and is_large(self._inputs)
         """Whether any value has been large so far: only then is it looked at what a step reads."""
         self._secrets = secrets
         self._feedback: Feedback | None = None
-        self._steps: dict[str, JsonValue] = {}
+        self._steps: dict[str, dict[str, JsonValue]] = {}
         self._names: dict[str, JsonValue] = {
             "feedback": None,
             "inputs": self._inputs,
@@ -107,6 +107,10 @@ class RunValues:
         if save_as is not None:
             self._names[save_as] = output
 
+    def ended(self, step_id: str) -> Mapping[str, JsonValue] | None:
+        """What templates read as `steps.ID`; None: the step has not ended."""
+        return self._steps.get(step_id)
+
     def reads_much(
         self, references: Iterable[Reference], values: Mapping[str, JsonValue] | None = None
     ) -> bool:
@@ -121,7 +125,7 @@ class RunValues:
         return any(is_large(_known(each, names)) for each in references)
 
     def _publish_status(self, step_id: str, status: StepStatus, error: FailureInfo | None) -> None:
-        before = cast("Mapping[str, JsonValue]", self._steps.get(step_id) or {})
+        before = self._steps.get(step_id) or {}
         if status is StepStatus.SKIPPED and "output" in before:
             # In a graph of transitions it may have run before: its newest output stays readable.
             self._steps[step_id] = {**before, "status": status.value, "error": None}

@@ -20,6 +20,7 @@ from minions.engine.history.events import NOTED, EventMaker, EventStream
 from minions.engine.history.replay import Replay
 from minions.engine.services.breathing import breathe
 from minions.engine.services.leases import acquire_lease
+from minions.engine.services.loop_timer import Due
 from minions.engine.services.services import Services
 
 _MOST_HELD: Final = 64
@@ -96,12 +97,13 @@ class Recorder:
         self._events = events
         self._maker = EventMaker()
         self._lease: Lease | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        """The timer of the next renewal of the lease."""
+        self._renewals: set[Due] = set()
+        """What the timer of the event loop calls, for the lease as for those of other runs."""
         self._renewal: asyncio.Task[None] | None = None
         """The renewal that is in progress."""
-        self._opening = asyncio.Lock()  # two parallel steps may write the first fact
-        self._queue = _AppendQueue()  # facts are shown in the order of their positions
+        self._queue = _AppendQueue()
+        """Facts are shown in the order of their positions; and two parallel steps may write the
+        first fact, for which the lease is acquired."""
         self._held: list[EntryDraft] = []
         """Facts that are stored with the next one."""
         self._lost: JournalError | None = None
@@ -252,38 +254,45 @@ class Recorder:
             LeaseHeldError: Another run of the session is active.
             JournalError: The run has ended.
         """
-        async with self._opening:
+        queue, services = self._queue, self._services
+        if queue.is_taken:
+            await queue.wait()
+        queue.is_taken = True
+        try:
             if self._is_closed:
                 raise JournalError(
                     f"Run '{self.run_id}' has ended; nothing more is stored. A Python step left "
                     "work behind: await every task before the step returns.",
                     code="run-ended",
                 )
-            if self._lease is None:
-                self._lease = await self._acquired()
-                self._set_timer()
-            return self._lease
-
-    async def _acquired(self) -> Lease:
-        executing, worker = self._services.executing, self._services.worker_id
-        if self.run_id in executing:
-            raise LeaseHeldError(
-                f"Session '{self.session_id}' is busy: run '{self.run_id}' is being executed in "
-                "this process. Wait for its end, or cancel it.",
-                worker_id=worker,
-                run_id=self.run_id,
-            )
-        executing.add(self.run_id)
-        try:
-            return await acquire_lease(
-                self._services,
-                self.session_id,
-                self.run_id,
-                next_generation=self.replay is not None,
-            )
-        except BaseException:
-            executing.discard(self.run_id)
-            raise
+            if self._lease is not None:
+                return self._lease
+            if self.run_id in services.executing:
+                raise LeaseHeldError(
+                    f"Session '{self.session_id}' is busy: run '{self.run_id}' is being executed "
+                    "in this process. Wait for its end, or cancel it.",
+                    worker_id=services.worker_id,
+                    run_id=self.run_id,
+                )
+            services.executing.add(self.run_id)
+            try:
+                self._lease = lease = await acquire_lease(
+                    services,
+                    self.session_id,
+                    self.run_id,
+                    next_generation=self.replay is not None,
+                )
+            except BaseException:
+                services.executing.discard(self.run_id)
+                raise
+            self._renewals = services.renewals.of_running_loop(services.lease_ttl_s / 3)
+            self._renewals.add(self._renew)
+            return lease
+        finally:
+            if queue.waiting:
+                queue.release()
+            else:
+                queue.is_taken = False
 
     async def close(self) -> None:
         """Release the lease; nothing can be stored afterwards."""
@@ -293,25 +302,22 @@ class Recorder:
         renewal, lease = self._renewal, self._lease
         self._renewal = self._lease = None
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._renewals.discard(self._renew)
         if renewal is not None:
             renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await renewal
         if lease is not None:
             self._services.executing.discard(self.run_id)
-            with contextlib.suppress(JournalError):  # a lease that is not released expires
+            try:  # noqa: SIM105  # two calls less in each run
                 await self._services.journal.release(lease)
-
-    def _set_timer(self) -> None:
-        # The wall clock of this process, not the injected sleep: a simulated clock must
-        # neither spin here nor let the lease run out.
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._services.lease_ttl_s / 3, self._renew)
+            except JournalError:
+                pass  # a lease that is not released expires
 
     def _renew(self) -> None:
-        if self._lease is not None:
+        # By the time of the event loop, not the injected sleep: a simulated clock must neither spin
+        # here nor let the lease run out.
+        if self._lease is not None and self._renewal is None:
             self._renewal = asyncio.ensure_future(self._renew_lease(self._lease))
 
     async def _renew_lease(self, lease: Lease) -> None:
@@ -323,5 +329,3 @@ class Recorder:
                 "lease_renewal_failed", run_id=self.run_id, reason=error.message
             )
         self._renewal = None
-        if self._lease is lease:
-            self._set_timer()

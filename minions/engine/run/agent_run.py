@@ -79,7 +79,7 @@ class AgentRun(Generic[T_co]):
         self._walk = walk
         self._output = output
         self._start = start
-        self._live_conversation = start.live_conversation if _has_conversation(built) else None
+        self._live_conversation = start.live_conversation if built.has_conversation else None
         self._record = RunRecord(context, start, built)
         self._has_recorded_end = start.is_over
         self._is_cancel_wanted = False
@@ -103,7 +103,7 @@ class AgentRun(Generic[T_co]):
     @property
     def has_conversation(self) -> bool:
         """Whether a step of it shares the conversation of its session."""
-        return _has_conversation(self._built)
+        return self._built.has_conversation
 
     @property
     def keeps(self) -> int | None:
@@ -174,7 +174,10 @@ class AgentRun(Generic[T_co]):
             UsageError: `no-event-loop`; it is awaited by something else than asyncio.
             CancelledError: The task was cancelled by somebody else; what was done is recorded.
         """
-        _require_asyncio()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError as error:
+            raise _no_event_loop() from error
         tracer = self.context.scope.services.tracer
         if tracer is None:
             return await self._executed()
@@ -255,12 +258,18 @@ class AgentRun(Generic[T_co]):
         begin, status = services.clock.monotonic(), RunStatus.FAILED
         services.metrics.run_began()
         try:
-            await self._refuse_if_resumed_elsewhere()
-            shares = await self._share_budgets()
-            await self._join_conversation()
+            if self._start.replay is not None:
+                await self._refuse_if_resumed_elsewhere()
+            if services.budgets is not None:
+                shares = await self._share_budgets()
+            if self._live_conversation is not None:
+                await self._join_conversation()
             await self._record.start(self.model_name, self._live_conversation)
-            await self._pin_examples()
-            await self._record.message()
+            if self._built.has_pinned_examples and not self._start.is_over:
+                # They stay the same to the end of the run.
+                await self.context.scope.examples.pin(self.context.recipe)
+            if self._live_conversation is not None:
+                await self._record.message()
             try:
                 end = _CANCELLED if self._is_cancel_wanted else await self._walk_until_cancelled()
             except asyncio.CancelledError:
@@ -308,11 +317,6 @@ class AgentRun(Generic[T_co]):
             except BudgetSpentError as error:
                 services.metrics.budget_refused(error.limit)
                 raise
-
-    async def _pin_examples(self) -> None:
-        """Choose the examples from recorded runs, which stay the same to the end of the run."""
-        if not self._start.is_over:
-            await self.context.scope.examples.pin(self.context.recipe)
 
     async def _share_budgets(self) -> BudgetShare | None:
         """Let the run spend from the budgets that it shares; None: there are none."""
@@ -485,11 +489,6 @@ class AgentRun(Generic[T_co]):
             return evolve(end, status=RunStatus.FAILED, error=info), None
 
 
-def _has_conversation(built: BuiltRecipe) -> bool:
-    steps = built.graph.steps
-    return any(not isinstance(step, PythonStep) and step.shares_conversation for step in steps)
-
-
 _CANCELLED = WalkEnd(
     status=RunStatus.CANCELLED,
     error=FailureInfo(code="cancelled", message="The run was cancelled; what was done is kept."),
@@ -510,18 +509,10 @@ def _raised(error: BaseException) -> FailureInfo:
     return FailureInfo(code=code, message=text)
 
 
-def _require_asyncio() -> None:
-    """Refuse to run where no event loop of asyncio does.
-
-    Raises:
-        UsageError: `no-event-loop`.
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError as error:
-        raise UsageError(
-            "There is no running event loop of asyncio, on which runs are executed (uvloop is one, "
-            "too). Under trio or another library run it in a thread, such as "
-            "`await trio.to_thread.run_sync(lambda: minions.run(recipe, inputs))`.",
-            code="no-event-loop",
-        ) from error
+def _no_event_loop() -> UsageError:
+    return UsageError(
+        "There is no running event loop of asyncio, on which runs are executed (uvloop is one, "
+        "too). Under trio or another library run it in a thread, such as "
+        "`await trio.to_thread.run_sync(lambda: minions.run(recipe, inputs))`.",
+        code="no-event-loop",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from attrs import field, frozen
 
@@ -12,10 +12,10 @@ from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallE
 from minions.contracts.calls import ChatModel, ModelOptions
 from minions.contracts.offers import Offer
 from minions.contracts.tools import Toolbox
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.build import BuiltRecipe, child_of, part_of
 from minions.engine.compile.extensions import ModelSource
-from minions.engine.compile.preparation import Preparation, rendered
+from minions.engine.compile.preparation import Preparation
 from minions.engine.compile.selection import ChosenSteps, specs_of_parts
 from minions.engine.context.agent_context import Agent, AgentContext, RecipeRunner
 from minions.engine.context.run_progress import RunProgress
@@ -32,6 +32,7 @@ from minions.engine.run.walk import RecipeWalk
 from minions.engine.services.services import Services
 from minions.engine.step.next_step import NextStepChain
 from minions.engine.step.step_manager import StepManager
+from minions.recipe.expressions.template import Template
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
 
@@ -55,13 +56,6 @@ class OpenedRecipe:
             system_prompt=recipe.system_prompt if prompt is None else prompt,
             goal=recipe.goal if goal is None else goal,
         )
-
-
-class AssembledWalk(NamedTuple):
-    """The models and the walk of one recipe."""
-
-    models: RunModels
-    walk: RecipeWalk
 
 
 @frozen(kw_only=True, eq=False)
@@ -135,7 +129,8 @@ class RunWiring:
             for step_id, record in chosen.pinned.items():
                 saved = opened.built.control(step_id).save_as
                 context.run_values.restore(step_id, cast("Mapping[str, JsonValue]", record), saved)
-        models, walk = self.walk(context, manager, built, chosen)
+        models = self.models_of(context, built)
+        walk = self.walk(context, manager, built, models, chosen)
         check = self.preparation.output_check(output_class)
         output = RunOutput(context, built, output_class, check, is_part=chosen is not None)
         run: AgentRun[Any] = AgentRun(context, built, models, walk, output, start)
@@ -165,23 +160,13 @@ class RunWiring:
         return OpenedRecipe(
             built=built,
             tools=tools,
-            system_prompt=rendered(built.system_prompt, known),
-            goal=rendered(built.goal, known),
+            system_prompt=_rendered(built.system_prompt, known) if built.system_prompt else None,
+            goal=_rendered(built.goal, known) if built.goal else None,
         )
 
-    def walk(
-        self,
-        context: AgentContext,
-        manager: StepManager,
-        built: BuiltRecipe,
-        chosen: ChosenSteps | None = None,
-    ) -> AssembledWalk:
-        """What runs the recipe of that context.
-
-        Args:
-            chosen: The steps that run; None: all.
-        """
-        models = RunModels(
+    def models_of(self, context: AgentContext, built: BuiltRecipe) -> RunModels:
+        """The models of the recipe of that context."""
+        return RunModels(
             context,
             built,
             self.models,
@@ -189,17 +174,36 @@ class RunWiring:
             self.loaded,
             self.options,
         )
+
+    def walk(
+        self,
+        context: AgentContext,
+        manager: StepManager,
+        built: BuiltRecipe,
+        models: RunModels,
+        chosen: ChosenSteps | None = None,
+    ) -> RecipeWalk:
+        """What runs the recipe of that context.
+
+        Args:
+            chosen: The steps that run; None: all.
+        """
         tools = self.tool_call_executor_factory
         children = ChildRuns(context, built, partial(self._child, context))
         steps = RunSteps(context, built, models, tools, chosen=chosen, children=children)
         routes = Routes(context, built, models, tools)
-        return AssembledWalk(models, RecipeWalk(context, manager, built, steps, routes, tools))
+        return RecipeWalk(context, manager, built, steps, routes, tools)
 
     def _child(self, context: AgentContext, start: RunStart) -> AgentRun[Any]:  # Any: as of `run`
         """A child run of that context's run, prepared; nothing is stored."""
         runner = context.recipe_runner
         assert runner is not None  # noqa: S101  # `run` gives every run one
         return self.run(start, context.scope.services, runner, None)
+
+
+def _rendered(prompt: Template, known: Mapping[str, JsonValue]) -> str:
+    value = prompt.render(known)
+    return value if isinstance(value, str) else dumps(value)
 
 
 def _chosen_part(built: BuiltRecipe, recipe: AgentRecipe, chosen: ChosenSteps) -> BuiltRecipe:

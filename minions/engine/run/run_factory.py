@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from attrs import evolve
 
@@ -171,8 +171,8 @@ class RunFactory:
             note=note or {},
             user=checked_user(user) if user is not None else None,
             project=project or self._services.project,
-            chosen=_chosen(found, part),
-            live_conversation=live_conversation or ConversationStart(),
+            chosen=None if part is None else _chosen(found, part),
+            live_conversation=live_conversation or _FROM_END,
         )
         return self._wiring.run(start, self._services, self._nested_runs, output_class)
 
@@ -303,7 +303,7 @@ class RunFactory:
         checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())
         known: dict[str, JsonValue] = {"inputs": checked, "run": {"id": "", "session_id": ""}}
         tools = self._preparation.open_tools(found, known, Secrets(), are_called=False)
-        chosen = _chosen(found, part)
+        chosen = None if part is None else _chosen(found, part)
         return planned_steps(found, checked, tools, self._extensions, self._models, chosen)
 
     @property
@@ -344,8 +344,11 @@ class RunFactory:
         )
 
 
-def _chosen(recipe: AgentRecipe, part: RunPart | None) -> ChosenSteps | None:
-    return None if part is None else with_pins(recipe, choose_steps(recipe, part), part)
+_FROM_END: Final = ConversationStart()
+
+
+def _chosen(recipe: AgentRecipe, part: RunPart) -> ChosenSteps:
+    return with_pins(recipe, choose_steps(recipe, part), part)
 
 
 def _with_parser(services: Services, models: ModelSource | ChatModel) -> Services:
@@ -419,7 +422,8 @@ class NestedRuns(RecipeRunner):
         self, context: AgentContext, manager: StepManager, built: BuiltRecipe
     ) -> NestedResult:
         recipe = context.recipe
-        walk = self._wiring.walk(context, manager, built).walk
+        models = self._wiring.models_of(context, built)
+        walk = self._wiring.walk(context, manager, built, models)
         end, output = await _walked(walk, context), None
         if end.error is None:
             try:

@@ -19,10 +19,10 @@ from minions.contracts.journal.facts import (
     ToolCallInDoubt,
 )
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.messages import TokenUsage, usage_document, user
+from minions.contracts.messages import NO_USAGE, usage_document, user
 from minions.data.codec import encode
 from minions.data.json_parts import is_large
-from minions.data.json_values import JsonValue, dumps, dumps_in_parts
+from minions.data.json_values import JsonValue, dumps_in_parts
 from minions.engine.calls.pending_decisions import PendingDecision, pending_decisions
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.context.agent_context import AgentContext
@@ -32,7 +32,6 @@ from minions.engine.run.run_start import ResumePlan, RunStart
 from minions.engine.run.walk import WalkEnd
 from minions.engine.services.breathing import beside
 from minions.engine.services.budget import RunBudget
-from minions.recipe.bundles import bundle_of
 
 _LONGEST_REPEATED: Final = 4_096
 """Characters of inputs that each start of a run repeats."""
@@ -102,8 +101,10 @@ class RunRecord:
                 await self._recorder.record_later("run", started)
             else:
                 entry = await self._recorder.record("run", started)
-        word = "started" if plan is None else "resumed"
-        self._log(f"run_{word if queue_note is None else 'queued'}", recipe=self._context.recipe.id)
+        if (scope := self._context.scope).services.has_log:
+            word = "started" if plan is None else "resumed"
+            done = f"run_{word if queue_note is None else 'queued'}"
+            scope.log.info(done, recipe=self._context.recipe.id)
         return entry
 
     async def _record_resume(self, beginning: _Beginning, plan: ResumePlan) -> JournalEntry:
@@ -132,8 +133,10 @@ class RunRecord:
         beginning: _Beginning = {
             "recipe": recipe.id,
             "version": recipe.version,
-            "inputs": await beside(
-                context.scope.services.beside, context.run_values.has_large, self._inputs
+            "inputs": (
+                await beside(context.scope.services.beside, is_long, self._inputs)
+                if (is_long := context.run_values.has_large)
+                else self._inputs()
             ),
             "model": model,
             "user": self._start.user,
@@ -146,13 +149,13 @@ class RunRecord:
             return beginning
         beginning["document"] = await journal.put_blob(self._built.document)
         beginning["directory"] = recipe.directory
-        if bundle := bundle_of(recipe):
-            beginning["recipes"] = await journal.put_blob(dumps(bundle).encode())
+        if (bundle := self._built.recipes_within) is not None:
+            beginning["recipes"] = await journal.put_blob(bundle)
         return beginning
 
     def _inputs(self) -> Mapping[str, JsonValue] | None:
         """None: they are long, and stored with an earlier start."""
-        inputs = self._context.inputs
+        inputs = self._start.inputs
         is_stored = (
             self._start.has_stored_inputs and len(dumps_in_parts(inputs)) > _LONGEST_REPEATED
         )
@@ -188,12 +191,14 @@ class RunRecord:
             await self._recorder.record("run/limit", limit)
         is_waiting = end.status is RunStatus.NEEDS_DECISION
         conversation, has_failed = progress.live_conversation, end.status is RunStatus.FAILED
+        scope = self._context.scope
+        is_long = is_large(output)
         finished = RunFinished(
-            status=end.status.value,
-            output=await beside(
-                self._context.scope.services.beside,
-                is_large(output),
-                lambda: self._as_json(output),
+            status=end.status._value_,
+            output=(
+                await beside(scope.services.beside, is_long, lambda: self._as_json(output))
+                if is_long
+                else self._as_json(output)
             ),
             usage=usage_document(progress.budget.usage, progress.budget.discarded),
             spent=_own_spent(progress.budget),
@@ -204,15 +209,15 @@ class RunRecord:
             resumes_at=self._resumes_at(pending) if is_waiting else None,
         )
         await self._recorder.record("run", finished)
-        self._log("run_finished", status=end.status.value)
+        if scope.services.has_log:
+            scope.log.info("run_finished", status=end.status.value)
 
     def _as_json(self, output: object) -> JsonValue:
         """The run's output; that of its last step is there as JSON already."""
         executions = self._context.step_manager.step_executions
         if executions and executions[-1].output is output:
-            steps = self._context.values["steps"]
-            known = steps.get(executions[-1].step_id) if isinstance(steps, Mapping) else None
-            if isinstance(known, Mapping) and "output" in known:
+            known = self._context.run_values.ended(executions[-1].step_id)
+            if known is not None and "output" in known:
                 return known["output"]
         return encode(output)
 
@@ -262,12 +267,9 @@ class RunRecord:
             )
         )
 
-    def _log(self, event: str, **facts: object) -> None:
-        self._context.scope.log.info(event, **facts)
-
 
 def _own_spent(budget: RunBudget) -> Mapping[str, JsonValue] | None:
     """What the run used itself; None: it has no child runs, which rows of their own count."""
-    if budget.children == TokenUsage():
+    if budget.children is NO_USAGE:
         return None
     return {"tokens": budget.spent.tokens, "cost_usd": budget.spent.cost_usd}

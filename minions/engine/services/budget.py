@@ -9,7 +9,7 @@ from attrs import frozen
 
 from minions.contracts.context import Limits
 from minions.contracts.journal.run_rows import Spent
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import NO_USAGE, TokenUsage
 from minions.data.errors import LIMIT_REACHED, FailureInfo, StepFailedError
 from minions.data.failure_categories import FailureCategory
 from minions.engine.services.spending import CallEstimate, CallHold, EarlierUsage, Spending
@@ -40,7 +40,7 @@ class RunBudget:
         self._shared: tuple[Spending, ...] = ()
         self._counted_before: tuple[Spending, ...] = ()
         """Shared budgets that count what is replayed already."""
-        self.children = TokenUsage()
+        self.children = NO_USAGE
         """The part of `usage` that child runs used: their own rows count in budgets of many runs.
         """
         self.steps = 0

@@ -23,26 +23,30 @@ async def acquire_lease(
         JournalError: The store refuses.
         UsageError: `bad-id`; an id is too long.
     """
-    _refuse_long(session_id, run_id)
-
-    async def acquire(takes_over: str | None) -> Lease:
-        return await services.journal.acquire(
-            session_id,
-            run_id,
-            services.worker_id,
-            services.lease_ttl_s,
-            next_generation=next_generation,
-            takes_over=takes_over,
-        )
-
+    for each in (session_id, run_id):
+        if len(each) > _LONGEST_ID:
+            raise UsageError(
+                f"The id '{each[:40]}…' has {len(each):,} characters; ids of sessions and runs "
+                f"have at most {_LONGEST_ID}.",
+                code="bad-id",
+            )
     if next_generation:
         await refuse_if_renewed(services, session_id)
-    try:
-        return await acquire(None)
-    except LeaseHeldError as error:
-        if not services.is_worker_gone(error.worker_id):
-            raise
-        return await acquire(error.worker_id)
+    takes_over = None
+    while True:
+        try:
+            return await services.journal.acquire(
+                session_id,
+                run_id,
+                services.worker_id,
+                services.lease_ttl_s,
+                next_generation=next_generation,
+                takes_over=takes_over,
+            )
+        except LeaseHeldError as error:
+            if takes_over is not None or not services.is_worker_gone(error.worker_id):
+                raise
+            takes_over = error.worker_id
 
 
 @asynccontextmanager
@@ -57,16 +61,6 @@ async def held_lease(services: Services, session_id: str, run_id: str) -> AsyncI
 
 _LONGEST_ID: Final = 200
 """Characters of the id of a session or run: it stands in every row, link and list."""
-
-
-def _refuse_long(*ids: str) -> None:
-    for each in ids:
-        if len(each) > _LONGEST_ID:
-            raise UsageError(
-                f"The id '{each[:40]}…' has {len(each):,} characters; ids of sessions and runs "
-                f"have at most {_LONGEST_ID}.",
-                code="bad-id",
-            )
 
 
 _LOOK_EVERY_S: Final = 1.0

@@ -151,7 +151,7 @@ class MemoryJournal(Journal):
         for entry in session.entries:
             self._positions.pop(_name(entry), None)
             self._generations.pop(entry.run_id, None)
-            for digest in _blobs_of(entry):
+            for digest in _blobs_of(entry.fact) if isinstance(entry.fact, RunBeginning) else ():
                 self._runs_of_blob[digest] -= 1
                 if self._runs_of_blob[digest]:
                     continue
@@ -191,8 +191,9 @@ class MemoryJournal(Journal):
         entries.append(entry)
         if kind in LISTED:
             self._rows.mark_changed(lease.session_id)
-            if self._most_ended is not None:
-                self._runs_of_blob.update(_blobs_of(entry))
+            if self._most_ended is not None and isinstance(fact, RunBeginning):
+                for digest in _blobs_of(fact):
+                    self._runs_of_blob[digest] += 1
         self._generations[lease.run_id] = lease.generation
         if self._waiting.waiting:
             self._waiting.tell(lease.session_id, position)
@@ -413,12 +414,10 @@ def _is_over(session: _Session, run_id: str) -> bool:
     )
 
 
-def _blobs_of(entry: JournalEntry) -> Sequence[str]:
+def _blobs_of(fact: RunBeginning) -> Sequence[str]:
     """The digests that the start of a run names."""
-    if not isinstance(entry.fact, RunBeginning):
-        return ()
-    part = entry.fact.part
-    named = (entry.fact.document, entry.fact.recipes, part.pinned if part is not None else None)
+    part = fact.part
+    named = (fact.document, fact.recipes, part.pinned if part is not None else None)
     return [digest for digest in named if digest is not None]
 
 

@@ -31,7 +31,7 @@ def declared_secrets(
     Raises:
         EnvironmentRefusedError: `missing-secret` or `short-secret`.
     """
-    if not any(spec.is_secret for spec in recipe.inputs.values()):
+    if not recipe.inputs or not any(spec.is_secret for spec in recipe.inputs.values()):
         return _NONE
     names = [name for name, spec in recipe.inputs.items() if spec.is_secret and name in inputs]
     return Secrets.resolve([SecretRef.parse(cast("str", inputs[name])) for name in names], source)

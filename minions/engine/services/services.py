@@ -37,6 +37,7 @@ from minions.contracts.tracing import Tracer
 from minions.engine.services.chosen_examples import ExampleMemory
 from minions.engine.services.daemon_pool import DaemonPool
 from minions.engine.services.flow.flow_control import SharedFlowControl
+from minions.engine.services.loop_timer import LoopTimer
 from minions.engine.services.output_parsing import TextOutputParser
 from minions.engine.services.secrets import environment_and_files
 from minions.engine.services.worker_names import is_worker_alive, is_worker_gone, worker_name
@@ -171,9 +172,16 @@ class Services:
     made from it. The default is another one in each process."""
     chosen_examples: ExampleMemory = field(factory=ExampleMemory, repr=False, eq=False)
     """Which examples recorded runs gave, as long as nobody judges another one."""
+    renewals: LoopTimer = field(factory=LoopTimer, repr=False, eq=False)
+    """Renews the leases of all runs that are executed with these services."""
     executing: set[str] = field(factory=set, repr=False, eq=False)
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does
     not tell two executions of one process apart."""
+
+    @property
+    def has_log(self) -> bool:
+        """Whether anybody reads the log."""
+        return not isinstance(self.log, NullLog)
 
     @flow.default
     def _own_flow(self) -> FlowControl:

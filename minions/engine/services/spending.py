@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from attrs import frozen
 
 from minions.contracts.context import Limits
-from minions.contracts.messages import TokenUsage
+from minions.contracts.messages import NO_USAGE, TokenUsage
 from minions.engine.services.loop_lock import LoopLock, Waiter
 
 ASSUMED_OUTPUT_TOKENS: Final = 16_384
@@ -67,6 +67,9 @@ class _Held(NamedTuple):
         return _Held(self.tokens + sign * other.tokens, self.cost_usd + sign * other.cost_usd)
 
 
+_NOTHING_HELD: Final = _Held(0, 0.0)
+
+
 class EarlierUsage:
     """What earlier executions of a run used, as far as it was not replayed yet.
 
@@ -94,7 +97,7 @@ class EarlierUsage:
     def usage(self) -> TokenUsage:
         """What they used in all; nothing where they used no tokens."""
         if not self.tokens:
-            return TokenUsage()
+            return NO_USAGE
         return TokenUsage(
             input_tokens=self.tokens - self._output_tokens,
             output_tokens=self._output_tokens,
@@ -116,8 +119,12 @@ class EarlierUsage:
         self.unpriced += sign * (usage.cost_usd is None and usage.total_tokens > 0)
 
 
-_LIMITED: Final = ("max_model_calls", "max_tokens", "max_cost_usd")
+_OWN_NAMES: Final = {name: name for name in ("max_model_calls", "max_tokens", "max_cost_usd")}
 _ADVICE: Final = "raise the limit to resume the run. (It is set under `limits:` or by a flag.)"
+
+
+_NOTHING_EARLIER: Final = EarlierUsage()
+"""Without calls it never changes."""
 
 
 class Spending:
@@ -143,16 +150,16 @@ class Spending:
         """
         self.limits = limits
         self.whose = whose
-        self.names = {name: name for name in _LIMITED} | dict(names or {})
+        self.names = _OWN_NAMES if names is None else {**_OWN_NAMES, **names}
         self.advice = advice
-        self.usage = TokenUsage()
+        self.usage = NO_USAGE
         self.calls = 0
         """Model calls that have begun or were replayed, each once whatever its attempts."""
-        self.earlier = earlier or EarlierUsage()
+        self.earlier = earlier or _NOTHING_EARLIER
         self.reached: str | None = None
         """The limit that was reached, by its name; it stays so."""
         self._in_flight = 0
-        self._held = _Held(0, 0.0)
+        self._held = _NOTHING_HELD
         """What the calls in flight may still use, without the one that is not sized."""
         self._unsized: CallHold | None = None
         """The call that began alone; it is sized when another one wants to begin beside it."""
