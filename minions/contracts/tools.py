@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from attrs import evolve, field, frozen
 
@@ -310,8 +310,10 @@ class Toolbox:
             suggestions=near,
         )
 
-    def subset(self, names: Iterable[str]) -> Toolbox:
+    def subset(self, names: Collection[str]) -> Toolbox:
         """A toolbox of only these tools, in this one's order; unknown names are ignored."""
+        if not names:
+            return NO_TOOLS
         wanted = frozenset(names)
         return Toolbox(tuple(tool for tool in self.tools if tool.spec.name in wanted))
 
@@ -322,3 +324,7 @@ class Toolbox:
             UsageError: A name occurs twice.
         """
         return Toolbox((*self.tools, *tools))
+
+
+NO_TOOLS: Final = Toolbox()
+"""A toolbox without tools."""

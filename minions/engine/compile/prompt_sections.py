@@ -10,7 +10,6 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from itertools import accumulate
 from typing import Final
 
 from attrs import frozen
@@ -77,10 +76,14 @@ def apportioned(total: int, weights: Mapping[str, int]) -> dict[str, int]:
     whole = sum(weights.values())
     if not whole:
         return {}
-    ends = [0, *(total * reached // whole for reached in accumulate(weights.values()))]
-    return {
-        name: after - before for name, before, after in zip(weights, ends, ends[1:], strict=False)
-    }
+    parts: dict[str, int] = {}
+    reached = before = 0
+    for name in weights:
+        reached += weights[name]
+        end = total * reached // whole
+        parts[name] = end - before
+        before = end
+    return parts
 
 
 def section_words(sections: Mapping[str, int]) -> str:

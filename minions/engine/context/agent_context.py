@@ -15,7 +15,7 @@ from minions.contracts.journal.facts import WarningRecorded
 from minions.contracts.memory import ModelMemory
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
-from minions.contracts.tools import Toolbox, ToolSpec
+from minions.contracts.tools import NO_TOOLS, Toolbox, ToolSpec
 from minions.data.errors import FailureInfo
 from minions.data.json_values import JsonValue
 from minions.engine.compile.named_agents import NamedAgents
@@ -51,6 +51,31 @@ class Agent:
 class AgentContext(RunContext):
     """One recipe in one run: its scope, values and progress. Two runs never share a context."""
 
+    # Slots, as the contract has properties of these names, and each step reads them many times.
+    __slots__ = (
+        "inputs",
+        "memory",
+        "metadata",
+        "run_id",
+        "secrets",
+        "session_id",
+        "tools",
+        "values",
+    )
+    run_id: str
+    session_id: str
+    inputs: Mapping[str, JsonValue]
+    values: Mapping[str, JsonValue]
+    """What templates may name so far: one mapping, which changes as steps end."""
+    metadata: dict[str, object]
+    """Limits, and what the application adds; a step reads it when it starts."""
+    tools: Toolbox
+    """All tools that the run may call."""
+    memory: ModelMemory
+    """The messages of all conversations of the run."""
+    secrets: Secrets
+    """Secrets that the run's inputs refer to."""
+
     def __init__(
         self,
         agent: Agent,
@@ -75,13 +100,20 @@ class AgentContext(RunContext):
             MetadataError: The recipe's limits have a wrong name or type.
         """
         self.agent = agent
+        self.recipe = agent.recipe
         self.step_manager = step_manager
         self.scope: RunScope = scope or RunScope.of_run(agent.recipe, inputs=inputs)
-        self.run_values: RunValues = RunValues(inputs or {}, self.scope.ids, self.scope.secrets)
+        self.run_id = self.scope.run_id
+        self.session_id = self.scope.session_id
+        self.secrets = self.scope.secrets
+        self.run_values: RunValues = RunValues(inputs or {}, self.scope.ids, self.secrets)
+        self.inputs = self.run_values.inputs
+        self.values = self.run_values.names
         self.progress: RunProgress = progress or RunProgress(agent.recipe.limits)
+        self.metadata = self.progress.metadata
         self.recipe_runner = recipe_runner
-        self._memory = memory
-        self._tools = tools or Toolbox()
+        self.memory = memory
+        self.tools = NO_TOOLS if tools is None else tools
 
     def nested(
         self,
@@ -110,36 +142,6 @@ class AgentContext(RunContext):
         )
 
     @property
-    def recipe(self) -> AgentRecipe:
-        """The agent's recipe."""
-        return self.agent.recipe
-
-    @property
-    def run_id(self) -> str:
-        """`run_…`."""
-        return self.scope.run_id
-
-    @property
-    def session_id(self) -> str:
-        """`ses_…`."""
-        return self.scope.session_id
-
-    @property
-    def inputs(self) -> Mapping[str, JsonValue]:
-        """Checked, with defaults."""
-        return self.run_values.inputs
-
-    @property
-    def values(self) -> Mapping[str, JsonValue]:
-        """What templates may name so far."""
-        return self.run_values.names
-
-    @property
-    def metadata(self) -> dict[str, object]:
-        """Limits, and what the application adds; a step reads it when it starts."""
-        return self.progress.metadata
-
-    @property
     def limits(self) -> Limits:
         """The recipe's own, from `metadata` as it is now.
 
@@ -147,21 +149,6 @@ class AgentContext(RunContext):
             MetadataError: A limit of a wrong name or type.
         """
         return self.progress.limits
-
-    @property
-    def tools(self) -> Toolbox:
-        """All tools that the run may call."""
-        return self._tools
-
-    @property
-    def memory(self) -> ModelMemory:
-        """The messages of all conversations of the run."""
-        return self._memory
-
-    @property
-    def secrets(self) -> Secrets:
-        """Secrets that the run's inputs refer to."""
-        return self.scope.secrets
 
     @property
     def may_write(self) -> bool:
@@ -199,7 +186,7 @@ class AgentContext(RunContext):
 
     def needs_approval(self, tool: str) -> bool:
         """Whether each call of that tool waits for a person's consent."""
-        found = self._tools.find(tool)
+        found = self.tools.find(tool)
         return found is not None and self.scope.rights.needs_approval(found.spec)
 
     async def warn(self, code: str, message: str) -> None:

@@ -38,6 +38,36 @@ if TYPE_CHECKING:
 class StepView(RunContext):
     """The run as one step sees it: its own limits, tools and conversation."""
 
+    # Slots, as the contract has properties of these names, and each call reads them many times.
+    __slots__ = (
+        "inputs",
+        "limits",
+        "memory",
+        "metadata",
+        "run_id",
+        "secrets",
+        "session_id",
+        "step_id",
+        "tools",
+        "values",
+    )
+    run_id: str
+    session_id: str
+    inputs: Mapping[str, JsonValue]
+    values: Mapping[str, JsonValue]
+    """The run's; in a loop also `loop.item` and `loop.index`, for this step alone."""
+    limits: Limits
+    """The step's own over the agent's."""
+    metadata: Mapping[str, object]
+    """The step's own over the agent's."""
+    tools: Toolbox
+    """Only what this step may use."""
+    memory: ModelMemory
+    """The run's; this step's conversation is `conversation_id`."""
+    step_id: str
+    """The step's, as the whole run knows it."""
+    secrets: Secrets
+
     def __init__(
         self,
         context: AgentContext,
@@ -62,12 +92,21 @@ class StepView(RunContext):
         self._item = item
         self.key = key
         self.conversation_id = f"{context.run_id}/{key}"
-        self._step_id = step_id
+        self.run_id = context.run_id
+        self.session_id = context.session_id
+        self.inputs = context.inputs
+        self.values = context.values
+        if item is not None:
+            here: dict[str, JsonValue] = {"loop": item.loop}
+            self.values = ChainMap(here, cast("dict[str, JsonValue]", context.values))
+        self.memory = context.memory
+        self.secrets = context.secrets
+        self.step_id = step_id
         self._is_agent = is_agent
         self._subject: StepSubject | None = None
-        self._limits = limits
-        self._metadata = metadata
-        self._tools = tools
+        self.limits = limits
+        self.metadata = metadata
+        self.tools = tools
         self._border_seed: str | None = None
         self.has_older_borders = False
         """Whether prompts are as earlier versions wrote them: to find what they recorded."""
@@ -78,13 +117,13 @@ class StepView(RunContext):
     def with_tools(self, names: frozenset[str]) -> StepView:
         """The same step, with these tools of the run beside its own."""
         wider = copy(self)
-        wider._tools = self.context.tools.subset({*self._tools.names, *names})  # noqa: SLF001  # a copy of itself
+        wider.tools = self.context.tools.subset({*self.tools.names, *names})
         return wider
 
     def with_own_tool(self, tool: Tool) -> StepView:
         """The same step, with a tool of the engine's own."""
         wider = copy(self)
-        wider._tools = self._tools.plus([tool])  # noqa: SLF001  # a copy of itself
+        wider.tools = self.tools.plus([tool])
         return wider
 
     def for_call(self, agents: AgentCalls, questions: ToolQuestions) -> StepView:
@@ -102,17 +141,15 @@ class StepView(RunContext):
     @property
     def time_left_s(self) -> float | None:
         """Seconds that are left to the step; None: neither it nor its run has a limit of time."""
+        of_run = self.context.progress.deadline
+        if self.deadline is None and of_run is None:
+            return None
         ends = [
             at
-            for each in (self.deadline, self.context.progress.deadline)
+            for each in (self.deadline, of_run)
             if each is not None and (at := each.when()) is not None
         ]
         return max(0.0, min(ends) - asyncio.get_running_loop().time()) if ends else None
-
-    @property
-    def run_id(self) -> str:
-        """The run's."""
-        return self.context.run_id
 
     @property
     def border_seed(self) -> str:
@@ -139,13 +176,8 @@ class StepView(RunContext):
     def recorded_examples(self) -> Sequence[tuple[str, JsonValue]]:
         """Those that were pinned for it."""
         scope = self.context.scope
-        own_id = self._step_id.removeprefix(scope.path)
+        own_id = self.step_id.removeprefix(scope.path)
         return scope.examples.of(self.context.recipe.id, own_id)
-
-    @property
-    def session_id(self) -> str:
-        """The run's."""
-        return self.context.session_id
 
     @property
     def trace_headers(self) -> Mapping[str, str]:
@@ -161,59 +193,21 @@ class StepView(RunContext):
             self._subject = StepSubject(
                 run_id=scope.run_id,
                 session_id=scope.session_id,
-                step_id=self._step_id,
+                step_id=self.step_id,
                 address=self.address,
                 is_agent=self._is_agent,
             )
         return self._subject
 
     @property
-    def inputs(self) -> Mapping[str, JsonValue]:
-        """The run's."""
-        return self.context.inputs
-
-    @property
-    def values(self) -> Mapping[str, JsonValue]:
-        """The run's; in a loop also `loop.item` and `loop.index`, for this step alone."""
-        if self._item is None:
-            return self.context.values
-        here: dict[str, JsonValue] = {"loop": self._item.loop}
-        return ChainMap(here, cast("dict[str, JsonValue]", self.context.values))
-
-    @property
-    def limits(self) -> Limits:
-        """The step's own over the agent's."""
-        return self._limits
-
-    @property
-    def metadata(self) -> Mapping[str, object]:
-        """The step's own over the agent's."""
-        return self._metadata
-
-    @property
-    def tools(self) -> Toolbox:
-        """Only what this step may use."""
-        return self._tools
-
-    @property
-    def memory(self) -> ModelMemory:
-        """The run's; this step's conversation is `conversation_id`."""
-        return self.context.memory
-
-    @property
-    def step_id(self) -> str:
-        """The step's, as the whole run knows it."""
-        return self._step_id
-
-    @property
     def address(self) -> str:
         """The execution's: the step with the item that it is about, `outer[1]/step[2]`."""
-        return item_address(self._step_id, self._item.index if self._item is not None else None)
+        return item_address(self.step_id, self._item.index if self._item is not None else None)
 
     @property
     def log(self) -> Log:
         """The log of the run's services, with run and step bound to each line."""
-        return self.context.scope.log_of(self._step_id, self.address)
+        return self.context.scope.log_of(self.step_id, self.address)
 
     @property
     def may_write(self) -> bool:
@@ -245,7 +239,7 @@ class StepView(RunContext):
         scope = self.context.scope
         if scope.services.file_restorer is None:
             return None
-        return CallChanges(scope.recorder, key, self._step_id, scope.secrets)
+        return CallChanges(scope.recorder, key, self.step_id, scope.secrets)
 
     @property
     def agents(self) -> AgentCalls | None:
@@ -268,7 +262,7 @@ class StepView(RunContext):
                     run_id=self.run_id,
                     session_id=self.session_id,
                     timestamp=self.context.scope.services.clock.now(),
-                    step_id=self._step_id,
+                    step_id=self.step_id,
                     address=self.address,
                     tool=tool,
                     call=key,
@@ -290,11 +284,6 @@ class StepView(RunContext):
         return self.context.refusal(tool)
 
     @property
-    def secrets(self) -> Secrets:
-        """The run's."""
-        return self.context.secrets
-
-    @property
     def delta_sink(self) -> DeltaSink | None:
         """Publishes streamed pieces as `step_delta` events; None: nobody listens."""
         is_heard = self.context.scope.events.is_watched and not self._is_silent
@@ -307,7 +296,7 @@ class StepView(RunContext):
                 run_id=self.run_id,
                 session_id=self.session_id,
                 timestamp=self.context.scope.services.clock.now(),
-                step_id=self._step_id,
+                step_id=self.step_id,
                 address=self.address,
                 delta=StepDelta(content=delta.content, tool_calls=calls, reasoning=delta.reasoning),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from minions.contracts.journal.facts import (
     BackEdge,
@@ -49,6 +49,8 @@ from minions.data.json_values import dumps
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.shown_results import shown_text
 
+_NOTHING_SAID: Final = Conversation.of(())
+
 
 class _Conversation:
     """A list of operations on one conversation, and the messages that result."""
@@ -61,7 +63,7 @@ class _Conversation:
         self._edits = 0
         """Operations that replace a message."""
         self._characters = self._texts = self._attached = 0
-        self._shown: Conversation | None = Conversation.of(())
+        self._shown: Conversation | None = _NOTHING_SAID
         """The messages as they were shown last; None: they have changed since."""
 
     def shown(self) -> Conversation:
@@ -73,17 +75,30 @@ class _Conversation:
         return self._shown
 
     def _count(self, message: Message, sign: int) -> None:
-        text = len(message.content or "")
+        text = len(message.content) if message.content else 0
         self._texts += sign * text
         calls = calls_length(message) if message.tool_calls else 0
         self._characters += sign * (text + calls)
-        self._attached += sign * len(message.attachments)
+        if message.attachments:
+            self._attached += sign * len(message.attachments)
         self._shown = None
+
+    def begin(self, messages: Conversation) -> None:
+        """The first messages, which are counted."""
+        self.messages = list(messages)
+        self.operations = [(at, each, None) for at, each in enumerate(messages, 1)]
+        self.next_stamp = len(messages) + 1
+        self._characters, self._texts = messages.characters, messages.texts
+        self._attached, self._shown = messages.attached, messages
 
     def apply(self, message: Message, replaces: int | None = None) -> None:
         self.operations.append((self.next_stamp, message, replaces))
         self.next_stamp += 1
-        self._show(message, replaces)
+        if replaces is None:
+            self.messages.append(message)
+            self._count(message, 1)
+        else:
+            self._show(message, replaces)
 
     def _show(self, message: Message, replaces: int | None) -> None:
         if replaces is None:
@@ -133,6 +148,9 @@ class ConversationMemory(ModelMemory):
     def save_prompt(self, conversation_id: str, messages: Iterable[Message]) -> None:
         """Append the messages that are put to the model."""
         conversation = self._open(conversation_id)
+        if isinstance(messages, Conversation) and conversation.next_stamp == 1:
+            conversation.begin(messages)
+            return
         for message in messages:
             conversation.apply(message)
 
@@ -155,7 +173,7 @@ class ConversationMemory(ModelMemory):
         """Mark the present state, at constant cost."""
         conversation = self._open(conversation_id)
         position = len(conversation.operations)
-        stamp = conversation.stamp_at(position) or 0
+        stamp = conversation.operations[-1][0] if position else 0
         return MemorySnapshot(conversation_id=conversation_id, position=position, stamp=stamp)
 
     def restore_snapshot(self, snapshot: MemorySnapshot) -> None:

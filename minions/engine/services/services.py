@@ -59,7 +59,7 @@ class MemoryProfiles(ProfileBook):
         self._known: dict[tuple[str, str], ModelProfile] = {}
 
     def find(self, model: ChatModel) -> ModelProfile | None:
-        if model.base_url is None:
+        if not self._known or model.base_url is None:
             return None
         return self._known.get((model.base_url, model.name))
 

@@ -339,16 +339,19 @@ class StepExecutor(Generic[T]):
     async def _record_start(self, opening: Opening | None) -> None:
         if self._recorded is not None and self._recorded.started is not None:
             return
-        asks = opening if opening is not None and opening.messages else None
-        if asks is not None:
-            await store_attachments(self.context.scope.services.journal, asks.own)
+        own = history = None
+        if opening is not None and opening.messages:
+            own = opening.own
+            history = opening.history_place if opening.history else None
+            if opening.messages.attached:
+                await store_attachments(self.context.scope.services.journal, own)
         begun = StepStarted(
             step_id=self._view.step_id,
             version=self.step.version,
             index=self._item.index if self._item is not None else None,
-            conversation=self._view.conversation_id if asks is not None else None,
-            messages=asks.own if asks is not None else None,
-            history=asks.history_place if asks is not None else None,
+            conversation=self._view.conversation_id if own is not None else None,
+            messages=own,
+            history=history,
         )
         await self.context.scope.recorder.record(self._trace.key, begun)
 
@@ -381,7 +384,8 @@ class StepExecutor(Generic[T]):
             context.step_manager.record(execution)
         code = ending.error.code if ending.error is not None else None
         context.scope.services.metrics.step_ended(status._value_, code, duration_ms / 1000)
-        self._view.log.info("step_finished", status=status._value_, duration_ms=duration_ms)
+        if context.scope.services.has_log:
+            self._view.log.info("step_finished", status=status._value_, duration_ms=duration_ms)
         is_whole = ending.error is None and not self._trace.is_partial
         if is_whole and self._cache_key is not None and self._cached_from is None:
             await self._keep(ending.completion)  # last: by now it is recorded

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+from attrs import frozen
 
 from minions.contracts.border_names import without_border_names
 from minions.contracts.calls import ModelOptions, PromptLayout
@@ -12,10 +15,11 @@ from minions.contracts.journal.facts import StepFinished, StepStarted
 from minions.contracts.messages import Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.steps import Step
-from minions.contracts.tools import Toolbox
+from minions.contracts.tools import NO_TOOLS, Toolbox
 from minions.data.errors import MinionsError
 from minions.engine.calls.model_executors import capabilities_of
 from minions.engine.compile.fingerprint import Fingerprint
+from minions.engine.compile.kinds.goal import GoalStep
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.context.step_view import StepView
@@ -27,6 +31,19 @@ from minions.engine.step.ending import Ending
 from minions.engine.step.model_loop import ModelLoop
 from minions.engine.step.opening import Describe, Opening, opening_of
 from minions.engine.step.work import RecordStart, StepWork, WorkParts
+
+_MOST_OPENINGS: Final = 16
+"""Of one step: a recipe's prompts are the same in most runs."""
+
+
+@frozen(kw_only=True)
+class _Beginning:
+    """What a step's conversation begins with."""
+
+    opening: Opening
+    said: Sequence[Message]
+    """The messages of earlier steps of the run."""
+    layout: PromptLayout
 
 
 class ModelWork(StepWork):
@@ -45,6 +62,8 @@ class ModelWork(StepWork):
 
         To offer a tool that will be refused costs a call, or the run.
         """
+        if not step.available_tools:
+            return NO_TOOLS
         named = context.tools.subset(step.available_tools)
         return Toolbox(tuple(tool for tool in named.tools if context.refusal(tool.spec) is None))
 
@@ -63,14 +82,55 @@ class ModelWork(StepWork):
         view = self._parts.view
         if view.live_conversation is not None:
             view.live_conversation.begin_step()
-        opening = self._begun_with = self._recorded_opening() or self._opening()
+        begin = self._begin()
+        opening = self._begun_with = begin.opening
         await record_start(opening)
         view.memory.save_prompt(view.conversation_id, opening.messages)
-        said = view.context.progress.conversation if self._step.shares_conversation else ()
+        window = None if self._step.history is None else self._window(opening, begin.said)
+        parts = self._parts
+        loop = ModelLoop(
+            step=self._step,
+            view=view,
+            trace=parts.trace,
+            output=parts.output,
+            options=parts.options or ModelOptions(),
+            capabilities=capabilities_of(parts.models),
+            model_call_executor_factory=parts.models,
+            tool_call_executor_factory=parts.tools,
+            layout=begin.layout,
+            window=window,
+        )
+        return await loop.run()
+
+    def _begin(self) -> _Beginning:
+        """The first prompt: as it was recorded, or made now; once for all runs of a recipe, where
+        nothing in it is of a run.
+        """
+        step, view = self._step, self._parts.view
+        if self._parts.recorded is not None and (known := self._recorded_opening()) is not None:
+            return self._begin_with(known)
+        own = step.messages(view)
+        is_fixed = isinstance(step, GoalStep) and own is step.fixed and not step.shares_conversation
+        if not is_fixed or not isinstance(step, GoalStep):
+            return self._begin_with(self._opening_with(view, own, output_words))
+        agent = view.context.agent
+        place = (agent.system_prompt, agent.goal)
+        found = step.openings.get(place)
+        if isinstance(found, _Beginning):
+            return found
+        if len(step.openings) >= _MOST_OPENINGS:
+            step.openings.clear()
+        begin = self._begin_with(self._opening_with(view, own, output_words))
+        step.openings[place] = begin
+        return begin
+
+    def _begin_with(self, opening: Opening) -> _Beginning:
+        shares = self._step.shares_conversation
+        said = self._parts.view.context.progress.conversation if shares else ()
         layout = PromptLayout(
             opening=len(opening.messages), history=frozenset((*opening.history, *said))
         )
-        return await self._loop(layout, self._window(opening, said)).run()
+        return _Beginning(opening=opening, said=said, layout=layout)
 
     def is_unchanged(self, rows: StepRows) -> bool:
         """Whether it would ask the same, and the recorded output still fits."""
@@ -189,19 +249,4 @@ class ModelWork(StepWork):
             first=len(opening.before),
             count=count,
             stored=min(count, len(history)),
-        )
-
-    def _loop(self, layout: PromptLayout, window: ConversationWindow | None) -> ModelLoop:
-        parts = self._parts
-        return ModelLoop(
-            step=self._step,
-            view=parts.view,
-            trace=parts.trace,
-            output=parts.output,
-            options=parts.options or ModelOptions(),
-            capabilities=capabilities_of(parts.models),
-            model_call_executor_factory=parts.models,
-            tool_call_executor_factory=parts.tools,
-            layout=layout,
-            window=window,
         )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import TypeAlias
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from minions.contracts.border_names import border_in, is_border_words, with_border_words
 from minions.contracts.executions import StepExecution
 from minions.contracts.instructions import OutputInstructions
 from minions.contracts.journal.facts import ConversationStarted
-from minions.contracts.messages import Message, MessageRole, system, tool_result
+from minions.contracts.messages import Conversation, Message, MessageRole, system, tool_result
 from minions.contracts.output import output_words
 from minions.contracts.verdicts import CompletionMode
 from minions.engine.compile.completion import SIGNAL_WORDS
@@ -30,22 +29,29 @@ class Opening:
     history: tuple[Message, ...] = ()
     """What the session's conversation held when the run began."""
     after: tuple[Message, ...] = ()
+    messages: Conversation = field(
+        init=False,
+        default=Factory(
+            lambda self: Conversation.of((*self.before, *self.history, *self.after)),
+            takes_self=True,
+        ),
+    )
+    """All, oldest first."""
 
     @classmethod
     def split(cls, messages: Sequence[Message], history: tuple[Message, ...] = ()) -> Opening:
         """Split messages where the session's history belongs: behind the system texts."""
-        first = sum(1 for _ in takewhile(lambda each: each.role is MessageRole.SYSTEM, messages))
+        first = 0
+        for each in messages:
+            if each.role is not MessageRole.SYSTEM:
+                break
+            first += 1
         return cls(before=tuple(messages[:first]), history=history, after=tuple(messages[first:]))
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """All, oldest first."""
-        return (*self.before, *self.history, *self.after)
 
     @property
     def own(self) -> tuple[Message, ...]:
         """What the row of the step's start holds: all but the history."""
-        return (*self.before, *self.after)
+        return (*self.before, *self.after) if self.history else self.messages
 
     @property
     def history_place(self) -> tuple[int, int] | None:
@@ -168,10 +174,20 @@ def opening_messages(
     agent = view.context.agent
     agents = agent.recipe.messages.messages
     head = [system(agent.system_prompt)] if agent.system_prompt else []
-    head += [message for message in agents if message.role is MessageRole.SYSTEM]
-    head += [message for message in own if message.role is MessageRole.SYSTEM]
-    borders = [message for message in (*said, *head) if is_border_words(message)]
-    head = [message for message in head if message not in borders]
+    body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal and not said else []
+    borders = [message for message in said if is_border_words(message)] if said else []
+    for message in agents:
+        if message.role is MessageRole.SYSTEM:
+            head.append(message)
+        elif not said:
+            body.append(message)
+    if said:
+        body += [message for message in said if message.role is not MessageRole.SYSTEM]
+    for message in own:
+        (head if message.role is MessageRole.SYSTEM else body).append(message)
+    if any(is_border_words(message) for message in head) or borders:
+        borders += [message for message in head if is_border_words(message)]
+        head = [message for message in head if message not in borders]
     if has_prompt:
         head = []
     if output is not None:
@@ -179,10 +195,6 @@ def opening_messages(
     if mode is CompletionMode.SIGNAL:
         head.append(system(SIGNAL_WORDS))
     head += dict.fromkeys(borders)  # last: they differ from run to run, and end a cached start
-    body = [Message(role=MessageRole.GOAL, content=agent.goal)] if agent.goal and not said else []
-    body += [message for message in agents if message.role is not MessageRole.SYSTEM and not said]
-    body += [message for message in said if message.role is not MessageRole.SYSTEM]
-    body += [message for message in own if message.role is not MessageRole.SYSTEM]
     return (*head, *body)
 
 

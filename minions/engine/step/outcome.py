@@ -43,9 +43,9 @@ def step_over(
     error: FailureInfo | None, **course: Unpack[StepCourse]
 ) -> StepFinished | StepFailed | StepInterrupted:
     """The fact of the end of a step that had begun."""
-    status = end_status(error).value
     if error is None:
-        return StepFinished(status=status, **course)
+        return StepFinished(status=StepStatus.COMPLETED._value_, **course)
+    status = end_status(error)._value_
     kind = StepInterrupted if error.code in CUT_OFF else StepFailed
     return kind(status=status, error=error.to_json(), reason=error.message, **course)
 

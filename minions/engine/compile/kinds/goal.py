@@ -80,6 +80,10 @@ class GoalStep(WrittenStep[object], Step[object]):
         default=Factory(lambda self: self._fixed(), takes_self=True),
     )
     """The messages where no value of a run is in them; None: there are some."""
+    openings: dict[tuple[str | None, str | None], object] = field(
+        factory=dict, init=False, eq=False, repr=False
+    )
+    """What was made of the fixed messages with a system prompt and a goal of the recipe."""
 
     def _fixed(self) -> tuple[Message, ...] | None:
         has_values = self.shown or any(self.files) or self.spec.recorded_examples is not None
@@ -121,7 +125,7 @@ class GoalStep(WrittenStep[object], Step[object]):
             MissingValueError: A template reads a value that does not exist.
             StepFailedError: An image cannot be shown.
         """
-        if self.fixed is not None and "feedback" not in view.values:
+        if self.fixed is not None and view.values.get("feedback") is None:
             return self.fixed
         shown = _shown(self.shown, view)
         told = feedback_data(view, self) if self.marks_feedback else []
