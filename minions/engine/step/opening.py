@@ -51,7 +51,7 @@ class Opening:
     @property
     def own(self) -> tuple[Message, ...]:
         """What the row of the step's start holds: all but the history."""
-        return (*self.before, *self.after) if self.history else self.messages
+        return (*self.before, *self.after)  # a plain tuple, which is stored
 
     @property
     def history_place(self) -> tuple[int, int] | None:
