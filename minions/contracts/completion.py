@@ -42,8 +42,6 @@ def _checked(link: CompletionLink, answer: object) -> Completion:
     """
     if answer is None:
         return Completion.UNDECIDED
-    if isinstance(answer, Completion):
-        return answer
     if inspect.iscoroutine(answer):
         answer.close()
     raise UsageError(
@@ -86,10 +84,10 @@ class StepCompletionChain:
     def check(self, execution: StepExecution[object]) -> Completion:
         """The first decisive verdict; UNDECIDED when no link decides."""
         for link in self.links:
-            completion = link.check(execution)
-            if completion is Completion.UNDECIDED:  # as usual
+            answer: object = link.check(execution)
+            if answer is Completion.UNDECIDED:  # as usual
                 continue
-            completion = _checked(link, completion)
+            completion = answer if isinstance(answer, Completion) else _checked(link, answer)
             if completion.verdict is not Verdict.UNDECIDED:
                 return Completion(
                     completion.verdict,

@@ -46,7 +46,7 @@ def _least(one: int | None, other: int | None) -> int | None:
     return min((most for most in (one, other) if most is not None), default=None)
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class ModelEndpoint:
     """A server as one account sees it: its limits count for all models that are called there."""
 

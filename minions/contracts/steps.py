@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, get_type_hints
 
 from attrs import field, frozen
 
@@ -37,6 +37,9 @@ def _no_metadata() -> Mapping[str, object]:
 
 class Step(ABC, Generic[T_co]):
     """A unit of work. Everything but `id` has a default; `T_co` is the type of its output."""
+
+    is_code: ClassVar[bool] = False
+    """Whether Python code does its work, as in a `PythonStep`; else a model is asked."""
 
     @property
     @abstractmethod
@@ -137,6 +140,13 @@ class Step(ABC, Generic[T_co]):
     def retry(self) -> RetryConfig | None:
         """How its model and tool calls are retried; None: as the recipe says."""
         return None
+
+    @property
+    def caches(self) -> bool:
+        """Whether an equal question may be answered from the step cache: `cache: true` in a
+        recipe.
+        """
+        return False
 
     @property
     def version(self) -> str:
@@ -246,6 +256,8 @@ class StepScope(ABC):
 
 class PythonStep(Step[T_co]):
     """A step whose work is done by code."""
+
+    is_code: ClassVar[bool] = True
 
     @property
     def is_instant(self) -> bool:

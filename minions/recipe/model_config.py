@@ -16,7 +16,7 @@ LOCAL_MODEL: Final = "local"
 """The one name of a model that needs no slash: the model that comes with the extra `local`."""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, cache_hash=True)
 class ModelConfig:
     """Which model answers, and its settings."""
 

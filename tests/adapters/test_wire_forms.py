@@ -354,7 +354,7 @@ async def test_a_model_without_images_refuses_them_before_anything_is_sent(
     prompt = Prompt((evolve(user("What?"), attachments=(image_of(PNG),)),))
     async with ChatEndpoint(default=server.answer(Planned(text="x"))) as endpoint:
         model = server.model(endpoint.base_url)
-        model._capabilities = ModelCapabilities(takes_images=False)
+        model.capabilities = ModelCapabilities(takes_images=False)
         failure = (await model.complete(prompt)).failure()
         assert (failure.code, endpoint.requests) == ("images-not-taken", [])
         unloaded = evolve(image_of(PNG), data=None)

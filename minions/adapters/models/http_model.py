@@ -194,7 +194,7 @@ class HttpModel(PeerModel):
         """One POST. Follows no redirects; cancelling closes the connection. Waiting for one of
         `max_requests` is no time of the model's.
         """
-        if (refused := refused_attachments(prompt, self._capabilities, self._peer)) is not None:
+        if (refused := refused_attachments(prompt, self.capabilities, self._peer)) is not None:
             return Failure(refused)
         try:
             content = self._wire.write(prompt, stream=on_delta is not None)

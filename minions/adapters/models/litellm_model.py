@@ -153,7 +153,7 @@ class LiteLLMModel(PeerModel):
     @property
     def base_url(self) -> str:
         """The configured address, else a name of LiteLLM's provider: prices are not listed."""
-        return self._endpoint.origin
+        return self.endpoint.origin
 
     async def warm_up(self) -> None:
         """Import LiteLLM, in a thread."""
@@ -165,7 +165,7 @@ class LiteLLMModel(PeerModel):
     ) -> Result[ModelCallResponse, ModelFailure]:
         """One request; what LiteLLM raises is the failure."""
         options = prompt.options
-        if (refused := refused_attachments(prompt, self._capabilities, self._peer)) is not None:
+        if (refused := refused_attachments(prompt, self.capabilities, self._peer)) is not None:
             return Failure(refused)
         try:
             request = self._request(prompt, stream=on_delta is not None)
@@ -201,7 +201,7 @@ class LiteLLMModel(PeerModel):
             provider=PROVIDER,
             model=self._model,
             stream=stream,
-            takes_strict=self._capabilities.takes_strict,
+            takes_strict=self.capabilities.takes_strict,
         )
         return {
             **body,

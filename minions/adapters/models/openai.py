@@ -144,7 +144,7 @@ class OpenAIModel(HttpModel):
         made._route = route_of_client(configured, made._peer.base_url)
         made._peer = evolve(made._peer, other_secrets=secrets_in(made._route.headers))
         made._sent = SentSecrets((made._peer.secret, *made._peer.other_secrets))
-        made._endpoint = evolve(made._endpoint, account=account_of(made._route.headers))
+        made.endpoint = evolve(made.endpoint, account=account_of(made._route.headers))
         return made
 
 

@@ -11,6 +11,12 @@ from minions.contracts.model_endpoints import ModelEndpoint
 class PeerModel(ChatModel):
     """A model behind a server, whose name and secrets are those of its `ChatPeer`."""
 
+    # Slots, as the contract has properties of these names, and each call reads them.
+    __slots__ = ("capabilities", "endpoint", "name")
+    name: str
+    endpoint: ModelEndpoint
+    capabilities: ModelCapabilities
+
     def __init__(
         self, peer: ChatPeer, endpoint: ModelEndpoint, capabilities: ModelCapabilities | None
     ) -> None:
@@ -22,20 +28,9 @@ class PeerModel(ChatModel):
         """
         self._peer = peer
         self._sent = SentSecrets((peer.secret, *peer.other_secrets))
-        self._endpoint = endpoint
-        self._capabilities = capabilities or ModelCapabilities()
-
-    @property
-    def name(self) -> str:
-        return self._peer.name
-
-    @property
-    def endpoint(self) -> ModelEndpoint:
-        return self._endpoint
-
-    @property
-    def capabilities(self) -> ModelCapabilities:
-        return self._capabilities
+        self.name = peer.name
+        self.endpoint = endpoint
+        self.capabilities = capabilities or ModelCapabilities()
 
     @property
     def output_parser(self) -> OutputParser:

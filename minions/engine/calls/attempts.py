@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
-from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.calls import (
@@ -59,8 +58,8 @@ class CallAttempts:
         self._circuit = circuit
         self._longest_hold_s = longest_hold_s
         is_watched = view.context.scope.events.is_watched
-        has_server = model is not None and model.endpoint is not None
-        self._on_wait = self._publish_wait if is_watched and has_server else None
+        self._endpoint = endpoint = model.endpoint if model is not None else None
+        self._on_wait = self._publish_wait if is_watched and endpoint is not None else None
         self._view = view
         self._model = model
         self._name = model.name if model is not None else "own"
@@ -83,8 +82,7 @@ class CallAttempts:
         self.again_s = None
         admission: Admission | None = None
         ended: ModelCallResponse | ModelFailure | None = None
-        services, model, name = self._services, self._model, self._name
-        endpoint = model.endpoint if model is not None else None
+        services, endpoint, name = self._services, self._endpoint, self._name
         if services.flow is not None and endpoint is not None:
             admitted = await services.flow.admit(self._ask(endpoint, name))
             if not isinstance(admitted, Success):
@@ -95,7 +93,8 @@ class CallAttempts:
             if admission.waited_s:
                 self._note_wait(admission.waited_s)
         self.has_sent = True
-        begin, label = services.clock.monotonic(), cast("str | None", "cancelled")
+        begin = services.clock.monotonic()
+        label: str | None = "cancelled"
         try:
             if services.tracer is None:
                 outcome = await execute()
@@ -141,7 +140,7 @@ class CallAttempts:
     def _tell(self, span: Span, outcome: object) -> None:
         if not isinstance(outcome, Result):  # of an application's own executor; told later
             return
-        if is_successful(outcome):
+        if isinstance(outcome, Success):
             response = outcome.unwrap()
             span.answered(response, with_cost(response.usage, self._model, self._services))
         else:
@@ -160,8 +159,7 @@ class CallAttempts:
 
     def _publish_wait(self, seconds: float) -> None:
         """Say to whoever watches the run until when the server is not asked."""
-        view, model = self._view, self._model
-        endpoint = model.endpoint if model is not None else None
+        view, endpoint = self._view, self._endpoint
         now = self._services.clock.now()
         view.context.scope.events.publish(
             ServerWait(
@@ -179,9 +177,10 @@ class CallAttempts:
     def _note_wait(self, seconds: float) -> None:
         self.waited_s += seconds
         self._services.metrics.model_call_waited(self._name, seconds)
-        self._view.log.info(
-            "model_call_waited", model=self._name, waited_ms=round(seconds * 1000, 3)
-        )
+        if self._services.has_log:
+            self._view.log.info(
+                "model_call_waited", model=self._name, waited_ms=round(seconds * 1000, 3)
+            )
 
     def _tokens(self) -> int:
         """An estimate: the characters of the prompt, and the most that the answer may have."""

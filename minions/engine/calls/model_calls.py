@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Never
 
 from attrs import evolve, frozen
-from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.attachments import CHARACTERS_PER_IMAGE, attachments_of
@@ -98,7 +97,7 @@ def _with(
         status=status,
         response=response,
         failure=failure,
-        retried_usage=sum(wasted, NO_USAGE),
+        retried_usage=sum(wasted, NO_USAGE) if wasted else NO_USAGE,
         attempts=attempts,
         started_at=started_at or call.started_at,
         completed_at=completed_at,
@@ -157,11 +156,19 @@ class ModelCalls:
             return done
         context.progress.check_time()
         budget = context.progress.budget
-        if (cached := await self._cached(call, model)) is not None:
+        is_cached = call.prompt.options.cache
+        if is_cached and (cached := await self._cached(call, model)) is not None:
             await record_call(self.view, cached, 0.0, remember=remember)
             if remember:
                 self._remember(cached)
             return cached
+        unlimited = None
+        if not is_last and context.scope.services.budgets is None:
+            unlimited = budget.reserve_unlimited(refuses=self.refuses)
+        if unlimited is not None:
+            if context.scope.services.prices is not None:
+                expect_price(model, budget, context.scope.services)
+            return await self._answered_call(call, model, unlimited, remember=remember)
         expect_price(model, budget, context.scope.services)
         if is_last:
             last = budget.last_call()
@@ -192,8 +199,6 @@ class ModelCalls:
 
     async def _cached(self, call: ModelCall, model: ChatModel | None) -> ModelCall | None:
         """The call with the answer that was given to the same request before; it costs nothing."""
-        if not call.prompt.options.cache:
-            return None
         cache = AnswerCache.of(call.prompt, model, self.view)
         response = await cache.find(call.prompt) if cache is not None else None
         if response is None:
@@ -214,7 +219,9 @@ class ModelCalls:
         view, context = self.view, self.view.context
         clock = context.scope.services.clock
         begin = clock.monotonic()
-        prompt = await with_attachments(context.scope.services.journal, call.prompt)
+        prompt, journal = call.prompt, context.scope.services.journal
+        has_parts = Conversation.of(prompt.messages).attached
+        prompt = await with_attachments(journal, prompt) if has_parts else prompt
         call = call if prompt is call.prompt else evolve(call, prompt=prompt)
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
         executor = self.factory(running, view)
@@ -239,7 +246,8 @@ class ModelCalls:
             while True:  # again while flow control says so
                 try:
                     outcome = await attempts.attempt(lambda: executor.execute(running, view))
-                    checked_result(executor.execute, outcome)
+                    if not isinstance(outcome, Success):
+                        checked_result(executor.execute, outcome)
                 except JournalError:
                     raise
                 except Exception as error:  # noqa: BLE001  # the rim of a model call: an application's model raises anything
@@ -352,14 +360,17 @@ class ModelCalls:
         """The call with its outcome; its usage is spent from the budget."""
         context = self.view.context
         response = failure = None
-        outcome = await self._kept_text(running.prompt, attempted.outcome)
-        if is_successful(outcome):
+        outcome = attempted.outcome
+        if not isinstance(outcome, Success):
+            outcome = await self._kept_text(running.prompt, outcome)
+        if isinstance(outcome, Success):
             response = outcome.unwrap()
             usage = response.usage
-            if not usage.total_tokens:
+            if not (usage.input_tokens or usage.output_tokens):
                 estimate = await estimated_usage(running.prompt, response, context)
                 usage = evolve(estimate, cost_usd=usage.cost_usd)
-            usage = with_cost(usage, model, context.scope.services)
+            if context.scope.services.prices is not None:
+                usage = with_cost(usage, model, context.scope.services)
             if usage is not response.usage:
                 response = evolve(response, usage=usage)
             reservation.spend(usage)
@@ -394,8 +405,6 @@ class ModelCalls:
         It was paid for, and the user may ask for the rest. Where a declared output is due, half
         of it is none, unless whole items of a list came before the cut.
         """
-        if is_successful(outcome):
-            return outcome
         failure = outcome.failure()
         call, text = failure.begun_call, failure.text
         if failure.code != OUTPUT_TRUNCATED or (text is None and call is None):

@@ -9,7 +9,6 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from attrs import evolve
-from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from minions.contracts.call_executors import ModelCallExecutor, ModelCallExecutorFactory
@@ -120,14 +119,14 @@ class DefaultModelCallExecutor(ModelCallExecutor):
     ) -> Result[ModelCallResponse, ModelFailure]:
         """Send the prompt once."""
         prompt = folded(call.prompt) if call.prompt.folds_system else call.prompt
-        outcome = checked_result(
-            self.model.complete, await self.model.complete(prompt, context.delta_sink)
-        )
-        if not is_successful(outcome):
+        outcome = await self.model.complete(prompt, context.delta_sink)
+        if not isinstance(outcome, Success):
+            checked_result(self.model.complete, outcome)
             return outcome.lash(lambda failure: Failure(_of_forced_call(call.prompt, failure)))
         response = outcome.unwrap()
-        if response.completion_instruction is None and response.text:
-            instruction = instruction_in(response.text, besides=_declared(call.prompt))
+        text = response.message.content
+        if response.completion_instruction is None and text and text.lstrip().startswith("{"):
+            instruction = instruction_in(text, besides=_declared(call.prompt))
             if instruction is not None:
                 return Success(evolve(response, completion_instruction=instruction))
         return outcome

@@ -80,6 +80,25 @@ class Replacement:
         )
 
 
+def _tier(
+    factory: ModelCallExecutorFactory,
+    options: ModelOptions,
+    capabilities: ModelCapabilities,
+    services: Services,
+) -> ModelTier:
+    known = factory if isinstance(factory, ModelCallExecutors) else None
+    model = known.model if known is not None else None
+    cooldown_s = known.cooldown_s if known is not None else None
+    return ModelTier(
+        factory=factory,
+        options=options,
+        capabilities=capabilities,
+        modes=OutputModes(model, capabilities, services.profiles, services.clock),
+        is_fallback=known is not None and known.is_fallback,
+        cooldown_s=COOLDOWN_S if cooldown_s is None else cooldown_s,
+    )
+
+
 class ModelTiers:
     """Which model a step asks now. It moves to a later one and never back, so it has an end."""
 
@@ -102,29 +121,13 @@ class ModelTiers:
         services: Services,
     ) -> ModelTiers:
         """The factory's model with its fallbacks and tiers."""
-
-        def tier(
-            each: ModelCallExecutorFactory, own: ModelOptions, can: ModelCapabilities
-        ) -> ModelTier:
-            known = each if isinstance(each, ModelCallExecutors) else None
-            cooldown_s = known.cooldown_s if known is not None else None
-            return ModelTier(
-                factory=each,
-                options=own,
-                capabilities=can,
-                modes=OutputModes(model_of(each), can, services.profiles, services.clock),
-                is_fallback=known is not None and known.is_fallback,
-                cooldown_s=COOLDOWN_S if cooldown_s is None else cooldown_s,
-            )
-
-        more = factory.tiers if isinstance(factory, ModelCallExecutors) else ()
-        return cls(
-            (
-                tier(factory, options, capabilities),
-                *(tier(each, each.options or options, capabilities_of(each)) for each in more),
-            ),
-            services,
-        )
+        tiers = [_tier(factory, options, capabilities, services)]
+        if isinstance(factory, ModelCallExecutors) and factory.tiers:
+            tiers += [
+                _tier(each, each.options or options, capabilities_of(each), services)
+                for each in factory.tiers
+            ]
+        return cls(tiers, services)
 
     @property
     def index(self) -> int:
@@ -183,7 +186,7 @@ class ModelTiers:
 
     def has_other(self, *, has_images: bool) -> bool:
         """Whether another model can be asked where the server of the present one fails."""
-        return bool(self._able(has_images=has_images))
+        return len(self._tiers) > 1 and bool(self._able(has_images=has_images))
 
     def _able(self, *, has_images: bool) -> Sequence[int]:
         others = range(self.index + 1, len(self._tiers))

@@ -52,12 +52,15 @@ class OutputModes:
         self._model = model
         self._book = book
         self._clock = clock
-        profile = self._profile()
+        profile = book.find(model) if model is not None else None
         known = declared if profile is None else profile.at(clock.now()).applied(declared)
-        lessons = profile.lessons if profile is not None else {}
-        self._doubtless = {name for name, each in lessons.items() if not each.against}
+        self._doubtless = set[Feature]()
         """Features against which no answer speaks: one more that was held to them tells nothing."""
-        self._doubts_system = Feature.SYSTEM_ROLE in lessons
+        self._doubts_system = False
+        if profile is not None:
+            lessons = profile.lessons
+            self._doubtless |= {name for name, each in lessons.items() if not each.against}
+            self._doubts_system = Feature.SYSTEM_ROLE in lessons
         self.tools_with_schema = known.tools_with_schema
         self.is_strict = known.takes_strict
         """Whether `strict` is sent beside a schema."""

@@ -134,7 +134,8 @@ class BuiltRecipe:
 
     def model_config(self, base: ModelConfig, step_id: str) -> ModelConfig:
         """The step's own model settings over those of the recipe."""
-        own = self.control(step_id).model
+        control = self.controls.get(step_id)
+        own = control.model if control is not None else None
         if own is None:
             return base
         known = self._models.get(step_id)

@@ -37,7 +37,8 @@ class InstructionLink(CompletionLink):
 
     def check(self, execution: StepExecution[object]) -> Completion:
         """Looks at the newest answer only."""
-        response = execution.last_response
+        calls = execution.model_calls
+        response = calls[-1].response if calls else None
         instruction = response.completion_instruction if response else None
         if instruction is None:
             return Completion.UNDECIDED
@@ -62,6 +63,9 @@ class PatternLink(CompletionLink):
 
     def check(self, execution: StepExecution[object]) -> Completion:
         """Looks at the newest text. The built-in patterns count in mode `signal` only."""
+        is_signal = execution.completion_mode is CompletionMode.SIGNAL
+        if not is_signal and not execution.completion_patterns:
+            return Completion.UNDECIDED
         text = execution.last_text
         if not text:
             return Completion.UNDECIDED
@@ -75,9 +79,7 @@ class PatternLink(CompletionLink):
                 )
             if matched is not None:
                 return Completion.complete("a pattern of the step matched", evidence=matched)
-        if execution.completion_mode is CompletionMode.SIGNAL and (
-            found := _SAYS_DONE.search(text)
-        ):
+        if is_signal and (found := _SAYS_DONE.search(text)):
             return Completion.complete("the text says it is done", evidence=found[0])
         return Completion.UNDECIDED
 
@@ -88,6 +90,8 @@ class ToolOutcomeLink(CompletionLink):
 
     def check(self, execution: StepExecution[object]) -> Completion:
         """Looks at the newest batch of tool calls."""
+        if not execution.tool_calls:
+            return Completion.UNDECIDED
         for call in execution.last_tool_calls:
             if call.name == FINAL_ANSWER and call.failure is None:
                 return Completion.complete(f"{FINAL_ANSWER} was called", evidence=call.key)
@@ -123,8 +127,9 @@ class TextLink(CompletionLink):
 
 
 def _on_plain_answer(execution: StepExecution[object], reason: str) -> Completion:
-    response = execution.last_response
-    if response is None or response.tool_calls:
+    calls = execution.model_calls
+    response = calls[-1].response if calls else None
+    if response is None or response.message.tool_calls:
         return Completion.UNDECIDED
     instruction = response.completion_instruction
     if instruction is not None and instruction.is_more_calls_needed:

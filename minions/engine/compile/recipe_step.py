@@ -42,6 +42,11 @@ class WrittenStep(Step[T_co]):
         return [each for template in self.templates for each in template.references]
 
     @property
+    def caches(self) -> bool:
+        """Whether it says `cache: true` and has no effect but its output."""
+        return self.spec.cache and not self.shares_conversation
+
+    @property
     def asks_model(self) -> bool:
         """Whether a model is certainly asked when the step runs."""
         return self.spec.asks_model

@@ -100,7 +100,7 @@ class RunProgress:
         """The run's own time, from its limit `timeout_s`; it begins when the timeout is entered.
         None: it has no such limit.
         """
-        timeout_s = self.limits.timeout_s
+        timeout_s = self.read_limits().timeout_s
         if timeout_s is not None:
             self._deadline = asyncio.timeout(timeout_s)
         return self._deadline
@@ -118,6 +118,8 @@ class RunProgress:
 
     def check_time(self) -> None:
         """Spend the budget when the time is over: code that swallowed its cancellation runs on."""
+        if self._deadline is None and self._parent is None:
+            return
         deadline = self.deadline
         if deadline is not None and deadline.expired():
             self.budget.run_out_of_time()

@@ -50,18 +50,20 @@ class RunModels:
         self._factories: dict[ModelConfig, ModelCallExecutors] = {}
         self._warm: dict[tuple[int, bool], asyncio.Future[None]] = {}
         """Models that are loading, by factory and whether answers are constrained."""
+        self._names: str | None = None
+        self._named = 0
+        """Of how many configurations the names are known."""
         self._options = options
         self._code_factory: ModelCallExecutorFactory | None = None
 
     @property
     def names(self) -> str | None:
         """Which models answer, as far as is known; None when none is needed."""
-        names = dict.fromkeys(
-            each.model.name
-            for factory in self._factories.values()
-            for each in (factory, *factory.tiers)
-        )
-        return ", ".join(names) or None
+        if self._named != len(self._factories):
+            self._named = len(self._factories)
+            found = [each for one in self._factories.values() for each in (one, *one.tiers)]
+            self._names = ", ".join(dict.fromkeys([each.model.name for each in found])) or None
+        return self._names
 
     def of(self, step: Step[object]) -> ModelCallExecutorFactory:
         """How this step's model is called; made once per configuration.

@@ -32,7 +32,7 @@ from minions.engine.run.distributed_loop import DistributedLoop
 from minions.engine.run.run_models import RunModels
 from minions.engine.run.scheduler import Skip
 from minions.engine.services.breathing import beside, breathe
-from minions.engine.step.cache import StepCaching, is_cached
+from minions.engine.step.cache import StepCaching
 from minions.engine.step.executor import StepExecutor
 from minions.engine.step.iteration.loop import LOOP_FAILED, StepLoop
 from minions.engine.step.iteration.while_loop import StepWhile
@@ -171,16 +171,18 @@ class RunSteps:
         """Run it, with all that surrounds it."""
         recorder = self._context.scope.recorder
         before = recorder.stored
-        if self._context.scope.services.cache is None and is_cached(step):
+        if step.caches and self._context.scope.services.cache is None:
             await self._warn_without_cache(step)
         self._context.progress.budget.count_step()
-        if self._is_distributed(step, control):
+        if control.distribute and self._is_distributed(step):
             status = await self._run_distributed(step, control)
         elif control.has_iterations:
             status = await self._run_iterations(step, control)
         else:
             executor = self._executor(step, await self._models_for(step), self._item)
-            execution = self._noted(await executor.execute())
+            execution = await executor.execute()
+            if self._item is not None:  # executors of items leave it to the loop
+                self._context.step_manager.record(execution)
             status = await self._told(step, execution, executor.output_json, control)
         self._has_redone |= recorder.stored > before
         return status
@@ -192,20 +194,16 @@ class RunSteps:
             "given no cache (`Services(cache=…)`): it is done each time.",
         )
 
-    def _caching(self, step: Step[object]) -> StepCaching | None:
+    def _caching(self, step: Step[object]) -> StepCaching:
         """The step's cache; also without `cache: true`, as its recorded end may be a cached one."""
         context = self._context
-        wants = is_cached(step)
-        if not wants and context.scope.replay is None:
-            return None
-        cache = context.scope.services.cache if wants else None
+        cache = context.scope.services.cache if step.caches else None
         return StepCaching(
             cache=cache, models=lambda: self._models.facts(step), asked=self._keys_asked
         )
 
     async def _models_for(self, step: Step[object]) -> ModelCallExecutorFactory:
-        is_code = isinstance(step, PythonStep)
-        return self._models.of_code() if is_code else await self._models.ready(step)
+        return self._models.of_code() if step.is_code else await self._models.ready(step)
 
     def _noted(self, execution: StepExecution[object]) -> StepExecution[object]:
         """Of a child run: executors of items leave it to the loop to tell the manager."""
@@ -213,13 +211,13 @@ class RunSteps:
             self._context.step_manager.record(execution)
         return execution
 
-    def _is_distributed(self, step: Step[object], control: StepControl) -> bool:
+    def _is_distributed(self, step: Step[object]) -> bool:
         """Whether its items are, or were, runs of their own; what began within the run stays there.
 
         In a recipe that is a step nothing is distributed: the step may be a child run itself.
         """
         scope = self._context.scope
-        if not control.distribute or not scope.is_whole_run or self._children is None:
+        if not scope.is_whole_run or self._children is None:
             return False
         was = scope.replay.was_distributed(self._base(step)) if scope.replay is not None else None
         return was is True or (was is None and scope.services.children is not None)
@@ -286,8 +284,9 @@ class RunSteps:
         status = execution.status
         if status is StepStatus.FAILED and not self._leaves_results(step, execution, control):
             output = None
+        values = self._context.run_values
         publish = partial(
-            self._context.run_values.publish,
+            values.publish,
             step,
             status,
             output,
@@ -295,11 +294,16 @@ class RunSteps:
             execution.error,
             with_artifacts=control.gives_artifacts,
         )
-        await beside(self._context.scope.services.beside, is_large(output), publish)
+        if output is not None and is_large(output):
+            await self._context.scope.services.beside.run(publish)
+        else:
+            publish()
         if status is StepStatus.FAILED and self.back_edges.plan(step, execution):
             return status
-        self._context.run_values.end_feedback(step.id)
-        self._note_failure(execution)
+        if values.feedback is not None:
+            values.end_feedback(step.id)
+        if status is not StepStatus.COMPLETED:
+            self._note_failure(execution)
         return status
 
     def _leaves_results(
@@ -350,26 +354,25 @@ class RunSteps:
         models: ModelCallExecutorFactory,
         item: Iteration | None = None,
     ) -> StepExecutor[object]:
-        if isinstance(step, UsedStep):
+        if step.is_code and isinstance(step, UsedStep):
             values = self._context.values
             step = step.bound(values if item is None else {**values, "loop": item.loop})
 
-        def make() -> StepExecutor[object]:
-            return StepExecutor(
+        replay, options = self._context.scope.replay, self._models.options(step)
+        caching = self._caching(step) if replay is not None or step.caches else None
+        while True:
+            executor = StepExecutor(
                 step,
                 self._context,
                 models,
                 self._tool_factory,
-                options=self._models.options(step),
+                options=options,
                 item=item,
-                caching=self._caching(step),
+                caching=caching,
             )
-
-        executor, replay = make(), self._context.scope.replay
-        if replay is not None and replay.checks_inputs and executor.is_begun_otherwise():
+            if replay is None or not replay.checks_inputs or not executor.is_begun_otherwise():
+                return executor
             replay.forget(executor.base)
-            executor = make()
-        return executor
 
     # --- what an earlier execution did ------------------------------------------------------------
 

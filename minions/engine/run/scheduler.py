@@ -97,7 +97,8 @@ class DependencyWalk:
         self._has_gaps = False
         """Whether any step so far failed or was skipped: else all inputs are there."""
         self._running: dict[asyncio.Task[StepStatus], int] = {}
-        self._ended: asyncio.Queue[asyncio.Task[StepStatus]] = asyncio.Queue()
+        self._ended: asyncio.Queue[asyncio.Task[StepStatus]] | None = None
+        """None: no step had a task so far."""
 
     async def walk(self) -> None:
         """Until every step has ended or was passed over."""
@@ -129,6 +130,8 @@ class DependencyWalk:
             else:
                 run = self._run(steps[position])
                 task = asyncio.ensure_future(run)
+                if self._ended is None:
+                    self._ended = asyncio.Queue()
                 task.add_done_callback(self._ended.put_nowait)
                 self._running[task] = position
                 if self._room is not None and len(self._running) % STARTED_TOGETHER == 0:
@@ -136,9 +139,11 @@ class DependencyWalk:
                     await self._room()
 
     async def _wait_for_one(self) -> None:
-        self._take(await self._ended.get())
-        while not self._ended.empty():
-            self._take(self._ended.get_nowait())
+        ended = self._ended
+        assert ended is not None  # noqa: S101  # asked only while tasks run
+        self._take(await ended.get())
+        while not ended.empty():
+            self._take(ended.get_nowait())
 
     def _take(self, task: asyncio.Task[StepStatus]) -> None:
         # Out of the list only after its result: what raises is gathered with the others.

@@ -208,6 +208,25 @@ class RunBudget:
                 return f"the {level.whose} limit: {overrun}"
         return None
 
+    def reserve_unlimited(self, *, refuses: bool = True) -> CallReservation | None:
+        """What a model call spends from, where no limit is set on calls: it waits for nothing.
+
+        Args:
+            refuses: As of `check`.
+        Returns:
+            None: there is a limit, and `reserve` looks at it.
+        Raises:
+            StepFailedError: Code `limit-reached`.
+        """
+        levels = self._levels
+        for level in levels:
+            if level.is_limited:
+                return None
+        self.check(refuses=refuses)
+        for level in levels:
+            level.calls += 1
+        return CallReservation(levels, 0)
+
     @asynccontextmanager
     async def reserve(
         self, estimate: Callable[[], CallEstimate], *, refuses: bool = True
@@ -255,7 +274,10 @@ class RunBudget:
         Raises:
             StepFailedError: Code `limit-reached`.
         """
-        if self.is_spent:
+        reached = self._own_reached
+        if reached is None and self._parent is not None:
+            reached = self._parent.reached
+        if reached is not None and reached != "max_steps":
             if refuses:
                 self.refuse()
             raise StepFailedError(self.failure())

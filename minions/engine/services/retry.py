@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from attrs import frozen
-from returns.pipeline import is_successful
-from returns.result import Result
+from returns.result import Result, Success
 
 from minions.contracts.retry import ExceptionTypes, RetryConfig
 from minions.data.errors import CIRCUIT_OPEN, MinionsError, ToolError
@@ -122,7 +121,7 @@ async def with_retries(
     while True:
         outcome = await attempt()
         attempts += 1
-        if is_successful(outcome):
+        if isinstance(outcome, Success):
             return AttemptsOutcome(outcome, attempts)
         failure = outcome.failure()
         delay_s = getattr(failure, "retry_after_s", None)

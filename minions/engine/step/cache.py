@@ -23,17 +23,11 @@ from minions.data.errors import MinionsError, words_of
 from minions.data.json_values import JsonValue
 from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.kinds.goal import GoalStep
-from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.step_view import StepView
 from minions.recipe.expressions.template import compile_template
 
 _FORMAT: Final = 1
 """Version of the hashed form; a new number makes every stored output unknown."""
-
-
-def is_cached(step: Step[object]) -> bool:
-    """Whether the step says `cache: true` and has no effect but its output."""
-    return isinstance(step, WrittenStep) and step.spec.cache and not step.shares_conversation
 
 
 def question_fingerprint(

@@ -40,7 +40,6 @@ from minions.engine.history.conversation import LiveConversation
 from minions.engine.history.recorded import recorded_execution
 from minions.engine.history.replayable_steps import RecordedInParts, Replayable
 from minions.engine.history.step_rows import StepRows
-from minions.engine.services.breathing import beside
 from minions.engine.services.error_groups import leading_error
 from minions.engine.services.retry import is_being_cancelled
 from minions.engine.step.cache import StepCaching
@@ -84,25 +83,29 @@ class StepExecutor(Generic[T]):
         self._cache_key: str | None = None
         self._cached_from: str | None = None
         step_id, own = step.id, step.metadata
-        limits = Limits.of_step(own, base=context.limits)
+        limits = context.progress.read_limits()
+        if own:
+            limits = Limits.of_step(own, base=limits)
         self._timeout_s = Limits.from_metadata(own).timeout_s if own else None
         iteration = 0 if item is None else item.index + 1
         visit = context.step_manager.visits(step_id) + 1
-        self._is_again = visit > 1 or (isinstance(item, Attempt) and item.index > 0)
-        base = context.scope.base_key(step_id, visit, iteration)
+        self._is_again = visit > 1 or (
+            item is not None and item.index > 0 and isinstance(item, Attempt)
+        )
+        base = f"{context.scope.keys}{step_id}/{visit}/{iteration}"
         self.base = base
         """The key without generation: `step/visit/iteration`."""
         replay = context.scope.replay
         key = base if replay is None else replay.key_of(base)
         self._recorded = None if replay is None else replay.execution(base)
-        kind = CodeWork if isinstance(step, PythonStep) else ModelWork
-        any_step = cast("Step[object]", step)
+        kind = CodeWork if step.is_code else ModelWork
+        any_step: Step[object] = step
         self._view = StepView(
             context,
-            step_id=context.scope.path_of(step_id),
+            step_id=f"{context.scope.path}{step_id}",
             key=key,
             limits=limits,
-            metadata={**context.metadata, **own},
+            metadata={**context.metadata, **own} if own else context.metadata,
             tools=kind.tools_of(any_step, context),
             item=item,
             retry=step.retry,
@@ -135,7 +138,9 @@ class StepExecutor(Generic[T]):
             tools=tool_call_executor_factory,
         )
         self._work: StepWork = (
-            CodeWork(step, parts) if isinstance(step, PythonStep) else ModelWork(any_step, parts)
+            CodeWork(step, parts)
+            if step.is_code and isinstance(step, PythonStep)
+            else ModelWork(any_step, parts)
         )
 
     @property
@@ -278,10 +283,12 @@ class StepExecutor(Generic[T]):
             ending = ending or await self._work.run(self._record_start)
             if self._trace.waits_for is not None:  # whatever the step made of it
                 return Ending(error=self._trace.waits_for)
-            calls = self.context.scope.services.beside
-            self.output_json = await beside(
-                calls, is_large(ending.output), lambda: encode(ending.output)
-            )
+            output = ending.output
+            if is_large(output):
+                calls = self.context.scope.services.beside
+                self.output_json = await calls.run(lambda: encode(output))
+            else:
+                self.output_json = encode(output)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
@@ -362,7 +369,7 @@ class StepExecutor(Generic[T]):
         trace, context = self._trace, self.context
         status = end_status(ending.error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
-        sandbox = self._sandbox()
+        sandbox = self._sandbox() if self.step.is_code else None
         fact = self._end_fact(ending, duration_ms, sandbox)
         recorder = context.scope.recorder
         if isinstance(fact, StepFinished):

@@ -127,12 +127,13 @@ class ModelAnswers:
         return takes_both or not self.view.tools.names
 
     def _specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(tool.spec for tool in self.reading_view().tools)
+        tools = self.reading_view().tools.tools
+        return tuple([tool.spec for tool in tools]) if tools else ()
 
     def reading_view(self) -> StepView:
         """The step, with a tool that reads long results as soon as there is one."""
         most = self.view.limits.max_tool_result_characters
-        if self.trace.longest_result <= most:
+        if not self.trace.tool_calls or self.trace.longest_result <= most:
             return self.view
         return self.view.with_own_tool(ResultReader(lambda: self.trace.tool_calls, most))
 
@@ -149,11 +150,12 @@ class ModelAnswers:
         """
         room, first = max_output_tokens, None
         while True:
-            request = self.request(form, self.modes.mode)
+            modes = self.tiers.current.modes
+            request = None if form is None else self.request(form, modes.mode)
             asked = await self._asked(phase, form, request, is_last=is_last, room=room)
-            if is_successful(asked):
-                self.modes.note_answer()
-                return Success(asked.unwrap())
+            if isinstance(asked, Success):
+                modes.note_answer()
+                return asked
             lost = asked.failure()
             first = first or lost.info
             can_ask = not is_last and self.trace.calls_left > 0
@@ -164,7 +166,7 @@ class ModelAnswers:
             if can_ask and await self._fell_back(lost):
                 first = None
                 continue
-            if not can_ask or not self.modes.give_up(lost.info, lost.request):
+            if not can_ask or not self.tiers.current.modes.give_up(lost.info, lost.request):
                 is_guess = lost.info.code == "bad-request" == first.code
                 return Failure(first if is_guess else lost.info)
 
@@ -235,7 +237,7 @@ class ModelAnswers:
         if view.live_conversation is not None:
             view.live_conversation.mark(mark.position)
         key = self.trace.reserve_model_key(phase)
-        recorded = self._recorded(key)
+        recorded = None if view.context.scope.replay is None else self._recorded(key)
         if recorded is not None:
             self.tiers.index = recorded.tier or 0
         if recorded is not None and self.output is not None:
@@ -246,7 +248,7 @@ class ModelAnswers:
             prompt=prompt,
             phase=phase,
             layout=layout,
-            output_mode=self._unusual_mode(phase, request),
+            output_mode=None if self.output is None else self._unusual_mode(phase, request),
             tier=self.tiers.index or None,
         )
         has_images = Conversation.of(prompt.messages).attached > 0
@@ -306,13 +308,11 @@ class ModelAnswers:
             self.output if form is None else form,
             tools=self._specs() if keeps_tools else (),
             output_request=request,
-            folds_system=not self.modes.takes_system,
+            folds_system=not self.tiers.current.modes.takes_system,
         )
 
     def _unusual_mode(self, phase: str, request: OutputRequest | None) -> str | None:
         """How the call is constrained, where its row has to say so."""
-        if self.output is None:
-            return None
         mode = None if request is None else request.mode
         if mode is self._usual_mode(phase):
             return None

@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import Factory, evolve, field, frozen
 from returns.pipeline import is_successful
-from returns.result import Failure, Result
+from returns.result import Failure, Result, Success
 
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import (
@@ -170,21 +170,21 @@ class ModelLoop:
 
     async def _until_end(self) -> Ending:
         chain = self.step.completion_chain or _DEFAULT_CHAIN
-        first = (
-            self.output
-            if self.answers.constrains_every_call(self.answers.modes.tools_with_schema)
-            else None
-        )
-        if (problem := await self._take_up()) is not None:
+        first = self.output
+        if first is not None:
+            modes = self.answers.modes
+            first = first if self.answers.constrains_every_call(modes.tools_with_schema) else None
+        if self.view.live_conversation is not None and (problem := await self._take_up()):
             return Ending(error=problem)
         while True:
             asked = await self.answers.ask("model", first)
-            if not is_successful(asked):
+            if not isinstance(asked, Success):
                 return Ending(error=asked.failure())
             answer = asked.unwrap()
-            problem = await self._run_tools(answer)
-            if problem is not None:
-                return Ending(error=problem)
+            if answer.response.message.tool_calls:
+                problem = await self._run_tools(answer)
+                if problem is not None:
+                    return Ending(error=problem)
             verdict = await self._judge(chain)
             if verdict.verdict is Verdict.COMPLETE:
                 return await self._finish(answer, verdict)
@@ -196,7 +196,10 @@ class ModelLoop:
     async def _judge(self, chain: StepCompletionChain) -> Completion:
         """The chain's word; without one the budget still holds, whatever the links are."""
         picture = self.trace.picture()
-        verdict = await match_beside_loop(lambda: chain.check(picture))
+        if chain is _DEFAULT_CHAIN and not picture.completion_patterns:
+            verdict = chain.check(picture)
+        else:
+            verdict = await match_beside_loop(lambda: chain.check(picture))
         if verdict.verdict is Verdict.UNDECIDED and self.trace.calls_left < 1:
             return budget_spent(picture)
         return verdict
