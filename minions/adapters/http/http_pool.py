@@ -16,6 +16,7 @@ import re
 import socket
 import ssl
 import weakref
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -76,6 +77,39 @@ class HttpResponse:
         self._is_closed = True
 
 
+class RequestPlaces:
+    """How many requests may be in flight; further ones wait, in the order of arrival.
+
+    `asyncio.Semaphore` is not used: a request that need not wait would pay for it.
+    """
+
+    def __init__(self, count: int) -> None:
+        """All are free."""
+        self.free = count
+        """Whoever finds one takes it by counting down."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def wait(self) -> None:
+        """Wait until a place is handed over."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():  # it came at the same moment
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Hand a place to the next request that waits, or free it."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self.free += 1
+
+
 class HttpPool:
     """Connections to the one URL that is posted to, kept between calls; for one event loop.
 
@@ -113,7 +147,8 @@ class HttpPool:
         self._proxy = None if proxy is None else _place_of(proxy)
         self._connect_s = connect_s
         self._certificates = certificates
-        self._places = asyncio.Semaphore(max_requests)
+        self.places = RequestPlaces(max_requests)
+        """As many as there may be connections: one is held while a call lasts."""
         self._method = method
         self._addresses = addresses
         self._head = self._request_head(headers)
@@ -131,11 +166,6 @@ class HttpPool:
         for connection in getattr(self, "_idle", ()):
             with contextlib.suppress(RuntimeError):
                 connection.abort()
-
-    @property
-    def places(self) -> asyncio.Semaphore:
-        """As many as there may be connections: to be held while a call lasts."""
-        return self._places
 
     async def post(
         self, content: bytes, url: str | None = None, headers: Mapping[str, str] | None = None

@@ -203,10 +203,16 @@ class HttpModel(PeerModel):
             return Failure(ModelFailure(code="bad-request", message=what))
         try:
             pool = self._open_pool()
-            if pool.places.locked():
+            places = pool.places
+            if places.free:
+                places.free -= 1
+            else:
                 self._tell_of_waiting()
-            async with pool.places:
+                await places.wait()
+            try:
                 return await self._within_time(pool, content, prompt, on_delta)
+            finally:
+                places.give_back()
         except NoAnswerError as error:
             return Failure(self._peer.unreachable(str(error)))
 
@@ -364,14 +370,21 @@ class HttpModel(PeerModel):
         on_delta: DeltaSink | None,
     ) -> Result[ModelCallResponse, ModelFailure]:
         """Read the body to its end, or until the answer is complete."""
-        silence = asyncio.timeout(None)
+        silence: asyncio.Timeout | None = None
         broken: str | None = None
         try:
-            async with silence:
-                watch = _Watch(silence, options.idle_timeout_s)
-                await _feed(response, reader, watch, on_delta)
+            chunk = await response.read()  # before it, the model may be thinking
+            if len(chunk) > _MOST_BYTES:
+                raise _TooLargeError
+            for delta in reader.feed(chunk) if chunk else ():
+                if on_delta is not None:
+                    on_delta(delta)
+            if chunk and not response.is_at_end:
+                async with (silence := asyncio.timeout(None)):
+                    watch = _Watch(silence, options.idle_timeout_s)
+                    await _feed(response, reader, watch, on_delta, len(chunk))
         except TimeoutError:
-            if not silence.expired():
+            if silence is None or not silence.expired():
                 raise
             if not reader.is_complete:
                 what, seconds = (
@@ -400,7 +413,7 @@ class _TooLargeError(Exception):
 
 
 class _Watch:
-    """Limits the silence after the first byte; before it, the model may be thinking."""
+    """Limits the silence after the first byte."""
 
     def __init__(self, silence: asyncio.Timeout, idle_timeout_s: float) -> None:
         self._silence = silence
@@ -421,15 +434,21 @@ class _Watch:
 
 
 async def _feed(
-    response: HttpResponse, reader: AnswerReader, watch: _Watch, on_delta: DeltaSink | None
+    response: HttpResponse,
+    reader: AnswerReader,
+    watch: _Watch,
+    on_delta: DeltaSink | None,
+    size: int,
 ) -> None:
-    """Pass the bytes to the reader as they arrive.
+    """Pass the bytes behind the first ones to the reader as they arrive.
 
+    Args:
+        size: Bytes that it has.
     Raises:
         _TooLargeError: Too many.
         BrokenBodyError: They ended before their time.
     """
-    size = 0
+    watch.heard(reader)
     while chunk := await response.read():
         if reader.is_done:
             break

@@ -7,6 +7,7 @@ from typing import Final
 
 from minions.contracts.calls import ModelCall, ModelCallResponse, ModelFailure
 from minions.contracts.journal.facts import ModelCallFailed, ModelCallFinished, ModelCallInterrupted
+from minions.contracts.messages import NO_USAGE
 from minions.data.json_values import JsonValue
 from minions.engine.compile.prompt_sections import apportioned, tokens_of_call
 from minions.engine.context.step_view import StepView
@@ -79,7 +80,8 @@ def answered(
 
 def _retried(call: ModelCall) -> Mapping[str, JsonValue] | None:
     """The usage of failed attempts, in tokens and US dollars; None: there were none."""
-    return call.retried_usage.to_json() if call.retried_usage.total_tokens else None
+    usage = call.retried_usage
+    return None if usage is NO_USAGE or not usage.total_tokens else usage.to_json()
 
 
 def _metrics(

@@ -131,13 +131,19 @@ class StepTrace:
     @property
     def attempts(self) -> int:
         """The most attempts that any one call needed."""
-        return max([call.attempts for call in self._calls], default=1)
+        most = 1
+        for call in self._calls:
+            if call.attempts > most:
+                most = call.attempts
+        return most
 
     @property
     def usage(self) -> TokenUsage:
         """What all model calls used."""
-        used = [call.usage for call in self.model_calls]
-        return used[0] if len(used) == 1 else sum(used, NO_USAGE)
+        total = NO_USAGE
+        for call in self.model_calls:
+            total += call.usage
+        return total
 
     @property
     def calls_left(self) -> int:

@@ -64,17 +64,15 @@ class EventStream:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self.is_watched = False
+        """Whether there is a listener: only then are model answers streamed."""
         self.problems: list[str] = []
         """Why listeners were dropped, one line each."""
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether there is a listener: only then are model answers streamed."""
-        return bool(self._listeners)
 
     def listen(self, listener: Listener) -> None:
         """Add a listener; it receives every event from the next one on."""
         self._listeners.append(listener)
+        self.is_watched = True
 
     def publish(self, event: RunEvent) -> None:
         """Call every listener in the order in which they were added.
@@ -86,6 +84,7 @@ class EventStream:
                 listener(event)
             except Exception as error:  # noqa: BLE001  # a listener is a stranger's code
                 self._listeners.remove(listener)
+                self.is_watched = bool(self._listeners)
                 self.problems.append(f"a listener was dropped at {event.type}: {words_of(error)}")
 
 

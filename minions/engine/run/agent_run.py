@@ -45,7 +45,6 @@ from minions.engine.run.run_preview import preview_lines
 from minions.engine.run.run_record import RunRecord
 from minions.engine.run.run_start import RunStart
 from minions.engine.run.walk import RecipeWalk, WalkEnd
-from minions.engine.services.breathing import beside
 from minions.engine.services.error_groups import leading_error
 from minions.recipe.model import MESSAGE_INPUT
 
@@ -282,7 +281,7 @@ class AgentRun(Generic[T_co]):
         finally:
             if shares is not None and services.budgets is not None:
                 services.budgets.end(shares, is_recorded=self._has_recorded_end)
-            services.metrics.run_ended(status.value, services.clock.monotonic() - begin)
+            services.metrics.run_ended(status._value_, services.clock.monotonic() - begin)
             await recorder.close()
 
     async def _refuse_if_resumed_elsewhere(self) -> None:
@@ -419,16 +418,16 @@ class AgentRun(Generic[T_co]):
             end = WalkEnd(status=RunStatus.FAILED, error=end.error or error.info())
             if isinstance(error, FencedError) and await self._was_cancelled():
                 end = _CANCELLED_OUTSIDE
-        executions = context.step_manager.step_executions
+        executions, budget = context.step_manager.step_executions, context.progress.budget
         return AgentResult(
-            run_id=self.run_id,
-            session_id=self.session_id,
+            run_id=context.run_id,
+            session_id=context.session_id,
             recipe_id=context.recipe.id,
             status=end.status,
             executions=executions,
             output=cast("T_co | None", output),
-            usage=context.progress.budget.usage,
-            discarded_usage=context.progress.budget.discarded,
+            usage=budget.usage,
+            discarded_usage=budget.discarded,
             error=end.error,
             model_name=self.model_name,
             warnings=tuple(context.progress.warnings),
@@ -436,29 +435,31 @@ class AgentRun(Generic[T_co]):
         )
 
     async def _recorded_end(self, end: WalkEnd, output: object) -> WalkEnd:
-        found, pending = await self._with_commands(end)
-        if self._waits_for_a_time(end, pending):
-            self._has_paused = True
-            await self.context.scope.recorder.flush()
-            return end  # no end is recorded: whoever executes it queues the rest
-        end = found
-        if not self._start.is_over:
+        pending: Sequence[PendingDecision] = ()
+        if end.status is RunStatus.NEEDS_DECISION:
+            found, pending = await self._with_commands(end)
+            if self._waits_for_a_time(pending):
+                self._has_paused = True
+                await self.context.scope.recorder.flush()
+                return end  # no end is recorded: whoever executes it queues the rest
+            end = found
+        if end.error is not None and not self._start.is_over:
             await self._walk.record_what_never_started(end)
         await self._record.end(end, output, pending)
         self._has_recorded_end = True
         self._waits_for_person = end.status is RunStatus.NEEDS_DECISION
         return end
 
-    def _waits_for_a_time(self, end: WalkEnd, pending: Sequence[PendingDecision]) -> bool:
+    def _waits_for_a_time(self, pending: Sequence[PendingDecision]) -> bool:
         """Whether nothing but time is needed, and no decision."""
         pause = self.context.scope.services.pause
-        if pause is None or pause.until is None or end.status is not RunStatus.NEEDS_DECISION:
+        if pause is None or pause.until is None:
             return False
         return not (pending or self.context.progress.open_calls)
 
     async def _with_commands(self, end: WalkEnd) -> tuple[WalkEnd, Sequence[PendingDecision]]:
         """What a run waits for, and its end with the commands that decide it."""
-        if end.status is not RunStatus.NEEDS_DECISION or end.error is None:
+        if end.error is None:
             return end, ()
         pending = await self._record.pending()
         if end.error.code != NEEDS_DECISION:
@@ -480,9 +481,10 @@ class AgentRun(Generic[T_co]):
         """The run's result: the recipe's template, or the last completed step's output."""
         if end.status not in (RunStatus.COMPLETED, RunStatus.PARTIAL):
             return end, None
-        is_long = self.context.run_values.has_large
         try:
-            return end, await beside(self._calls, is_long, self._output.get)
+            if self.context.run_values.has_large:
+                return end, await self._calls.run(self._output.get)
+            return end, self._output.get()
         except (MinionsError, ValueError) as error:
             message = f"The run's output: {error}"
             info = FailureInfo(code=getattr(error, "error_code", "invalid-output"), message=message)

@@ -65,12 +65,14 @@ class RunBudget:
     @property
     def usage(self) -> TokenUsage:
         """What the calls of all executions of the run used."""
-        return self._own.usage + self._own.earlier.usage
+        own = self._own
+        return own.usage + own.earlier.usage if own.earlier.tokens else own.usage
 
     @property
     def discarded(self) -> TokenUsage:
         """The part of `usage` that earlier executions used and this one did not replay."""
-        return self._own.earlier.usage
+        earlier = self._own.earlier
+        return earlier.usage if earlier.tokens else NO_USAGE
 
     @property
     def spent(self) -> Spent:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from minions.contracts.calls import ChatModel, OutputParser
 from minions.contracts.decisions import Decider, Deny
@@ -129,6 +129,13 @@ class Services:
     """What servers were measured or seen to do with their models; the default knows nothing at
     first, and forgets with the process."""
     log: Log = field(factory=NullLog)
+    has_log: bool = field(
+        init=False,
+        eq=False,
+        repr=False,
+        default=Factory(lambda self: not isinstance(self.log, NullLog), takes_self=True),
+    )
+    """Whether anybody reads the log."""
     metrics: Metrics = field(factory=Metrics)
     """Is told of runs, steps and calls that end; the default counts nothing."""
     tracer: Tracer | None = None
@@ -177,11 +184,6 @@ class Services:
     executing: set[str] = field(factory=set, repr=False, eq=False)
     """Ids of the runs that are executed with these services now; a lease is the worker's, and does
     not tell two executions of one process apart."""
-
-    @property
-    def has_log(self) -> bool:
-        """Whether anybody reads the log."""
-        return not isinstance(self.log, NullLog)
 
     @flow.default
     def _own_flow(self) -> FlowControl:

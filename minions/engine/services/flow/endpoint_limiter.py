@@ -71,7 +71,7 @@ def end_of(outcome: ModelCallResponse | ModelFailure | None) -> CallEnd:
     """What that outcome says of the server; None: nothing."""
     if outcome is None:
         return _UNKNOWN
-    tokens = outcome.usage.total_tokens or None
+    tokens = outcome.usage.input_tokens + outcome.usage.output_tokens or None
     if isinstance(outcome, ModelCallResponse):
         return CallEnd(judgement=Judgement.ANSWERED, rate_limits=outcome.rate_limits, tokens=tokens)
     return CallEnd(
@@ -145,9 +145,11 @@ class EndpointLimiter:
 
     def held_s(self, now: float, pace: ModelPace | None = None) -> float:
         """Seconds for which nothing is sent to that model, from now on; None: to one of them."""
-        paces = self._paces.values() if pace is None else (pace,)
         own = self._held_until - now if self._held_until > now else 0.0
-        return max((own, *(each.held_s(now) for each in paces)))
+        if pace is not None:
+            held = pace.held_s(now)
+            return max(own, held)
+        return max((own, *(each.held_s(now) for each in self._paces.values())))
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing would be lost if it were forgotten."""
@@ -165,7 +167,7 @@ class EndpointLimiter:
         most = self.limits.max_concurrency
         if most is not None and self.in_flight >= most:
             return math.inf
-        free = max(now, self._held_until)
+        free = max(self._held_until, now)
         if self._requests is not None:
             free = max(free, self._requests.free_at(now, 1))
         if self._tokens is not None:

@@ -112,7 +112,8 @@ class SharedFlowControl(FlowControl):
         if isinstance(outcome, ModelFailure):
             return Failure(outcome)
         assert outcome is not None  # noqa: S101  # whoever is woken has an outcome
-        waited_s = max(0.0, outcome.place.begun_at - now)
+        waited_s = outcome.place.begun_at - now if waiter is not None else 0.0
+        waited_s = waited_s if waited_s > 0 else 0.0
         return Success(_Place(self, endpoint, outcome, waited_s))
 
     def _decided_at_once(
@@ -156,13 +157,14 @@ class SharedFlowControl(FlowControl):
             # Only where it matters: a seeded run draws the same numbers with and without a server.
             random = self._random() if end.asks_for_pause else 0.0
             again_s = endpoint.limiter.end(ticket, now, end, random)
-            if end.judgement in (Judgement.FAILED, Judgement.LIMITED) and endpoint.line:
+            if not endpoint.line:
+                return again_s
+            has_failed = end.judgement in (Judgement.FAILED, Judgement.LIMITED)
+            if has_failed:
                 self._give_up(endpoint, now)
-                self._serve(endpoint, now)
-                for waiter in endpoint.line:
-                    self._tell_wait(endpoint, waiter, now)
-            else:
-                self._serve(endpoint, now)
+            self._serve(endpoint, now)
+            for waiter in endpoint.line if has_failed else ():
+                self._tell_wait(endpoint, waiter, now)
         return again_s
 
     # --- room for new work -----------------------------------------------------------------------
