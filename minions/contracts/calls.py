@@ -17,7 +17,15 @@ from minions.contracts.instructions import (
     OutputRequest,
     OutputRung,
 )
-from minions.contracts.messages import NO_USAGE, Message, TokenUsage, ToolCallRequest, as_messages
+from minions.contracts.messages import (
+    NO_MESSAGES,
+    NO_USAGE,
+    Conversation,
+    Message,
+    TokenUsage,
+    ToolCallRequest,
+    as_conversation,
+)
 from minions.contracts.model_endpoints import ModelEndpoint, RateLimits
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import CONTEXT_EXCEEDED, FailureInfo
@@ -66,7 +74,7 @@ def _as_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
 class Prompt:
     """Everything that one model call sends."""
 
-    messages: tuple[Message, ...] = field(default=(), converter=as_messages)
+    messages: Conversation = field(default=NO_MESSAGES, converter=as_conversation)
     """Oldest first."""
     options: ModelOptions = field(factory=ModelOptions)
     instructions: OutputInstructions[object] | None = None

@@ -270,9 +270,18 @@ class Conversation(tuple[Message, ...]):  # noqa: SLOT001  # a tuple has no room
         return counted
 
 
+NO_MESSAGES: Final = Conversation.of(())
+"""A conversation in which nothing was said."""
+
+
 def calls_length(message: Message) -> int:
     """Characters of the calls that a message asks for, with their arguments."""
     return sum([len(call.name) + len(call.arguments) for call in message.tool_calls])
+
+
+def as_conversation(messages: Iterable[Message]) -> Conversation:
+    """Messages as a conversation; a converter for fields."""
+    return messages if isinstance(messages, Conversation) else Conversation.of(messages)
 
 
 def as_messages(messages: Iterable[Message]) -> tuple[Message, ...]:

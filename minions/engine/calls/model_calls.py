@@ -27,7 +27,7 @@ from minions.contracts.calls import (
 from minions.contracts.instructions import OutputMode
 from minions.contracts.journal.facts import ModelCallFact
 from minions.contracts.journal.journal import JournalEntry
-from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, Conversation, TokenUsage, assistant
+from minions.contracts.messages import CUT_AT_LIMIT, NO_USAGE, TokenUsage, assistant
 from minions.contracts.retry import CircuitPolicy, RetryConfig
 from minions.contracts.runtime import Clock
 from minions.data.errors import (
@@ -220,7 +220,7 @@ class ModelCalls:
         clock = context.scope.services.clock
         begin = clock.monotonic()
         prompt, journal = call.prompt, context.scope.services.journal
-        has_parts = Conversation.of(prompt.messages).attached
+        has_parts = prompt.messages.attached
         prompt = await with_attachments(journal, prompt) if has_parts else prompt
         call = call if prompt is call.prompt else evolve(call, prompt=prompt)
         running = _with(call, CallStatus.EXECUTING, started_at=clock.now())
@@ -464,7 +464,7 @@ def prompt_too_long(
     """The failure of a prompt that the server would refuse; None: nothing speaks against it."""
     prompt, services = call.prompt, view.context.scope.services
     own = own_context_tokens(model, services)
-    characters = Conversation.of(prompt.messages).texts
+    characters = prompt.messages.texts
     is_short = characters < _SHORTEST_CONTEXT * CHARACTERS_PER_TOKEN
     if is_short and prompt.options.context_tokens is None and own is None:
         return None
@@ -499,6 +499,6 @@ async def estimated_usage(
             f"The model '{response.model_name}' reports no token usage: the run's tokens are "
             "estimated from characters.",
         )
-    asked = Conversation.of(prompt.messages).texts
+    asked = prompt.messages.texts
     said = len(response.text or "") + sum(len(c.arguments) for c in response.tool_calls)
     return TokenUsage(input_tokens=asked // 4 + 1, output_tokens=said // 4 + 1)

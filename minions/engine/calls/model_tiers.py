@@ -108,9 +108,10 @@ class ModelTiers:
         self._services = services
         self.current = self._tiers[0]
         """The model that is asked."""
-        self._index = 0
+        self.index = 0
+        """The number of the model that is asked, from 0, in the order of all of them."""
         if len(self._tiers) > 1:
-            self.index = next((at for at in range(len(tiers)) if not self._is_cooling(at)), 0)
+            self.move_to(next((at for at in range(len(tiers)) if not self._is_cooling(at)), 0))
 
     @classmethod
     def of(
@@ -129,14 +130,9 @@ class ModelTiers:
             ]
         return cls(tiers, services)
 
-    @property
-    def index(self) -> int:
-        """The number of the model that is asked, from 0, in the order of all of them."""
-        return self._index
-
-    @index.setter
-    def index(self, number: int) -> None:
-        self._index = number
+    def move_to(self, number: int) -> None:
+        """Ask the model of that number."""
+        self.index = number
         self.current = self._tiers[min(number, len(self._tiers) - 1)]
 
     @property
@@ -153,7 +149,7 @@ class ModelTiers:
         at = self._next_tier()
         if at is None:
             return False
-        self.index = at
+        self.move_to(at)
         return True
 
     def fall_back(
@@ -176,7 +172,7 @@ class ModelTiers:
         able = self._able(has_images=has_images)
         if not able:
             return None
-        self.index = next((at for at in able if not self._is_cooling(at)), able[0])
+        self.move_to(next((at for at in able if not self._is_cooling(at)), able[0]))
         return Replacement(
             failed=failed.name,
             instead=self.current.name,

@@ -17,7 +17,7 @@ from attrs import frozen
 from minions.contracts.border_names import is_border_words
 from minions.contracts.calls import ModelCall, Prompt, PromptLayout
 from minions.contracts.instructions import OutputInstructions, OutputMode
-from minions.contracts.messages import Conversation, Message, MessageRole
+from minions.contracts.messages import Message, MessageRole
 from minions.contracts.output import older_output_words, output_words
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import dumps
@@ -119,7 +119,7 @@ def prompt_parts(prompt: Prompt, layout: PromptLayout) -> Iterator[PromptPart]:
 
 def prompt_characters(prompt: Prompt) -> int:
     """The characters of all texts of a prompt, whatever sections they belong to."""
-    said = Conversation.of(prompt.messages).characters
+    said = prompt.messages.characters
     sent_with = (*_bound_parts(prompt), *tool_parts(prompt.tools))
     return said + sum([len(part.text) for part in sent_with])
 
@@ -129,7 +129,7 @@ def tokens_of_call(call: ModelCall) -> dict[str, int]:
     is counted once.
     """
     prompt, layout = call.prompt, call.layout
-    messages = Conversation.of(prompt.messages)
+    messages = prompt.messages
     opening = messages[: layout.opening]
     counted = _remembered(layout, "opening", opening, lambda: _opening_weights(prompt, layout))
     tools: Mapping[str, int] = {}

@@ -16,7 +16,7 @@ from minions.engine.history.events import EventStream
 from minions.engine.history.recorder import Recorder
 from minions.engine.history.replay import Replay
 from minions.engine.services.run_log import RunLog
-from minions.engine.services.secrets import declared_secrets
+from minions.engine.services.secrets import NO_SECRETS, declared_secrets
 from minions.engine.services.services import NullLog, Services
 from minions.engine.views.pinned_examples import PinnedExamples
 from minions.recipe.model import AgentRecipe
@@ -97,7 +97,11 @@ class RunScope:
             recorder=recorder,
             examples=PinnedExamples(services, recorder, user=user),
             replay=replay,
-            secrets=declared_secrets(recipe, inputs or {}, services.secrets),
+            secrets=(
+                declared_secrets(recipe, inputs or {}, services.secrets)
+                if recipe.inputs
+                else NO_SECRETS
+            ),
             rights=Rights.of(recipe),
             opening=opening,
             base_model=recipe.model,

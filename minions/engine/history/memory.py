@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, assert_never
+from typing import assert_never
 
 from minions.contracts.journal.facts import (
     BackEdge,
@@ -43,13 +43,11 @@ from minions.contracts.journal.facts import (
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.journal.stored_sessions import unreadable_entry
 from minions.contracts.memory import MemorySnapshot, ModelMemory
-from minions.contracts.messages import Conversation, Message, calls_length, tool_result
+from minions.contracts.messages import NO_MESSAGES, Conversation, Message, calls_length, tool_result
 from minions.data.errors import StaleSnapshotError
 from minions.data.json_values import dumps
 from minions.engine.history.entry_checks import fact_in
 from minions.engine.history.shown_results import shown_text
-
-_NOTHING_SAID: Final = Conversation.of(())
 
 
 class _Conversation:
@@ -63,7 +61,7 @@ class _Conversation:
         self._edits = 0
         """Operations that replace a message."""
         self._characters = self._texts = self._attached = 0
-        self._shown: Conversation | None = _NOTHING_SAID
+        self._shown: Conversation | None = NO_MESSAGES
         """The messages as they were shown last; None: they have changed since."""
 
     def shown(self) -> Conversation:

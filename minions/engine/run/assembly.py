@@ -97,7 +97,7 @@ class RunWiring:
             run_id=start.run_id,
             session_id=start.session_id,
             replay=start.replay,
-            offer=Offer.of_note(start.note),
+            offer=Offer.of_note(start.note) if start.note else None,
             user=start.user,
         )
         opened = self.opened(

@@ -158,7 +158,7 @@ class RunFactory:
         Raises:
             As `execute`.
         """
-        found = self._find(recipe)
+        found = recipe if isinstance(recipe, AgentRecipe) else self._find(recipe)
         checked: Mapping[str, JsonValue] = {}
         if inputs or found.inputs:
             checked = resolve_inputs(found, inputs or {}, from_text=False, base=Path.cwd())

@@ -172,7 +172,11 @@ class MemoryJournal(Journal):
 
     async def append(self, lease: Lease, draft: EntryDraft) -> JournalEntry:
         """Store the draft's fact itself: do not change its contents afterwards."""
-        entries, fact, kind = self._owned(lease)[0].entries, draft.fact, draft.fact.kind
+        session = self._sessions.get(lease.session_id)
+        holding = session.holding if session is not None else None
+        if session is None or holding is None or not (holding.lease is lease and holding.deadline):
+            session, _ = self._owned(lease)
+        entries, fact, kind = session.entries, draft.fact, draft.fact.kind
         name = (lease.run_id, lease.generation, draft.key, kind, fact.state)
         position = len(entries) + 1
         taken = self._positions.setdefault(name, position)

@@ -18,7 +18,8 @@ from minions.data.json_values import JsonValue
 from minions.recipe.model import AgentRecipe
 
 _LARGEST_FILE: Final = 65_536
-_NONE: Final = Secrets()
+NO_SECRETS: Final = Secrets()
+"""Of a run without secrets."""
 
 
 def declared_secrets(
@@ -31,8 +32,8 @@ def declared_secrets(
     Raises:
         EnvironmentRefusedError: `missing-secret` or `short-secret`.
     """
-    if not recipe.inputs or not any(spec.is_secret for spec in recipe.inputs.values()):
-        return _NONE
+    if not any(spec.is_secret for spec in recipe.inputs.values()):
+        return NO_SECRETS
     names = [name for name, spec in recipe.inputs.items() if spec.is_secret and name in inputs]
     return Secrets.resolve([SecretRef.parse(cast("str", inputs[name])) for name in names], source)
 

@@ -21,7 +21,7 @@ from minions.contracts.calls import (
 from minions.contracts.events import ModelReplaced
 from minions.contracts.instructions import OutputInstructions, OutputMode, OutputRequest
 from minions.contracts.journal.facts import ModelCallFact
-from minions.contracts.messages import CUT_AT_LIMIT, Conversation, TokenUsage, assistant
+from minions.contracts.messages import CUT_AT_LIMIT, TokenUsage, assistant
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.contracts.verdicts import CompletionMode
@@ -239,7 +239,7 @@ class ModelAnswers:
         key = self.trace.reserve_model_key(phase)
         recorded = None if view.context.scope.replay is None else self._recorded(key)
         if recorded is not None:
-            self.tiers.index = recorded.tier or 0
+            self.tiers.move_to(recorded.tier or 0)
         if recorded is not None and self.output is not None:
             request = self.request(form or self.output, self._mode_of(recorded, phase))
             prompt = evolve(prompt, output_request=request)
@@ -251,7 +251,7 @@ class ModelAnswers:
             output_mode=None if self.output is None else self._unusual_mode(phase, request),
             tier=self.tiers.index or None,
         )
-        has_images = Conversation.of(prompt.messages).attached > 0
+        has_images = prompt.messages.attached > 0
         calls = ModelCalls(
             view=view,
             factory=self.tiers.current.factory,
