@@ -174,7 +174,7 @@ def message_from_dict(value: Mapping[str, JsonValue]) -> Message:
 
 def message_to_json(message: Message) -> dict[str, JsonValue]:
     """The message as rows hold it, without fields that are not set; `decode` reads it."""
-    result: dict[str, JsonValue] = {"role": message.role.value}
+    result: dict[str, JsonValue] = {"role": message.role._value_}
     if message.content is not None:
         result["content"] = message.content
     if message.tool_calls:

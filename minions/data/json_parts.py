@@ -12,7 +12,8 @@ from json.decoder import (  # type: ignore[attr-defined]  # typeshed leaves `sca
     scanstring,
 )
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # typeshed leaves it out
-from typing import Any, Final, cast
+from operator import attrgetter
+from typing import Any, Final, TypeAlias, cast
 
 LONG_TEXT: Final = 131_072
 """Characters of a text that is decoded in parts."""
@@ -49,7 +50,8 @@ def is_large(value: object, most: int = 2_000) -> bool:
             if left >= 0:
                 rest += each
         elif type(each) not in _ATOMS:
-            items = _parts_of(each)
+            kind = type(each)
+            items = (_PARTS[kind] if kind in _PARTS else _parts_of(kind))(each)
             left -= len(items) if not isinstance(each, str | bytes) else len(each) // _CHARACTERS
             if left >= 0:
                 rest += items
@@ -58,22 +60,37 @@ def is_large(value: object, most: int = 2_000) -> bool:
     return False
 
 
-def _parts_of(value: object) -> Collection[object]:
-    """The parts of a value that is no plain JSON."""
-    if isinstance(value, Mapping):
-        return value.values()
-    if isinstance(value, list | tuple):
-        return value
-    names = _fields_of(type(value))
-    return [] if names is None else [getattr(value, name) for name in names]
+_Parts: TypeAlias = Callable[[Any], Collection[object]]  # Any: each takes its own class
+_PARTS: Final[dict[type, _Parts]] = {}
+"""How the parts of a value that is no plain JSON are read, by its class."""
+_MOST_CLASSES: Final = 1_024
 
 
-def _fields_of(kind: type) -> Sequence[str] | None:
-    """The names of the fields of a class of ours; None: it is none."""
-    names: Sequence[str] | None = getattr(kind, "__struct_fields__", None)
-    if names is None and (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
-        names = [each.name for each in attributes]
-    return names
+def _parts_of(kind: type) -> _Parts:
+    """How the parts of values of that class are read."""
+    parts: _Parts
+    if issubclass(kind, Mapping):
+        parts = kind.values
+    elif issubclass(kind, list | tuple):
+        parts = _itself
+    else:
+        fields: Sequence[str] | None = getattr(kind, "__struct_fields__", None)
+        if fields is None:
+            fields = [each.name for each in getattr(kind, "__attrs_attrs__", ())]
+        # With the first one twice: of one alone the value itself comes back.
+        parts = attrgetter(*fields, fields[0]) if fields else _nothing
+    if len(_PARTS) >= _MOST_CLASSES:
+        _PARTS.clear()
+    _PARTS[kind] = parts
+    return parts
+
+
+def _itself(value: Collection[object]) -> Collection[object]:
+    return value
+
+
+def _nothing(_value: object) -> Collection[object]:
+    return ()
 
 
 def encoded_parts(value: object, encode: Callable[[Any], str]) -> Iterator[str]:

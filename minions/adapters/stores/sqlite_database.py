@@ -275,13 +275,13 @@ def damaged(path: Path, what: str) -> JournalError:
     )
 
 
-def identity_of(path: Path) -> FileIdentity | None:
+def identity_of(path: Path | str) -> FileIdentity | None:
     """Which file stands at `path` (2 µs); None where none can be seen.
 
     SQLite goes on writing to a file that was unlinked, without a word.
     """
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116  # it stands at each start of a run: a `Path` is slow
     except OSError:
         return None
     return found.st_dev, found.st_ino

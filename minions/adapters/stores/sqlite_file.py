@@ -95,6 +95,7 @@ class SqliteFile:
             migrations: SQL by name, oldest first; None: those of this package.
         """
         self.path = path
+        self._place = str(path)
         self._patience = _Patience(busy_timeout_s, monotonic)
         self._sleep = sleep
         self._migrations = migrations
@@ -169,7 +170,7 @@ class SqliteFile:
                 pauses = pauses or self._patience.pauses(self._changes)
                 pause_s = self._pause(pauses, error)
             else:
-                if self._patience.is_waiting and (
+                if self._patience.since is not None and (
                     pauses or self._patience.changes != self._changes
                 ):
                     self._patience.restore()
@@ -233,6 +234,10 @@ class SqliteFile:
     ) -> T:
         with self._lock:
             try:
+                connection = self._connection
+                is_plain = connection is not None and self._read_only is None
+                if connection is not None and is_plain and not (is_landmark or self._is_gone):
+                    return work(connection)
                 return self._done(work, is_landmark=is_landmark, is_derived=is_derived)
             except (sqlite3.Error, UnicodeError, DamageError) as error:
                 if isinstance(error, sqlite3.Error) and is_busy(error):
@@ -293,10 +298,10 @@ class SqliteFile:
         if self._connection is None:
             self._connection = self._opened()
             self.openings += 1
-            self._file = identity_of(self.path)
+            self._file = identity_of(self._place)
             self._is_gone = self._file is None
         elif is_landmark or self._is_gone:  # it may have been put back
-            self._is_gone = self._file is None or identity_of(self.path) != self._file
+            self._is_gone = self._file is None or identity_of(self._place) != self._file
         if self._is_gone:  # nothing is written that nobody would find
             raise journal_gone(self.path)
         return self._connection
@@ -319,27 +324,23 @@ class _Patience:
     def __init__(self, total_s: float, monotonic: Callable[[], float]) -> None:
         self._total_s = total_s
         self._monotonic = monotonic
-        self._since: float | None = None
+        self.since: float | None = None
         """When a call first met the lock; None: none did since the last write."""
         self._last = 0.0
         """When a call last met it."""
         self.changes = 0
         """Rows that had been written when it was first met."""
 
-    @property
-    def is_waiting(self) -> bool:
-        return self._since is not None
-
     def restore(self) -> None:
         """The lock is gone."""
-        self._since = None
+        self.since = None
 
     def pauses(self, changes: int) -> Iterator[float]:
         """Short ones first; they end with the time that is left to the call."""
         begin = self._monotonic()
-        if self._since is None or begin - self._last > self._total_s:
-            self._since, self.changes = begin, changes
-        left_s = max(self._since + self._total_s - begin, min(_LEAST_S, self._total_s))
+        if self.since is None or begin - self._last > self._total_s:
+            self.since, self.changes = begin, changes
+        left_s = max(self.since + self._total_s - begin, min(_LEAST_S, self._total_s))
         spent = 0.0
         for attempt in itertools.count(1):
             self._last = self._monotonic()

@@ -174,13 +174,14 @@ class SqliteJournal(RowLookups):
         self, lease: Lease, drafts: Sequence[EntryDraft]
     ) -> Sequence[JournalEntry]:
         """All of them or none, in one transaction."""
-        bodies = [
-            draft.stored if isinstance(draft.stored, StoredBody) else await self._stored_body(draft)
-            for draft in drafts
-        ]
+        bodies, is_landmark = list[StoredBody](), False
+        for draft in drafts:
+            body = draft.stored
+            bodies.append(body if isinstance(body, StoredBody) else await self._stored_body(draft))
+            is_landmark = is_landmark or draft.fact.kind in _LANDMARKS
         entries = await self._file.run(
             lambda db: append_entries(db, lease, drafts, bodies, self._clock.now()),
-            is_landmark=any(draft.fact.kind in _LANDMARKS for draft in drafts),
+            is_landmark=is_landmark,
             is_at_once=True,
         )
         self._waiting.tell(lease.session_id, entries[-1].position)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from attrs import asdict
@@ -166,15 +167,31 @@ def _unknown(kind: str, state: str) -> str:
     return f"the kind {kind!r:.40} is not known; known are: {kinds}"
 
 
-_LAYOUTS: Final[dict[type[Struct], tuple[tuple[str, object], ...]]] = {}
-"""For each class the names of its fields, each with the default that the row leaves out."""
+class _Layout(NamedTuple):
+    """What the row of a class of facts holds."""
+
+    fields: tuple[tuple[str, object], ...]
+    """The names of its fields, each with the default that the row leaves out."""
+    values: Callable[[Any], tuple[object, ...]]  # Any: it takes its own class
+    """The values of these fields, at least, in this order."""
 
 
-def _layout(kind: type[Struct]) -> tuple[tuple[str, object], ...]:
+_LAYOUTS: Final[dict[type[Struct], _Layout]] = {}
+
+
+def _layout(kind: type[Struct]) -> _Layout:
     names, defaults = kind.__struct_fields__, kind.__struct_defaults__
     required = (msgspec.NODEFAULT,) * (len(names) - len(defaults))
-    layout = _LAYOUTS[kind] = tuple(zip(names, (*required, *defaults), strict=True))
+    # With the first one twice: of one alone the value itself comes back.
+    values = attrgetter(*names, names[0]) if names else _nothing
+    layout = _LAYOUTS[kind] = _Layout(
+        tuple(zip(names, (*required, *defaults), strict=True)), values
+    )
     return layout
+
+
+def _nothing(_part: Struct) -> tuple[object, ...]:
+    return ()
 
 
 def body_of(fact: Struct) -> dict[str, JsonValue]:
@@ -185,12 +202,16 @@ def body_of(fact: Struct) -> dict[str, JsonValue]:
 
 
 def _members(part: Struct) -> dict[str, JsonValue]:
-    layout = _LAYOUTS.get(type(part)) or _layout(type(part))
-    return {
-        name: value if (form := _FORMS.get(type(value))) is None else form(value)
-        for name, default in layout
-        if (value := getattr(part, name)) is not default
-    }
+    kind = type(part)
+    layout = _LAYOUTS[kind] if kind in _LAYOUTS else _layout(kind)
+    members: dict[
+        str, Any
+    ] = {}  # Any: whatever its class holds; the encoder refuses what is no JSON
+    for (name, default), value in zip(layout.fields, layout.values(part), strict=False):
+        if value is not default:
+            form = type(value)
+            members[name] = _FORMS[form](value) if form in _FORMS else value
+    return members
 
 
 def _fault_members(fault: Fault) -> dict[str, JsonValue]:
