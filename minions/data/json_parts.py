@@ -51,7 +51,10 @@ def is_large(value: object, most: int = 2_000) -> bool:
                 rest += each
         elif type(each) not in _ATOMS:
             kind = type(each)
-            items = (_PARTS[kind] if kind in _PARTS else _parts_of(kind))(each)
+            parts = _PARTS[kind] if kind in _PARTS else _parts_of(kind)
+            if parts is None:
+                continue
+            items = parts(each)
             left -= len(items) if not isinstance(each, str | bytes) else len(each) // _CHARACTERS
             if left >= 0:
                 rest += items
@@ -61,24 +64,24 @@ def is_large(value: object, most: int = 2_000) -> bool:
 
 
 _Parts: TypeAlias = Callable[[Any], Collection[object]]  # Any: each takes its own class
-_PARTS: Final[dict[type, _Parts]] = {}
-"""How the parts of a value that is no plain JSON are read, by its class."""
+_PARTS: Final[dict[type, _Parts | None]] = {}
+"""How the parts of a value that is no plain JSON are read, by its class; None: it has none."""
 _MOST_CLASSES: Final = 1_024
 
 
-def _parts_of(kind: type) -> _Parts:
-    """How the parts of values of that class are read."""
-    parts: _Parts
+def _parts_of(kind: type) -> _Parts | None:
+    """How the parts of values of that class are read; None: it has none."""
+    parts: _Parts | None
     if issubclass(kind, Mapping):
         parts = kind.values
-    elif issubclass(kind, list | tuple):
+    elif issubclass(kind, list | tuple) or issubclass(kind, str | bytes):
         parts = _itself
     else:
         fields: Sequence[str] | None = getattr(kind, "__struct_fields__", None)
         if fields is None:
             fields = [each.name for each in getattr(kind, "__attrs_attrs__", ())]
         # With the first one twice: of one alone the value itself comes back.
-        parts = attrgetter(*fields, fields[0]) if fields else _nothing
+        parts = attrgetter(*fields, fields[0]) if fields else None
     if len(_PARTS) >= _MOST_CLASSES:
         _PARTS.clear()
     _PARTS[kind] = parts
@@ -87,10 +90,6 @@ def _parts_of(kind: type) -> _Parts:
 
 def _itself(value: Collection[object]) -> Collection[object]:
     return value
-
-
-def _nothing(_value: object) -> Collection[object]:
-    return ()
 
 
 def encoded_parts(value: object, encode: Callable[[Any], str]) -> Iterator[str]:
