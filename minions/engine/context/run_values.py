@@ -36,6 +36,7 @@ class RunValues:
         self.has_large: bool = bool(inputs) and is_large(self._inputs)
         """Whether any value has been large so far: only then is it looked at what a step reads."""
         self._secrets = secrets
+        self._has_secrets = bool(secrets)
         self._feedback: Feedback | None = None
         self._steps: dict[str, dict[str, JsonValue]] = {}
         self._names: dict[str, JsonValue] = {
@@ -91,7 +92,7 @@ class RunValues:
             self._publish_status(step.id, status, error)
             return
         self.has_large = self.has_large or is_large(output)
-        if self._secrets and not isinstance(step, PythonStep):
+        if self._has_secrets and not isinstance(step, PythonStep):
             output = self._secrets.disarm(output)  # a model's words must not move a secret
         failure = dict(error.to_document()) if error is not None else None
         record: dict[str, JsonValue] = {

@@ -94,7 +94,10 @@ class RunSteps:
 
     def is_brief(self, step: Step[object]) -> bool:
         """Whether it only binds values, once: then it needs no executor and no task."""
-        return type(step) is SetStep and not self._built.control(step.id).has_iterations
+        if type(step) is not SetStep:
+            return False
+        control = self._built.controls.get(step.id)
+        return control is None or not control.has_iterations
 
     def has_ended_before(self, step: Step[object]) -> bool:
         """Whether an earlier execution of the run recorded its end."""
@@ -124,7 +127,7 @@ class RunSteps:
         if not self.may_start():
             await self.skip(step, Skip(f"the {budget.whose} limit {budget.reached} is reached"))
             return StepStatus.SKIPPED
-        if self.is_brief(step) and await self._bind(cast("SetStep", step), control):
+        if type(step) is SetStep and not control.has_iterations and await self._bind(step, control):
             budget.count_step()
             return StepStatus.COMPLETED
         return await self._execute(step, control)
@@ -326,23 +329,25 @@ class RunSteps:
     async def _bind(self, step: SetStep, control: StepControl) -> bool:
         """A `set` step without any of an executor's parts; False: it needs one to say why not."""
         context, step_id = self._context, step.id
-        if context.run_values.reads_much(step.references):
+        scope, values = context.scope, context.run_values
+        if values.has_large and values.reads_much(step.references):
             return False  # an executor does it beside the event loop
         try:
             output = encode(step.bind(context.values))
         except (MinionsError, TypeError):
             return False
-        path, status = context.scope.path_of(step_id), StepStatus.COMPLETED
+        path, status = f"{scope.path}{step_id}", StepStatus.COMPLETED
         bound = StepFinished(step_id=path, status=status._value_, output=output)
         await record_unexecuted(
             context, step, self._next_key(step), bound, output=output, mode=CompletionMode.TEXT
         )
-        context.run_values.publish(
+        values.publish(
             step, status, output, control.save_as, with_artifacts=control.gives_artifacts
         )
-        context.scope.log_of(path, path).info("step_finished", status=status._value_)
-        context.scope.services.metrics.step_ended(status._value_, None, 0.0)
-        if (tracer := context.scope.services.tracer) is not None:
+        if scope.services.has_log:
+            scope.log_of(path, path).info("step_finished", status=status._value_)
+        scope.services.metrics.step_ended(status._value_, None, 0.0)
+        if (tracer := scope.services.tracer) is not None:
             with tracer.step(self._subject(step)) as span:  # what it takes is not worth a time
                 span.end(status)
         self._has_redone = True

@@ -12,6 +12,7 @@ from minions.contracts.call_executors import ToolCallExecutorFactory
 from minions.contracts.executions import RunStatus, StepExecution, StepStatus
 from minions.contracts.steps import Step
 from minions.data.errors import NEEDS_DECISION, FailureInfo, StepFailedError
+from minions.data.work_slices import WorkSlices
 from minions.engine.calls.decisions import doubt
 from minions.engine.compile.build import BuiltRecipe
 from minions.engine.compile.graph import DependencyStepGraph
@@ -26,6 +27,8 @@ from minions.recipe.model import ExecutionMode, OnFailure
 
 _DEFAULT_BOUND: Final = 100
 """Steps of a run whose graph may repeat steps and whose recipe sets no `max_steps`."""
+_STEPS: Final = 8
+"""Steps after which others work, also where none of them waits for anything."""
 
 
 @frozen(kw_only=True)
@@ -86,7 +89,7 @@ class RecipeWalk:
         await walk.walk()
 
     async def _walk_transitions(self) -> None:
-        manager, limits = self._manager, self._context.limits
+        manager, limits, slices = self._manager, self._context.limits, WorkSlices(_STEPS)
         bound = limits.max_steps or (_DEFAULT_BOUND if limits.allow_repeated_steps else None)
         skipped = 0  # they count: a circle of steps that are all skipped would have no end
         while (step := manager.current_step) is not None:
@@ -100,7 +103,8 @@ class RecipeWalk:
                 return
             if not self._steps.may_start():
                 return
-            await asyncio.sleep(0)  # steps may take no time, and others wait: a timeout, a person
+            if slices.is_over():  # steps may take no time, and others wait: a timeout, a person
+                await asyncio.sleep(0)
             status = await self._steps.run(step)
             if status is StepStatus.IN_PROGRESS:
                 return
@@ -111,7 +115,9 @@ class RecipeWalk:
                 manager.set_current_step(target)
                 self._has_returned = True
                 continue
-            if self._steps.failed is not None or self._is_choice_in_doubt(step):
+            if self._steps.failed is not None:
+                return
+            if self._context.progress.open_calls and self._is_choice_in_doubt(step):
                 return
             if not await self._advance(step):
                 return
@@ -124,7 +130,8 @@ class RecipeWalk:
         """
         context, manager = self._context, self._manager
         try:
-            chosen = await self._routes.choose(step)
+            has_route = self._built.control(step.id).route is not None
+            chosen = await self._routes.choose(step) if has_route else None
             if chosen is not None:
                 manager.set_current_step(chosen)
             else:

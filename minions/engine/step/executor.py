@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from attrs import evolve
 from msgspec import UNSET
@@ -98,7 +98,7 @@ class StepExecutor(Generic[T]):
         replay = context.scope.replay
         key = base if replay is None else replay.key_of(base)
         self._recorded = None if replay is None else replay.execution(base)
-        kind = CodeWork if step.is_code else ModelWork
+        kind: type[StepWork] = CodeWork if step.is_code else ModelWork
         any_step: Step[object] = step
         self._view = StepView(
             context,
@@ -137,11 +137,7 @@ class StepExecutor(Generic[T]):
             models=model_call_executor_factory,
             tools=tool_call_executor_factory,
         )
-        self._work: StepWork = (
-            CodeWork(step, parts)
-            if step.is_code and isinstance(step, PythonStep)
-            else ModelWork(any_step, parts)
-        )
+        self._work: StepWork = kind(any_step, parts)
 
     @property
     def key(self) -> str:
@@ -259,7 +255,7 @@ class StepExecutor(Generic[T]):
         except asyncio.CancelledError:
             await self._end(Ending(error=cut_off(self.step.id, self.context)))
             raise
-        return cast("StepExecution[T]", await self._end(ending))
+        return await self._end(ending)
 
     async def _within_time(self, timeout_s: float) -> Ending:
         try:
@@ -362,14 +358,14 @@ class StepExecutor(Generic[T]):
         )
         await self.context.scope.recorder.record(self._trace.key, begun)
 
-    async def _end(self, ending: Ending) -> StepExecution[object]:
+    async def _end(self, ending: Ending) -> StepExecution[Any]:  # Any: of T, as `recorded` is
         """Record the end, then tell the manager."""
         if ending.error is not None and ending.error.where is None:
             ending = evolve(ending, error=evolve(ending.error, where=self._view.address))
         trace, context = self._trace, self.context
         status = end_status(ending.error)
         duration_ms = round((self._clock.monotonic() - self._begin) * 1000, 3)
-        sandbox = self._sandbox() if self.step.is_code else None
+        sandbox = self._work.sandbox_name if self._cached_from is None else None
         fact = self._end_fact(ending, duration_ms, sandbox)
         recorder = context.scope.recorder
         if isinstance(fact, StepFinished):
@@ -426,11 +422,6 @@ class StepExecutor(Generic[T]):
             return ended
         return replace(ended, cached_from=self._cached_from, cache_key=self._cache_key)
 
-    def _sandbox(self) -> str | None:
-        """The sandbox that held the step's code; None: nothing was executed in one."""
-        is_code = isinstance(self.step, PythonStep) and self._cached_from is None
-        return cast("PythonStep[T]", self.step).sandbox_name if is_code else None
-
     async def _keep(self, completion: Completion | None) -> None:
         """Store the output in the cache, unless the model also named a next step."""
         has_wish = completion is not None and completion.next_step_id is not None
@@ -446,9 +437,14 @@ class CodeWork(StepWork):
 
     is_code = True
 
-    def __init__(self, step: PythonStep[object], parts: WorkParts) -> None:
-        self._step = step
+    def __init__(self, step: Step[object], parts: WorkParts) -> None:
+        self._step = cast("PythonStep[object]", step)
         self._parts = parts
+
+    @property
+    def sandbox_name(self) -> str | None:
+        """As the step says."""
+        return self._step.sandbox_name
 
     @staticmethod
     def tools_of(step: Step[object], context: AgentContext) -> Toolbox:

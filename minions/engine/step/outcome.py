@@ -50,6 +50,9 @@ def step_over(
     return kind(status=status, error=error.to_json(), reason=error.message, **course)
 
 
+_COMPLETED: Final = StepStatus.COMPLETED
+
+
 async def record_unexecuted(
     context: AgentContext,
     step: Step[object],
@@ -72,7 +75,7 @@ async def record_unexecuted(
     execution: StepExecution[object] = StepExecution(
         id=f"{context.run_id}/{key}",
         step_id=step.id,
-        status=StepStatus(fact.status),
+        status=_COMPLETED if isinstance(fact, StepFinished) else StepStatus(fact.status),
         reason=fact.reason,
         output=output,
         error=error,

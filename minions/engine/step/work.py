@@ -48,6 +48,15 @@ class StepWork(ABC):
     is_code: bool
     """Whether Python code, not a model, decides what is called."""
 
+    @abstractmethod
+    def __init__(self, step: Step[object], parts: WorkParts) -> None:
+        """Take the step; nothing is done."""
+
+    @property
+    def sandbox_name(self) -> str | None:
+        """The sandbox that holds its code; None: there is none."""
+        return None
+
     @staticmethod
     @abstractmethod
     def tools_of(step: Step[object], context: AgentContext) -> Toolbox:
