@@ -17,10 +17,10 @@ import attrs
 from attrs import field, frozen
 
 from minions.contracts.context import Limits
+from minions.contracts.retry import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
-from minions.recipe.expressions.template import compile_template
 from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
@@ -106,6 +106,8 @@ class Place:
     path: str = ""
     """Prefix of the ids of its steps, such as `outer/`."""
     base_model: ModelConfig
+    retry: RetryConfig
+    """How calls of its steps are tried again, where a step states nothing."""
     rights: Rights
     tools: Mapping[str, ToolSpec] = field(init=False)
 
@@ -123,8 +125,17 @@ class Place:
         """The place of the outermost recipe."""
         rights = Rights.of(recipe)
         return cls(
-            recipe=recipe, tools_of=tools_of, kinds=kinds, base_model=recipe.model, rights=rights
+            recipe=recipe,
+            tools_of=tools_of,
+            kinds=kinds,
+            base_model=recipe.model,
+            retry=recipe.retry,
+            rights=rights,
         )
+
+    def retry_of(self, step: AnyStep) -> RetryConfig:
+        """How calls of the step are tried again."""
+        return self.retry if step.retry is None else step.retry.over(self.retry)
 
     def inside(self, step: AnyStep) -> Place | None:
         """The place of the recipe that the step runs; None: it is not a recipe step."""
@@ -137,6 +148,7 @@ class Place:
             kinds=self.kinds,
             path=f"{self.path}{step.id}/",
             base_model=self.base_model.overlaid(recipe.model),
+            retry=recipe.retry.over(self.retry_of(step)),
             rights=self.rights.within(recipe),
         )
 
@@ -178,7 +190,7 @@ class Place:
         """Whether a model chooses the step's successor."""
         if not isinstance(step, StepSpec) or step.route is None:
             return False
-        return not compile_template(step.route).is_whole
+        return not self.recipe.templates.compile(step.route).is_whole
 
     def runs_agents(self, step: AnyStep) -> bool:
         """Whether a tool of the step runs recipes by name, which do what they do."""

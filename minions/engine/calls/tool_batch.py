@@ -69,6 +69,8 @@ class ToolBatch:
     """Names of calls that an earlier run was asked for, by their key here."""
     _agents: dict[str, Sequence[StepExecution[object]]] = field(factory=dict, init=False)
     """Executions of agents that calls ran, by the key of the call."""
+    _made: dict[str, int] = field(factory=dict, init=False)
+    """Attempts at calls that were cut off, by their key."""
     _replies: dict[str, Mapping[str, Reply]] = field(factory=dict, init=False)
     """Answers that calls waited for, by the key of the call."""
 
@@ -198,7 +200,7 @@ class ToolBatch:
         if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = done = self._unmade(call, rejected)
             await recorder.record(
-                call.key, await self._over(done, arguments=call.request.arguments)
+                call.key, await self._over(done, attempts=0, arguments=call.request.arguments)
             )
             return
         if is_edited := edited is not call:
@@ -212,6 +214,8 @@ class ToolBatch:
             done = self._told(running, unfit) if unfit else await self._attempts(running)
             done = _saying_edited(done) if is_edited else done
         finally:
+            if done.failure is _CUT_OFF:
+                done = evolve(done, attempts=self._made.pop(call.key, 0))
             done = evolve(done, completed_at=services.clock.now())
             ended[index] = done
             duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
@@ -304,8 +308,8 @@ class ToolBatch:
         return evolve(call, status=CallStatus.FAILED, failure=rejected)
 
     def _told(self, call: ToolCall, failure: ToolFailure) -> ToolCall:
-        """A call that was not made, as one whose only attempt failed."""
-        return self._settled(call, Failure(failure), 1)
+        """A call that was not made, as one that failed."""
+        return self._settled(call, Failure(failure), 0)
 
     def _decision(self, call: ToolCall) -> Decision | None:
         """The end of a call in doubt as a person declared it; None: execute the call."""
@@ -355,7 +359,14 @@ class ToolBatch:
         questions = QuestionsOfCall(self.view, running.key, replies)
         view = self.view.for_call(agents, questions)
 
+        made = 0
+
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
+            nonlocal made
+            made += 1
+            if made > 1:
+                view.context.scope.services.metrics.retried("tool")
+                view.context.progress.count_retry()
             questions.begin_attempt()
             try:
                 executor = self.factory(running, view)
@@ -369,16 +380,20 @@ class ToolBatch:
             agents.check()  # then it has no outcome: the call is made again on resume
             return outcome
 
-        attempted = await with_retries(
-            attempt,
-            most=view.limits.max_tool_call_retries + 1,
-            config=view.retry,
-            services=view.context.scope.services,
-            on_retry=lambda attempt, delay_s, failure: self._tell_retry(
-                running, attempt, delay_s, failure
-            ),
-        )
-        return self._settled(running, attempted.outcome, attempted.attempts)
+        try:
+            attempted = await with_retries(
+                attempt,
+                most=view.limits.max_tool_call_retries + 1,
+                config=view.retry,
+                services=view.context.scope.services,
+                on_retry=lambda attempt, delay_s, failure: self._tell_retry(
+                    running, attempt, delay_s, failure
+                ),
+            )
+        except BaseException:
+            self._made[running.key] = made
+            raise
+        return self._settled(running, attempted.outcome, made)
 
     def _settled(
         self, call: ToolCall, outcome: Result[ToolCallResponse, ToolFailure], attempts: int
@@ -428,7 +443,6 @@ class ToolBatch:
         self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
     ) -> None:
         context = self.view.context
-        context.scope.services.metrics.retried("tool")
         self.view.log.warning(
             "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
         )

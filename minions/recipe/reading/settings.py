@@ -49,9 +49,9 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
     draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
     read_tools(draft, catalog, report)
     prompts = (section.node("system_prompt"), section.node("goal"))
-    templates = [use for node in prompts for use in read_templates(node, report)]
+    templates = [use for node in prompts for use in read_templates(node, report, draft.templates)]
     draft.prompt_templates = (*draft.prompt_templates, *templates)
-    draft.output_templates = read_templates(section.node("output"), report)
+    draft.output_templates = read_templates(section.node("output"), report, draft.templates)
     return draft
 
 
@@ -378,11 +378,12 @@ def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:
 
 
 def read_retry(node: Node | None, base: RetryConfig, report: Report) -> RetryConfig | None:
-    """The retry settings over `base`; None where the recipe states none."""
+    """The retry settings over `base`, whose stated ones they join; None: there are none."""
     if node is None:
         return None
     values = read_section(node, keys.RETRY, report).values()
-    return attrs.evolve(base, **values)  # type: ignore[arg-type]  # the table checked them
+    stated = (base.stated or frozenset()) | set(values)
+    return attrs.evolve(base, stated=stated, **values)  # type: ignore[arg-type]  # the table checked them
 
 
 def read_limits(
