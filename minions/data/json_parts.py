@@ -80,8 +80,10 @@ def _parts_of(kind: type) -> _Parts | None:
         fields: Sequence[str] | None = getattr(kind, "__struct_fields__", None)
         if fields is None:
             fields = [each.name for each in getattr(kind, "__attrs_attrs__", ())]
-        # With the first one twice: of one alone the value itself comes back.
-        parts = attrgetter(*fields, fields[0]) if fields else None
+        parts = attrgetter(*fields) if len(fields) > 1 else None
+        if len(fields) == 1:  # of one alone `attrgetter` gives the value itself
+            one = attrgetter(fields[0])
+            parts = lambda value: (one(value),)  # noqa: E731  # as its neighbours
     if len(_PARTS) >= _MOST_CLASSES:
         _PARTS.clear()
     _PARTS[kind] = parts

@@ -32,6 +32,8 @@ class _OwnRights(Struct, frozen=True):
     def missing(self, tool: ToolSpec, *, is_own: bool) -> str | None:
         """The permission that the tool lacks in this recipe; None: it may be called."""
         said = self.permissions.tools
+        if not said and (self.permissions.allow_write or not tool.is_write):
+            return None
         for written in (name for name, is_allowed in said.items() if not is_allowed):
             if self._is_about(written, tool, is_own=is_own):
                 return f"allow_{written}"
@@ -45,6 +47,8 @@ class _OwnRights(Struct, frozen=True):
         """Whether each call of the tool needs approval: the tool is named, or its toolset."""
         if self.permissions.is_strangers and _reaches_out(tool):
             return True
+        if not self.permissions.requires_approval:
+            return False
         return any(
             self._is_about(written, tool, is_own=is_own, with_toolset=True)
             for written in self.permissions.requires_approval
@@ -130,8 +134,10 @@ class Rights(Struct, frozen=True):
         recipe that denies it calls it; None: the tool may be called.
         """
         own = self._said[-1]
-        found = (each.missing(tool, is_own=each is own) for each in self._said)
-        return next((name for name in found if name is not None), None)
+        for each in self._said:
+            if (name := each.missing(tool, is_own=each is own)) is not None:
+                return name
+        return None
 
     def allows(self, tool: ToolSpec) -> bool:
         """Whether the tool may be called."""
@@ -140,4 +146,7 @@ class Rights(Struct, frozen=True):
     def needs_approval(self, tool: ToolSpec) -> bool:
         """Whether each call of the tool needs approval."""
         own = self._said[-1]
-        return any(each.asks(tool, is_own=each is own) for each in self._said)
+        for each in self._said:  # noqa: SIM110  # two calls less for each tool call
+            if each.asks(tool, is_own=each is own):
+                return True
+        return False

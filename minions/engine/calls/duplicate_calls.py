@@ -30,6 +30,8 @@ def first_of_each(
     Args:
         without: Indices of requests that are left out.
     """
+    if len(requests) == 1:
+        return {} if 0 in without else {0: 0}
     seen: dict[tuple[str, str], int] = {}
     first: dict[int, int] = {}
     for index, request in enumerate(requests):

@@ -58,6 +58,8 @@ def tool_call_executors() -> ToolCallExecutorFactory:
     return factory
 
 
+_MOST_KNOWN: Final = 512
+"""Schemas of tools that are found again without a look at their text."""
 _LONG: Final = 1_000
 """Values of arguments, and of a result, with which something is done at once."""
 
@@ -67,12 +69,14 @@ class DefaultToolCallExecutor(ToolCallExecutor):
 
     def __init__(self) -> None:
         self._validators: dict[str, SchemaValidator] = {}
+        self._known: dict[int, tuple[JsonSchema, SchemaValidator]] = {}
+        """By the identity of a schema, which is kept, so that no other one has it."""
 
     async def execute(
         self, call: ToolCall, context: RunContext
     ) -> Result[ToolCallResponse, ToolFailure]:
         """Run the tool once."""
-        tool = context.tools.find(call.name)
+        tool = context.tools.find(call.request.name)
         if tool is None:
             return self._without_tool(call, context)
         if (reason := context.refusal(tool.spec)) is not None:
@@ -83,10 +87,10 @@ class DefaultToolCallExecutor(ToolCallExecutor):
             lambda: self._fitting(tool, call, context),
             matches=True,
         )
-        if not is_successful(values):
+        if not isinstance(values, Success):
             return Failure(values.failure())
         outcome = await _invoke(tool, values.unwrap(), call, context)
-        return outcome if is_successful(outcome) else _hidden(outcome, context.secrets)
+        return outcome if isinstance(outcome, Success) else _hidden(outcome, context.secrets)
 
     def mismatch(self, tool: Tool, call: ToolCall, context: RunContext) -> ToolFailure | None:
         """Why the tool cannot be called with these arguments; None: they fit."""
@@ -98,10 +102,11 @@ class DefaultToolCallExecutor(ToolCallExecutor):
     ) -> Result[Mapping[str, JsonValue], ToolFailure]:
         """The arguments as the tool takes them: defaults filled in, secrets revealed."""
         arguments = _arguments(call.request)
-        if not is_successful(arguments):
+        if not isinstance(arguments, Success):
             return arguments
         written = arguments.unwrap()
-        values = _revealed(written, call, context.secrets)
+        is_own = call.origin is CallOrigin.STEP  # a model's marker of a secret stays a text
+        values = _revealed(written, context.secrets) if is_own else written
         if errors := _errors(self._validator(tool), values, written):
             return Failure(_mismatch(tool, errors, written))
         return Success(values)
@@ -127,19 +132,21 @@ class DefaultToolCallExecutor(ToolCallExecutor):
     def _validator(self, tool: Tool) -> SchemaValidator:
         """One per schema: tools need no hash, and each run opens new ones."""
         parameters = tool.spec.parameters
+        place = id(parameters)
+        if place in self._known:
+            return self._known[place][1]
         text = dumps(parameters)
         validator = self._validators.get(text)
         if validator is None:
             validator = self._validators[text] = SchemaValidator(parameters)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[place] = (parameters, validator)
         return validator
 
 
-def _revealed(
-    written: Mapping[str, JsonValue], call: ToolCall, secrets: Secrets
-) -> Mapping[str, JsonValue]:
-    """The arguments with the secrets that a step put there; a model's marker stays a text."""
-    if call.origin is not CallOrigin.STEP:
-        return written
+def _revealed(written: Mapping[str, JsonValue], secrets: Secrets) -> Mapping[str, JsonValue]:
+    """The arguments with the secrets that a step put there."""
     return cast("Mapping[str, JsonValue]", secrets.reveal(written))
 
 
@@ -258,8 +265,9 @@ async def _invoke(
     finally:
         if changes is not None:
             changes.close()
-    is_long = is_large(result, _LONG)
-    return await beside(context.beside, is_long, lambda: _response(tool, result, context))
+    if is_large(result, _LONG):
+        return await beside(context.beside, True, lambda: _response(tool, result, context))
+    return _response(tool, result, context)
 
 
 @frozen
@@ -360,7 +368,8 @@ def _response(
     name, most_bytes = tool.spec.name, context.limits.max_tool_result_bytes
     try:
         value = context.secrets.clean(encode(result))
-        content = value if isinstance(value, str) else dumps_in_parts(value)
+        write = dumps_in_parts if is_large(value, _LONG) else dumps
+        content = value if isinstance(value, str) else write(value)
         size = len(content.encode("utf-8", "surrogatepass"))
     except (TypeError, ValueError, RecursionError) as error:
         return Failure(

@@ -7,7 +7,6 @@ import base64
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
-from copy import copy
 from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, cast
@@ -115,27 +114,37 @@ class StepView(RunContext):
         self._agents: AgentCalls | None = None
         self._questions: ToolQuestions | None = None
 
+    def _copied(self) -> StepView:
+        """As `copy.copy`, at a tenth of the calls: each tool call has a view of its own."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.run_id, made.session_id, made.inputs = self.run_id, self.session_id, self.inputs
+        made.values, made.limits, made.metadata = self.values, self.limits, self.metadata
+        made.tools, made.memory, made.step_id = self.tools, self.memory, self.step_id
+        made.secrets = self.secrets
+        return made
+
     def with_tools(self, names: frozenset[str]) -> StepView:
         """The same step, with these tools of the run beside its own."""
-        wider = copy(self)
+        wider = self._copied()
         wider.tools = self.context.tools.subset({*self.tools.names, *names})
         return wider
 
     def with_own_tool(self, tool: Tool) -> StepView:
         """The same step, with a tool of the engine's own."""
-        wider = copy(self)
+        wider = self._copied()
         wider.tools = self.tools.plus([tool])
         return wider
 
     def for_call(self, agents: AgentCalls, questions: ToolQuestions) -> StepView:
         """The same step, for one tool call, which may run these agents and ask these questions."""
-        wider = copy(self)
+        wider = self._copied()
         wider._agents, wider._questions = agents, questions  # noqa: SLF001  # a copy of itself
         return wider
 
     def without_deltas(self) -> StepView:
         """The same step, of whose answers no pieces are published."""
-        silent = copy(self)
+        silent = self._copied()
         silent._is_silent = True  # noqa: SLF001  # a copy of itself
         return silent
 
@@ -163,13 +172,13 @@ class StepView(RunContext):
 
     def with_older_borders(self) -> StepView:
         """The same step, with the prompts of earlier versions."""
-        older = copy(self)
+        older = self._copied()
         older.has_older_borders = True
         return older
 
     def without_border_seed(self) -> StepView:
         """The same step, with prompts that are equal in every run that asks the same."""
-        bare = copy(self)
+        bare = self._copied()
         bare._border_seed = ""  # noqa: SLF001  # a copy of itself
         return bare
 

@@ -359,7 +359,7 @@ class RunSteps:
         models: ModelCallExecutorFactory,
         item: Iteration | None = None,
     ) -> StepExecutor[object]:
-        if step.is_code and isinstance(step, UsedStep):
+        if type(step) is UsedStep:
             values = self._context.values
             step = step.bound(values if item is None else {**values, "loop": item.loop})
 
