@@ -17,6 +17,7 @@ import attrs
 from attrs import field, frozen
 
 from minions.contracts.context import Limits
+from minions.contracts.retry import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
@@ -106,6 +107,8 @@ class Place:
     path: str = ""
     """Prefix of the ids of its steps, such as `outer/`."""
     base_model: ModelConfig
+    retry: RetryConfig
+    """How calls of its steps are tried again, where a step states nothing."""
     rights: Rights
     tools: Mapping[str, ToolSpec] = field(init=False)
 
@@ -123,8 +126,17 @@ class Place:
         """The place of the outermost recipe."""
         rights = Rights.of(recipe)
         return cls(
-            recipe=recipe, tools_of=tools_of, kinds=kinds, base_model=recipe.model, rights=rights
+            recipe=recipe,
+            tools_of=tools_of,
+            kinds=kinds,
+            base_model=recipe.model,
+            retry=recipe.retry,
+            rights=rights,
         )
+
+    def retry_of(self, step: AnyStep) -> RetryConfig:
+        """How calls of the step are tried again."""
+        return self.retry if step.retry is None else step.retry.over(self.retry)
 
     def inside(self, step: AnyStep) -> Place | None:
         """The place of the recipe that the step runs; None: it is not a recipe step."""
@@ -137,6 +149,7 @@ class Place:
             kinds=self.kinds,
             path=f"{self.path}{step.id}/",
             base_model=self.base_model.overlaid(recipe.model),
+            retry=recipe.retry.over(self.retry_of(step)),
             rights=self.rights.within(recipe),
         )
 

@@ -195,7 +195,8 @@ def explain(
     place = Place.of_run(recipe, lambda one: tools if one is recipe else within(one), kinds or {})
     places = list(place.with_inner())
     bound = recipe_bound(place)
-    attempts = [_attempts(each, step) for each, step in _steps(places) if _asks(each, step)]
+    asking = ((each, step) for each, step in _steps(places) if _asks(each, step))
+    attempts = [each.retry_of(step).max_attempts for each, step in asking]
     return Explanation(
         recipe=recipe.id,
         name=recipe.name,
@@ -330,10 +331,6 @@ def _model_of(place: Place, step: AnyStep) -> ModelConfig:
     return place.base_model.overlaid(own) if own is not None else place.base_model
 
 
-def _attempts(place: Place, step: AnyStep) -> int:
-    return (step.retry or place.recipe.retry).max_attempts
-
-
 def _questions(places: Sequence[Place]) -> Iterator[Question]:
     for place, step in _steps(places):
         asked = step.question if isinstance(step, StepSpec) else None
@@ -398,7 +395,7 @@ def _parts(place: Place, bound: RecipeBound) -> Iterator[Asking | AskingRecipe]:
             calls=calls.known if not calls.unbounded else None,
             unbounded=calls.unbounded,
             at_once=None if is_code else width,
-            attempts=_attempts(place, step),
+            attempts=place.retry_of(step).max_attempts,
         )
 
 

@@ -65,7 +65,7 @@ class Metrics:
         """
 
     def retried(self, what: str) -> None:
-        """An attempt failed, and another one follows.
+        """An attempt at a call was made that is not its first one.
 
         Args:
             what: `model` or `tool`.

@@ -1,10 +1,10 @@
-"""How often and after which delay a failed call is retried, as data."""
+"""How often, after which delay and after which failures a call is retried, as data."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import attrs
 from attrs import field, frozen
@@ -12,6 +12,13 @@ from attrs.validators import ge
 
 ExceptionTypes: TypeAlias = tuple[type[Exception], ...]
 """Classes of exceptions, as `except` and `isinstance` take them."""
+
+
+def may_pass(status: int) -> bool:
+    """Whether the same request may succeed later, although it was answered with that HTTP status;
+    for servers of models and of tools, and for errors that carry a status.
+    """
+    return status >= 500 or status in (408, 409, 425, 429)
 
 
 class CircuitPolicy(StrEnum):
@@ -59,9 +66,25 @@ class RetryConfig:
     within the time that is left of the step, or, without a limit of that, within ten seconds."""
     retryable_exceptions: ExceptionTypes | None = field(default=None, converter=_as_types)
     """Classes of exceptions after which a call is tried again, besides HTTP errors of a status that
-    may pass (408, 409, 429, 5xx); programming errors and refusals never are. None: lost connections
-    and timeouts, and of tools that may be repeated every other exception, too.
+    may pass (408, 409, 425, 429, 5xx); programming errors and refusals never are. None: lost
+    connections and timeouts, and of tools that may be repeated every other exception, too.
     """
+    stated: frozenset[str] | None = field(default=None, eq=False, repr=False)
+    """Names of the fields that were stated, as by a recipe: where they are used, the others are
+    those of the policy around it, see `over`. None: all are.
+    """
+
+    def over(self, base: RetryConfig) -> RetryConfig:
+        """This policy where it states something, and `base` elsewhere.
+
+        A step's is over its recipe's, that of a recipe within a run over that of the step that
+        runs it, and the outermost recipe's over that of the executor.
+        """
+        own = self.stated
+        if own is None or (base.stated is not None and base.stated <= own):
+            return self
+        stated = None if base.stated is None else base.stated | own
+        return attrs.evolve(base, stated=stated, **{name: getattr(self, name) for name in own})
 
     def delay_s(self, failures: int, random: float) -> float:
         """Seconds to wait before the next attempt.
@@ -78,3 +101,7 @@ class RetryConfig:
         if self.jitter:
             delay = min(self.max_delay, delay * (0.5 + random))
         return delay
+
+
+NOTHING_STATED: Final = RetryConfig(stated=frozenset())
+"""The policy of a recipe that says nothing of retries."""

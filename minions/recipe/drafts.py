@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from minions.contracts.completion import CompletionCriteria
 from minions.contracts.instructions import HistoryWindow
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry import NOTHING_STATED, RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
@@ -180,7 +180,7 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     permissions: Permissions = field(default_factory=Permissions)
     has_faulty_permissions: bool = False
     limits: Mapping[str, JsonValue] = field(default_factory=dict)
-    retry: RetryConfig = field(default_factory=RetryConfig)
+    retry: RetryConfig = NOTHING_STATED
     tests: tuple[RecipeTest, ...] = ()
     schedules: tuple[ScheduleSpec, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()

@@ -15,7 +15,7 @@ from attrs.validators import ge
 from minions.contracts.executions import RunStatus
 from minions.contracts.graph import StepGraph
 from minions.contracts.messages import MessageBundle
-from minions.contracts.retry import RetryConfig
+from minions.contracts.retry import NOTHING_STATED, RetryConfig
 from minions.contracts.steps import Step
 from minions.contracts.tools import Reads, ToolSpec
 from minions.data.json_values import JsonValue
@@ -341,7 +341,7 @@ class AgentRecipe:
     permissions: Permissions = field(factory=Permissions)
     limits: Mapping[str, JsonValue] = field(factory=_empty)
     """Limits of the run; they become `AgentContext.metadata`."""
-    retry: RetryConfig = field(factory=RetryConfig)
+    retry: RetryConfig = NOTHING_STATED
     execution_mode: ExecutionMode = field(default=ExecutionMode.SEQUENTIAL, converter=ExecutionMode)
     max_parallel: int = field(default=16, validator=ge(1))
     on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)

@@ -106,8 +106,8 @@ def test_keys_of_later_versions_are_not_in_the_schema(name: str) -> None:
     assert errors(text)
 
 
-ONLY_IN_CODE: Final = frozenset({"retryable_exceptions", "tiers"})
-"""Fields whose values are classes of Python, or the further items of a list."""
+ONLY_IN_CODE: Final = frozenset({"retryable_exceptions", "stated", "tiers"})
+"""Fields whose values are classes of Python, further items of a list, or names of other fields."""
 
 
 @pytest.mark.parametrize(

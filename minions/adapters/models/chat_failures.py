@@ -15,6 +15,7 @@ from minions.adapters.models.rate_limit_headers import rate_limits_of
 from minions.contracts.calls import ModelFailure, context_exceeded
 from minions.contracts.instructions import OutputMode
 from minions.contracts.messages import TokenUsage, ToolCallRequest
+from minions.contracts.retry import may_pass
 from minions.data.errors import OUTPUT_TRUNCATED, UNREACHABLE
 
 _MOST_SHOWN: Final = 500
@@ -227,7 +228,7 @@ def _classified(
         return ModelFailure(
             code="rate-limited", message=heard, is_retryable=True, retry_after_s=wait_s
         )
-    if status in (408, 409) or status >= 500:
+    if may_pass(status):
         return ModelFailure(
             code="model-unavailable", message=heard, is_retryable=True, retry_after_s=wait_s
         )

@@ -36,6 +36,7 @@ from minions.adapters.tools.network_targets import (
     check_address,
     resolve_by_system,
 )
+from minions.contracts.retry import may_pass
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 from minions.data.errors import ToolError, UsageError
 from minions.data.json_values import JsonValue, parse_json
@@ -402,8 +403,6 @@ COOKIES: Final = ("set-cookie", "set-cookie2")
 """Headers that no recipe gets."""
 _LONGEST_MEDIA_TYPE: Final = 1_000
 _MEDIA_TYPE: Final = re.compile(r"[^/;\s]+/[^/;\s]+\s*(;|\Z)")
-_LATER: Final = frozenset({408, 409, 425, 429})
-"""Statuses below 500 for which a retry may help."""
 _LONGEST_EXCERPT: Final = 300
 
 
@@ -530,7 +529,7 @@ def _failure(request: HttpRequest, status: int, data: bytes) -> Exception:
         text = text.replace(part, "…")
     said = f": {text[:_LONGEST_EXCERPT]}" if text else ""
     message = f"{request.method} {shown_url(request.url)} gave status {status}{said}"
-    if status >= 500 or status in _LATER:
+    if may_pass(status):
         return HttpStatusError(message, status)
     return ToolError(message, code=f"http-{status}")
 

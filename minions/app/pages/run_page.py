@@ -161,6 +161,8 @@ class RunPage:
         duration = facts.get("duration_ms")
         words = [step.summary.status.replace("_", " ")]
         words += [spoken(duration)] if isinstance(duration, int | float) else []
+        attempts = step.summary.retried_attempts
+        words += [f"{attempts} attempts"] if attempts else []
         usage = facts.get("usage")
         used = usage_of(usage if isinstance(usage, Mapping) else None)
         words += [f"{used.total_tokens:,} tokens"] if used.total_tokens else []

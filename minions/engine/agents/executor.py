@@ -11,10 +11,8 @@ from typing import Any, Final, TypeVar, cast
 from attrs import evolve, frozen, mutable
 
 from minions.contracts.agent_errors import AgentStepError, SecurityError, StepResult
-from minions.contracts.executions import AgentResult
 from minions.contracts.messages import MessageRole, assistant, user
 from minions.data.errors import EnvironmentRefusedError, words_of
-from minions.data.json_values import JsonValue
 from minions.engine.agents.agents import call_agent, fingerprint_of
 from minions.engine.agents.metrics import ExecutionMetrics
 from minions.engine.agents.result_cache import cache_key
@@ -35,14 +33,19 @@ _ECHOED: Final = ("branch_id", "step_number")
 
 @mutable
 class _Attempts:
-    """How often the agent of one step was called, and the models of its run were again."""
+    """How often the agent of one step was called, and again the models and tools of its run."""
 
     count: int = 0
+    within: int = 0
 
-    def add_retries(self, result: AgentResult[JsonValue]) -> None:
-        """Count the attempts at model calls of a run, the first of each call aside."""
-        calls = (call for each in result.executions for call in each.model_calls)
-        self.count += sum(max(0, call.attempts - 1) for call in calls)
+    @property
+    def retries(self) -> int:
+        """Those beyond the first."""
+        return max(0, self.count - 1) + self.within
+
+    def add_retries(self, retries: int) -> None:
+        """Count those within a run."""
+        self.within += retries
 
 
 @frozen
@@ -132,7 +135,7 @@ class AgentCalls(StepHooks):
         finally:
             seconds = clock.monotonic() - begin
             is_success = result is not None and result.get("error") is None
-            self._counts.add(is_success=is_success, attempts=attempts.count, seconds=seconds)
+            self._counts.add(is_success=is_success, retries=attempts.retries, seconds=seconds)
 
     async def _answer(
         self,
@@ -148,7 +151,7 @@ class AgentCalls(StepHooks):
             return copy.deepcopy(self._results[key])
         agent = self.agent_registry.get(agent_name)
         if isinstance(agent, RecipeAgent):
-            agent = evolve(agent, retry=self._own_retry, on_result=attempts.add_retries)
+            agent = evolve(agent, retry=self._own_retry, on_retries=attempts.add_retries)
         prepared = self._prepare_agent_memory(memory, request, dict(given))
 
         async def attempt() -> _Answer:

@@ -17,7 +17,8 @@ class ExecutionMetrics:
     failed_executions: int = 0
     """Error results, refused requests and cancelled steps."""
     retry_count: int = 0
-    """Attempts beyond the first one of each step, and of each model call in its run."""
+    """Attempts beyond the first one of each step, and of each call of a model or tool in its run,
+    however the step ended."""
     total_execution_time: float = 0.0
     """Seconds, from the call to the result of each step."""
 
@@ -29,7 +30,7 @@ class ExecutionCounts:
     metrics: ExecutionMetrics = field(factory=ExecutionMetrics)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
-    def add(self, *, is_success: bool, attempts: int, seconds: float) -> None:
+    def add(self, *, is_success: bool, retries: int, seconds: float) -> None:
         """Count a step that has ended."""
         with self._lock:
             now = self.metrics
@@ -38,6 +39,6 @@ class ExecutionCounts:
                 total_executions=now.total_executions + 1,
                 successful_executions=now.successful_executions + is_success,
                 failed_executions=now.failed_executions + (not is_success),
-                retry_count=now.retry_count + max(0, attempts - 1),
+                retry_count=now.retry_count + retries,
                 total_execution_time=now.total_execution_time + seconds,
             )

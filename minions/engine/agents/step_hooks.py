@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from attrs import evolve
+from attrs import evolve, frozen
+from returns.pipeline import is_successful
+from returns.result import Failure, Result, Success
 
 from minions.contracts.agent_errors import SecurityError, StepResult
 from minions.contracts.retry import RetryConfig
@@ -18,7 +21,7 @@ from minions.engine.agents.result_cache import LRUCache, cache_key
 from minions.engine.agents.results import as_result, error_result, peak_memory_bytes
 from minions.engine.agents.tool_calls import DEFAULT_TIMEOUT_S, ToolCalls, validate_against_schema
 from minions.engine.context.agent_memory import AgentMemory, attributed_request
-from minions.engine.services.retry import is_retryable_error
+from minions.engine.services.retry import is_retryable_error, with_retries
 from minions.engine.services.services import Services
 
 T = TypeVar("T")
@@ -27,6 +30,25 @@ ResultCache: TypeAlias = LRUCache[str, StepResult]
 """Results of agent steps by their key."""
 
 _TRANSIENT: Final = (TimeoutError, ConnectionError)
+
+
+@frozen
+class _Raised:
+    """What an agent raised, as a failure; the methods of its executor say what follows."""
+
+    error: Exception
+    attempt: int
+    hooks: StepHooks
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether another attempt can help."""
+        return self.hooks._should_retry(self.error, self.attempt)  # noqa: SLF001  # of this module
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds until the next attempt."""
+        return self.hooks._calculate_backoff_delay(self.attempt)  # noqa: SLF001  # likewise
 
 
 class StepHooks(ToolCalls):
@@ -59,8 +81,9 @@ class StepHooks(ToolCalls):
         Args:
             agent_registry: The agents, or a mapping of them by name.
             retry_config: After which exceptions of an agent, and how often, it is called again;
-                None: three attempts. A recipe's model calls are tried as often, in its run, unless
-                the recipe says otherwise.
+                None: three attempts. Where a recipe and its steps state nothing of `retry`, it
+                holds for the calls of its run: the keys that they state are theirs, the others
+                those of this one.
             services: Clock, sleep, random and log; None: those of the registry.
             timeout: Seconds of an agent step with all its attempts; None: unlimited.
             tool_timeout: Seconds of a tool call; None: unlimited.
@@ -123,20 +146,35 @@ class StepHooks(ToolCalls):
         **kwargs: Any,  # Any: likewise
     ) -> T:
         """Call until it succeeds, cannot succeed, or `retry_config.max_attempts` were made."""
-        attempt = 0
-        while True:
-            attempt += 1
+        failures = 0
+
+        async def attempt() -> Result[T, _Raised]:
+            nonlocal failures
             try:
-                return await func(*args, **kwargs)
-            except Exception as error:
-                most = self.retry_config.max_attempts
-                if attempt >= most or not self._should_retry(error, attempt):
-                    raise
-                delay_s = self._calculate_backoff_delay(attempt)
-                self._services.log.warning(
-                    "agent_step_retried", attempt=attempt, delay_s=delay_s, reason=words_of(error)
-                )
-            await self._services.sleep(delay_s)
+                return Success(await func(*args, **kwargs))
+            except Exception as error:  # noqa: BLE001  # an agent raises anything; it is raised again
+                failures += 1
+                return Failure(_Raised(error, failures, self))
+
+        def on_retry(attempt: int, delay_s: float, failure: _Raised) -> None:
+            self._services.log.warning(
+                "agent_step_retried",
+                attempt=attempt,
+                delay_s=delay_s,
+                reason=words_of(failure.error),
+            )
+
+        attempted = await with_retries(
+            attempt,
+            most=self.retry_config.max_attempts,
+            config=self.retry_config,
+            services=self._services,
+            on_retry=on_retry,
+            longest_wait_s=math.inf,
+        )
+        if is_successful(attempted.outcome):
+            return attempted.outcome.unwrap()
+        raise attempted.outcome.failure().error
 
     def _should_retry(self, error: Exception, attempt: int) -> bool:
         """Whether another attempt can help: never after programming errors and refusals, else as

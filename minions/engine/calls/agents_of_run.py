@@ -80,7 +80,13 @@ class AgentsOfRun(AgentCalls):
         given = {taken_by: secrets.disarm(secrets.clean_text(requirements))}
         try:
             result = await runner.run(
-                recipe, given, view.context, view.address, key, self.executions.extend
+                recipe,
+                given,
+                view.context,
+                view.address,
+                key,
+                self.executions.extend,
+                retry=view.retry,
             )
         except Exception as error:  # a group, where steps of the agent ran in parallel
             leading = leading_error(error)

@@ -67,20 +67,27 @@ class CallAttempts:
         self._call = call
         self._services = view.context.scope.services
         self._history = CallHistory()
-        self._sent_so_far = 0
+        self._requests = 0
+        self.made = 0
+        """Attempts so far: requests that were sent, without those made again as no attempt."""
+        self.was_sent = False
+        """Whether the last one was let in; else nothing was sent and it is no attempt."""
         self.again_s: float | None = None
         """Seconds after which the last attempt is to be made again without being one more; None:
         its outcome counts."""
         self.waited_s = 0.0
         """Seconds that the attempts waited for their turn."""
-        self.has_sent = False
-        """Whether any attempt was let in: only then may something have been paid for."""
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether any was let in: only then may something have been paid for."""
+        return self._requests > 0
 
     async def attempt(self, execute: Execute) -> Result[ModelCallResponse, ModelFailure]:
         """What `execute` gives, or why it was not called: let in by flow control, timed and traced,
         as far as they are there. What it raises passes through.
         """
-        self.again_s = None
+        self.again_s, self.was_sent = None, False
         admission: Admission | None = None
         ended: ModelCallResponse | ModelFailure | None = None
         services, model, name = self._services, self._model, self._name
@@ -94,7 +101,9 @@ class CallAttempts:
             admission = admitted.unwrap()
             if admission.waited_s:
                 self._note_wait(admission.waited_s)
-        self.has_sent = True
+        self.was_sent = True
+        self._requests += 1
+        self.made += 1
         begin, label = services.clock.monotonic(), cast("str | None", "cancelled")
         try:
             if services.tracer is None:
@@ -113,6 +122,11 @@ class CallAttempts:
             services.metrics.model_attempt_ended(name, label, services.clock.monotonic() - begin)
             if admission is not None:
                 self.again_s = admission.end(ended)
+                if self.again_s is not None:
+                    self.made -= 1
+            if self.made > 1 and self.again_s is None:
+                services.metrics.retried("model")
+                self._view.context.progress.count_retry()
         return outcome
 
     def _ask(self, endpoint: ModelEndpoint, name: str) -> CallAsk:
@@ -131,9 +145,8 @@ class CallAttempts:
     async def _traced(
         self, execute: Execute, tracer: Tracer
     ) -> Result[ModelCallResponse, ModelFailure]:
-        self._sent_so_far += 1
         subject = self._view.subject
-        with tracer.model_request(self._call, self._model, subject, self._sent_so_far) as span:
+        with tracer.model_request(self._call, self._model, subject, self._requests) as span:
             outcome = await execute()
             self._tell(span, outcome)
         return outcome

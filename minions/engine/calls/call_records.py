@@ -44,9 +44,8 @@ async def record_call(
 
 
 def publish_retry(view: StepView, attempt: int, delay_s: float, failure: ModelFailure) -> None:
-    """Say to logs, metrics and whoever watches the run that an attempt is made again."""
+    """Say to the log and whoever watches the run that an attempt failed and another follows."""
     context = view.context
-    context.scope.services.metrics.retried("model")
     view.log.warning("model_call_retried", attempt=attempt, code=failure.code)
     if not context.scope.events.is_watched:
         return

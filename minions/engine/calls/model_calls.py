@@ -64,7 +64,6 @@ from minions.engine.services.pricing import (
     with_cost,
 )
 from minions.engine.services.retry import (
-    AttemptsOutcome,
     checked_result,
     is_retryable_error,
     with_retries,
@@ -224,12 +223,14 @@ class ModelCalls:
         pause = context.scope.services.pause if self.may_pause else None
         attempts, longest_wait_s = self._attempts(model, call, pause)
 
-        def on_retry(attempt: int, delay_s: float, failure: ModelFailure) -> None:
+        def on_retry(_: int, delay_s: float, failure: ModelFailure) -> None:
             usage = with_cost(failure.usage, model, context.scope.services)
             wasted.append(usage)
             reservation.spend(usage)
-            publish_retry(self.view, attempt, delay_s, failure)
-            attempts.tell_wait(failure.retry_after_s or 0.0)
+            if attempts.was_sent:
+                publish_retry(self.view, attempts.made, delay_s, failure)
+                delay_s = failure.retry_after_s or 0.0
+            attempts.tell_wait(delay_s)
 
         async def attempt() -> Result[ModelCallResponse, ModelFailure]:
             if wasted:
@@ -260,13 +261,15 @@ class ModelCalls:
             )
         except asyncio.CancelledError:
             if attempts.has_sent:  # else it only waited for its turn
-                await self._record_cut_off(running, wasted, _elapsed_ms(clock, begin))
+                ms = _elapsed_ms(clock, begin)
+                await self._record_cut_off(running, attempts.made, wasted, ms)
             raise
         duration_ms = _elapsed_ms(clock, begin + attempts.waited_s)
-        done = await self._ended(running, attempted, wasted, reservation, model)
+        made = attempts.made
+        done = await self._ended(running, attempted.outcome, made, wasted, reservation, model)
         if done.response is None:
             memory.restore_snapshot(mark)
-        if pause is not None and self._has_to_pause(pause, done):
+        if pause is not None and self._has_to_pause(pause, done, attempted.attempts):
             await self._paused(pause, done, duration_ms, has_sent=attempts.has_sent)
         remember = remember and done.response is not None
         await record_call(
@@ -292,13 +295,13 @@ class ModelCalls:
             longest_wait_s = left_s if longest_wait_s is None else min(left_s, longest_wait_s)
         return attempts, longest_wait_s
 
-    def _has_to_pause(self, pause: RunPause, done: ModelCall) -> bool:
+    def _has_to_pause(self, pause: RunPause, done: ModelCall, tried: int) -> bool:
         """Whether the call failed because its server wants to be left alone for long."""
         failure = done.failure
         return (
             failure is not None
             and failure.is_retryable
-            and done.attempts < self.view.retry.max_attempts
+            and tried < self.view.retry.max_attempts
             and pause.is_needed(failure.retry_after_s)
         )
 
@@ -327,14 +330,14 @@ class ModelCalls:
             self.view.memory.save_chat_response(self.view.conversation_id, done.response.message)
 
     async def _record_cut_off(
-        self, running: ModelCall, wasted: Sequence[TokenUsage], duration_ms: float
+        self, running: ModelCall, attempts: int, wasted: Sequence[TokenUsage], duration_ms: float
     ) -> None:
         """Record a call that was cancelled on its way."""
         cut = _with(
             running,
             CallStatus.FAILED,
             failure=CUT_OFF,
-            attempts=len(wasted) + 1,
+            attempts=attempts,
             wasted=wasted,
             completed_at=self.view.context.scope.services.clock.now(),
         )
@@ -344,7 +347,8 @@ class ModelCalls:
     async def _ended(
         self,
         running: ModelCall,
-        attempted: AttemptsOutcome[ModelCallResponse, ModelFailure],
+        outcome: Result[ModelCallResponse, ModelFailure],
+        attempts: int,
         wasted: Sequence[TokenUsage],
         reservation: CallReservation,
         model: ChatModel | None,
@@ -352,7 +356,7 @@ class ModelCalls:
         """The call with its outcome; its usage is spent from the budget."""
         context = self.view.context
         response = failure = None
-        outcome = await self._kept_text(running.prompt, attempted.outcome)
+        outcome = await self._kept_text(running.prompt, outcome)
         if is_successful(outcome):
             response = outcome.unwrap()
             usage = response.usage
@@ -373,7 +377,7 @@ class ModelCalls:
             CallStatus.COMPLETED if failure is None else CallStatus.FAILED,
             response=response,
             failure=failure,
-            attempts=attempted.attempts,
+            attempts=attempts,
             wasted=wasted,
             completed_at=context.scope.services.clock.now(),
         )

@@ -69,6 +69,8 @@ class ToolBatch:
     """Names of calls that an earlier run was asked for, by their key here."""
     _agents: dict[str, Sequence[StepExecution[object]]] = field(factory=dict, init=False)
     """Executions of agents that calls ran, by the key of the call."""
+    _made: dict[str, int] = field(factory=dict, init=False)
+    """Attempts so far, by the key of the call."""
     _replies: dict[str, Mapping[str, Reply]] = field(factory=dict, init=False)
     """Answers that calls waited for, by the key of the call."""
 
@@ -198,7 +200,7 @@ class ToolBatch:
         if unfit is None and (rejected := await self._rejection(call)) is not None:
             ended[index] = done = self._unmade(call, rejected)
             await recorder.record(
-                call.key, await self._over(done, arguments=call.request.arguments)
+                call.key, await self._over(done, attempts=0, arguments=call.request.arguments)
             )
             return
         if is_edited := edited is not call:
@@ -212,10 +214,11 @@ class ToolBatch:
             done = self._told(running, unfit) if unfit else await self._attempts(running)
             done = _saying_edited(done) if is_edited else done
         finally:
-            done = evolve(done, completed_at=services.clock.now())
+            made = self._made.pop(call.key, 0)
+            done = evolve(done, attempts=made, completed_at=services.clock.now())
             ended[index] = done
             duration_ms = round((services.clock.monotonic() - begin) * 1000, 3)
-            over = await self._over(done, attempts=done.attempts, duration_ms=duration_ms)
+            over = await self._over(done, attempts=made, duration_ms=duration_ms)
             self._count(done, duration_ms)
             await recorder.record(call.key, over)
 
@@ -304,8 +307,8 @@ class ToolBatch:
         return evolve(call, status=CallStatus.FAILED, failure=rejected)
 
     def _told(self, call: ToolCall, failure: ToolFailure) -> ToolCall:
-        """A call that was not made, as one whose only attempt failed."""
-        return self._settled(call, Failure(failure), 1)
+        """A call that was not made, as one that failed."""
+        return self._settled(call, Failure(failure))
 
     def _decision(self, call: ToolCall) -> Decision | None:
         """The end of a call in doubt as a person declared it; None: execute the call."""
@@ -356,6 +359,10 @@ class ToolBatch:
         view = self.view.for_call(agents, questions)
 
         async def attempt() -> Result[ToolCallResponse, ToolFailure]:
+            self._made[running.key] = made = self._made.get(running.key, 0) + 1
+            if made > 1:
+                view.context.scope.services.metrics.retried("tool")
+                view.context.progress.count_retry()
             questions.begin_attempt()
             try:
                 executor = self.factory(running, view)
@@ -378,16 +385,12 @@ class ToolBatch:
                 running, attempt, delay_s, failure
             ),
         )
-        return self._settled(running, attempted.outcome, attempted.attempts)
+        return self._settled(running, attempted.outcome)
 
-    def _settled(
-        self, call: ToolCall, outcome: Result[ToolCallResponse, ToolFailure], attempts: int
-    ) -> ToolCall:
+    def _settled(self, call: ToolCall, outcome: Result[ToolCallResponse, ToolFailure]) -> ToolCall:
         """A mendable failure, or any under policy `report`, becomes an answer the model reads."""
         if is_successful(outcome):
-            return evolve(
-                call, status=CallStatus.COMPLETED, response=outcome.unwrap(), attempts=attempts
-            )
+            return evolve(call, status=CallStatus.COMPLETED, response=outcome.unwrap())
         failure = outcome.failure()
         answers = failure.is_mendable or self.reports_failures
         response = ToolCallResponse(content=f"Error: {failure.message}", is_error=True)
@@ -396,7 +399,6 @@ class ToolBatch:
             status=CallStatus.COMPLETED if answers else CallStatus.FAILED,
             response=response,
             failure=failure,
-            attempts=attempts,
         )
 
     async def _remember(self, call: ToolCall) -> None:
@@ -428,7 +430,6 @@ class ToolBatch:
         self, call: ToolCall, attempt: int, delay_s: float, failure: ToolFailure
     ) -> None:
         context = self.view.context
-        context.scope.services.metrics.retried("tool")
         self.view.log.warning(
             "tool_call_retried", tool=call.name, attempt=attempt, code=failure.code
         )

@@ -13,6 +13,7 @@ from minions.contracts.context import Limits, RunContext
 from minions.contracts.executions import RunWarning, StepExecution
 from minions.contracts.journal.facts import WarningRecorded
 from minions.contracts.memory import ModelMemory
+from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import BlockingCalls
 from minions.contracts.secrets import InputValue, Secrets
 from minions.contracts.tools import Toolbox, ToolSpec
@@ -239,11 +240,14 @@ class RecipeRunner(ABC):
         key: str,
         tell: TellSteps,
         made_of: MadeOf | None = None,
+        *,
+        retry: RetryConfig | None = None,
     ) -> NestedResult:
         """Run one recipe to its end.
 
         Args:
             inputs: Not checked yet.
+            retry: How calls of the step that runs it are tried again; None: as those of `context`.
             key: Of the execution that it is the work of.
             tell: Is called once with its steps, also when it is cut off.
             made_of: Where its inputs come from; None: nothing is known, so that nothing counts as

@@ -49,6 +49,8 @@ class RunProgress:
         )
         self.answers_asked: set[str] = parent.answers_asked if parent is not None else set()
         """Keys of answers that were looked up in the cache: to ask again is no repetition."""
+        self.retries = 0
+        """Attempts at calls beyond the first of each, made by this execution of the run."""
         self._open_calls = tuple(open_calls)
         self._warnings = list(warnings)
         self._deadline: asyncio.Timeout | None = None
@@ -57,6 +59,12 @@ class RunProgress:
         self._summary: ConversationSummary | None = None
         self.child_waits: list[ChildWait] = []
         """The steps of the run that wait for child runs."""
+
+    def count_retry(self) -> None:
+        """Count an attempt that is not the first at its call."""
+        self.retries += 1
+        if self._parent is not None:
+            self._parent.count_retry()
 
     @property
     def limits(self) -> Limits:

@@ -8,6 +8,7 @@ from attrs import evolve, frozen
 
 from minions.contracts.journal.journal import JournalEntry
 from minions.contracts.offers import Offer
+from minions.contracts.retry import RetryConfig
 from minions.contracts.runtime import Log
 from minions.contracts.secrets import Secrets
 from minions.data.json_values import JsonValue
@@ -46,6 +47,9 @@ class RunScope:
     """What the recipe's permissions allow, and those of each recipe around it."""
     base_model: ModelConfig
     """The recipe's model settings, over those of the recipes around it."""
+    retry: RetryConfig
+    """How calls of its steps are tried again, where a step states nothing of its own: as the recipe
+    says, over the step that runs it and the recipes around that."""
     opening: OpeningRights | None = None
     """What the recipe may open: the run was begun by a caller. None: the operator began it."""
     examples: PinnedExamples
@@ -101,6 +105,7 @@ class RunScope:
             rights=Rights.of(recipe),
             opening=opening,
             base_model=recipe.model,
+            retry=recipe.retry,
             recipes=(recipe,),
         )
 
@@ -110,12 +115,14 @@ class RunScope:
         *,
         keys: str,
         path: str,
+        retry: RetryConfig | None = None,
         inputs: Mapping[str, JsonValue] | None = None,
         made_of: MadeOf | None = None,
     ) -> RunScope:
         """The scope of a recipe that is a step of this one's recipe.
 
         Args:
+            retry: How calls of that step are tried again; None: as in this scope.
             inputs: Its inputs, checked.
             made_of: See `OpeningRights.within`; None: nothing is known of where they come from.
         """
@@ -125,6 +132,7 @@ class RunScope:
             rights=self.rights.within(recipe),
             opening=opening and opening.within(recipe, inputs or {}, made_of or {}),
             base_model=self.base_model.overlaid(recipe.model),
+            retry=recipe.retry.over(self.retry if retry is None else retry),
             recipes=(*self.recipes, recipe),
             keys=keys,
             path=path,

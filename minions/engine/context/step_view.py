@@ -54,7 +54,8 @@ class StepView(RunContext):
     ) -> None:
         self.deadline: asyncio.Timeout | None = None
         """When the time of the step is over; None: it has none of its own, or has not begun."""
-        self.retry: RetryConfig = retry or context.recipe.retry
+        base = context.scope.retry
+        self.retry: RetryConfig = base if retry is None else retry.over(base)
         """How calls of the step are tried again."""
         self.context = context
         self.live_conversation = live_conversation

@@ -13,6 +13,7 @@ from minions.contracts.budgets import checked_user
 from minions.contracts.call_executors import ModelCallExecutorFactory, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel
 from minions.contracts.executions import RunStatus
+from minions.contracts.retry import RetryConfig
 from minions.contracts.secrets import InputValue, Secrets
 from minions.data.errors import NEEDS_DECISION, FailureInfo, MinionsError, NotFoundError, UsageError
 from minions.data.json_values import JsonValue
@@ -403,13 +404,15 @@ class NestedRuns(RecipeRunner):
         key: str,
         tell: TellSteps,
         made_of: MadeOf | None = None,
+        *,
+        retry: RetryConfig | None = None,
     ) -> NestedResult:
         """To its end; what failed in it is the error of the result."""
         await context.scope.examples.pin(recipe)  # else of a recipe that is made in the run
         checked = await match_beside_loop(
             lambda: resolve_inputs(recipe, inputs, from_text=False, base=Path.cwd())
         )
-        inner, manager, built = self._context(recipe, checked, context, path, key, made_of)
+        inner, manager, built = self._context(recipe, checked, context, path, key, made_of, retry)
         try:
             return await self._run(inner, manager, built)
         finally:
@@ -443,9 +446,15 @@ class NestedRuns(RecipeRunner):
         path: str,
         key: str,
         made_of: MadeOf | None,
+        retry: RetryConfig | None,
     ) -> tuple[AgentContext, StepManager, BuiltRecipe]:
         scope = outer.scope.within(
-            recipe, keys=scope_of(key), path=f"{path}/", inputs=checked, made_of=made_of
+            recipe,
+            keys=scope_of(key),
+            path=f"{path}/",
+            retry=retry,
+            inputs=checked,
+            made_of=made_of,
         )
         opened = self._wiring.opened(recipe, checked, scope)
         chain = self._wiring.next_step_chain

@@ -1,4 +1,9 @@
-"""The only layer that retries: which errors, how often, and after which delay."""
+"""The only layer that retries: which errors, how often, and after which delay.
+
+Calls of models and tools and steps of agents are all tried here; models, adapters and their clients
+say of a failure whether another attempt can help, and never make one. What a recipe and its steps
+state about it is a `RetryConfig`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from attrs import frozen
 from returns.pipeline import is_successful
 from returns.result import Result
 
-from minions.contracts.retry import ExceptionTypes, RetryConfig
+from minions.contracts.retry import ExceptionTypes, RetryConfig, may_pass
 from minions.data.errors import CIRCUIT_OPEN, MinionsError, ToolError
 from minions.engine.services.services import Services
 
@@ -18,7 +23,6 @@ V = TypeVar("V")
 
 _NEVER = (SyntaxError, TypeError, AttributeError, NameError, MemoryError, ToolError, MinionsError)
 """Programming errors, too little memory and explicit refusals: the same call fails the same way."""
-_RETRYABLE_STATUS = frozenset({408, 409, 429})
 
 
 def is_retryable_error(
@@ -38,7 +42,7 @@ def is_retryable_error(
         return False
     status = http_status_of(error)
     if status is not None:
-        return status in _RETRYABLE_STATUS or status >= 500
+        return may_pass(status)
     if retryable is not None:
         return isinstance(error, retryable)
     return isinstance(error, TimeoutError | ConnectionError) or unless_known
@@ -122,15 +126,15 @@ async def with_retries(
     while True:
         outcome = await attempt()
         attempts += 1
-        if is_successful(outcome):
+        if is_successful(outcome) or attempts >= most:
             return AttemptsOutcome(outcome, attempts)
         failure = outcome.failure()
-        delay_s = getattr(failure, "retry_after_s", None)
-        is_too_long = delay_s is not None and delay_s > longest_s
-        is_over = not failure.is_retryable or getattr(failure, "code", None) == CIRCUIT_OPEN
-        if is_over or attempts >= most or is_too_long:
+        if not failure.is_retryable or getattr(failure, "code", None) == CIRCUIT_OPEN:
             return AttemptsOutcome(outcome, attempts)
+        delay_s = getattr(failure, "retry_after_s", None)
         if delay_s is None:
             delay_s = config.delay_s(attempts, services.random())
+        elif delay_s > longest_s:
+            return AttemptsOutcome(outcome, attempts)
         on_retry(attempts, delay_s, failure)
         await services.sleep(delay_s)

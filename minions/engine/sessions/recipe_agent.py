@@ -111,9 +111,10 @@ class RecipeAgent:
     recipe: AgentRecipe | str | Path
     host: RecipeHost
     retry: RetryConfig | None = None
-    """How its model calls are tried again where the recipe says nothing; None: as usual."""
-    on_result: Callable[[AgentResult[JsonValue]], None] | None = field(default=None, eq=False)
-    """Told the result of each run, also of one that failed."""
+    """How its calls are tried again where the recipe and its steps state nothing; None: as usual.
+    """
+    on_retries: Callable[[int], None] | None = field(default=None, eq=False)
+    """Told of each run, however it ended, how many attempts its calls took beyond the first."""
 
     async def run_step(
         self,
@@ -133,9 +134,11 @@ class RecipeAgent:
             UsageError: The request fits no input of the recipe; nothing was started.
         """
         run = await self._prepared(request, memory or AgentMemory(), metadata or {})
-        result = await self.host.execute(run)
-        if self.on_result is not None:
-            self.on_result(result)
+        try:
+            result = await self.host.execute(run)
+        finally:
+            if self.on_retries is not None:
+                self.on_retries(run.context.progress.retries)
         return run_result(result)
 
     def fingerprint(self) -> JsonValue:
@@ -151,8 +154,8 @@ class RecipeAgent:
         self, request: object, memory: AgentMemory, metadata: Mapping[str, object]
     ) -> AgentRun[JsonValue]:
         recipe = self.host.load(self.recipe)
-        if self.retry is not None and recipe.retry == RetryConfig():
-            recipe = evolve(recipe, retry=self.retry)
+        if self.retry is not None:
+            recipe = evolve(recipe, retry=recipe.retry.over(self.retry))
         before, text = _attributed(request, memory, metadata)
         turn = _turn(recipe, request, text)
         note = {name: _as_note(metadata[name]) for name in _NOTED if metadata.get(name) is not None}

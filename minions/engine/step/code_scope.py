@@ -232,8 +232,9 @@ class JournalledScope(EngineScope):
         made_of: MadeOf | None = None,
     ) -> object:
         tell = self._trace.add_executions
+        view = self._view
         result = await self._runner().run(
-            recipe, inputs, self._view.context, self._view.address, key, tell, made_of
+            recipe, inputs, view.context, view.address, key, tell, made_of, retry=view.retry
         )
         if result.error is not None:
             if result.error.code == NEEDS_DECISION:
@@ -266,7 +267,7 @@ class JournalledScope(EngineScope):
         key = f"{self._view.key}#{place}"
         view = self._view
         result = await self._runner().run(
-            recipe, inputs, view.context, view.address, key, keep, made_of
+            recipe, inputs, view.context, view.address, key, keep, made_of, retry=view.retry
         )
         error = result.error
         if error is not None and error.code in (NEEDS_DECISION, LIMIT_REACHED):

@@ -108,6 +108,13 @@ class StepSummary:
             return "pinned"
         return "cached" if self.facts.get("cached_from") else None
 
+    @property
+    def retried_attempts(self) -> int | None:
+        """The most attempts that one of its calls took; None: each succeeded or failed at once."""
+        attempts = self.facts.get("attempts")  # of a `while` without an end: those it may make
+        has_ended = "model_calls" in self.facts
+        return attempts if has_ended and isinstance(attempts, int) and attempts > 1 else None
+
 
 @frozen(kw_only=True)
 class SentPrompt:

@@ -378,11 +378,12 @@ def _model_name(node: ScalarNode, catalog: Catalog, report: Report) -> str:
 
 
 def read_retry(node: Node | None, base: RetryConfig, report: Report) -> RetryConfig | None:
-    """The retry settings over `base`; None where the recipe states none."""
+    """The retry settings over `base`, whose stated ones they join; None: there are none."""
     if node is None:
         return None
     values = read_section(node, keys.RETRY, report).values()
-    return attrs.evolve(base, **values)  # type: ignore[arg-type]  # the table checked them
+    stated = (base.stated or frozenset()) | set(values)
+    return attrs.evolve(base, stated=stated, **values)  # type: ignore[arg-type]  # the table checked them
 
 
 def read_limits(

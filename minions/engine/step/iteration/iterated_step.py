@@ -41,12 +41,13 @@ class _Sums:
 
     @classmethod
     def of(cls, executions: Sequence[StepExecution[object]]) -> _Sums:
+        calls = tuple(call for each in executions for call in each.calls)
         return cls(
-            calls=tuple(call for each in executions for call in each.calls),
+            calls=calls,
             model_calls=tuple(call for each in executions for call in each.model_calls),
             tool_calls=tuple(call for each in executions for call in each.tool_calls),
             usage=sum((each.usage for each in executions), TokenUsage()),
-            attempts=max((each.attempts for each in executions), default=0),
+            attempts=max((call.attempts for call in calls), default=0),
         )
 
 

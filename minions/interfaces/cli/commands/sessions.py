@@ -248,6 +248,8 @@ def _step_line(step: StepSummary) -> str:
         parts.append(f"from {pinned or cached}")
     elif isinstance(duration, int | float):
         parts.append(spoken(duration))
+    if attempts := step.retried_attempts:
+        parts.append(f"{attempts} attempts")
     if step.reason and not is_waiting:  # the next line says what it waits for
         parts.append(step.reason)
     if "next" in step.facts:
