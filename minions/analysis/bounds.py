@@ -21,7 +21,6 @@ from minions.contracts.retry import RetryConfig
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue, dumps
 from minions.recipe.control_flow import MOST_ROUTING_CALLS
-from minions.recipe.expressions.template import compile_template
 from minions.recipe.graph_paths import GraphPaths
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
@@ -191,7 +190,7 @@ class Place:
         """Whether a model chooses the step's successor."""
         if not isinstance(step, StepSpec) or step.route is None:
             return False
-        return not compile_template(step.route).is_whole
+        return not self.recipe.templates.compile(step.route).is_whole
 
     def runs_agents(self, step: AnyStep) -> bool:
         """Whether a tool of the step runs recipes by name, which do what they do."""

@@ -17,7 +17,7 @@ from minions.data.errors import Fault
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.examples import Example, ExampleSource
-from minions.recipe.expressions.template import compile_condition, compile_template
+from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Term
 from minions.recipe.expressions.values import Reference, TemplateError, nearest
 from minions.recipe.graph_paths import GraphPaths
@@ -181,6 +181,8 @@ class RecipeDraft(Struct, kw_only=True, eq=False):
     has_faulty_permissions: bool = False
     limits: Mapping[str, JsonValue] = field(default_factory=dict)
     retry: RetryConfig = NOTHING_STATED
+    templates: Templates = field(default_factory=Templates)
+    """Compiles the texts of the recipe, each once."""
     tests: tuple[RecipeTest, ...] = ()
     schedules: tuple[ScheduleSpec, ...] = ()
     output_templates: tuple[TemplateUse, ...] = ()
@@ -225,7 +227,9 @@ def is_lost_name(draft: RecipeDraft, name: str) -> bool:
     return nearest(name, (*names, *saved)) is None
 
 
-def read_templates(node: Node | None, report: Report) -> tuple[TemplateUse, ...]:
+def read_templates(
+    node: Node | None, report: Report, compiled: Templates
+) -> tuple[TemplateUse, ...]:
     """Every string below `node` that holds templates; faulty templates are reported."""
     if node is None:
         return ()
@@ -238,15 +242,17 @@ def read_templates(node: Node | None, report: Report) -> tuple[TemplateUse, ...]
         elif isinstance(current, SequenceNode):
             pending.extend(reversed(current.items))
         elif isinstance(current.value, str):
-            use = _compiled(current, current.value, report)
+            use = _template_use(current, current.value, report, compiled)
             if use is not None:
                 uses.append(use)
     return tuple(uses)
 
 
-def _compiled(node: ScalarNode, text: str, report: Report) -> TemplateUse | None:
+def _template_use(
+    node: ScalarNode, text: str, report: Report, compiled: Templates
+) -> TemplateUse | None:
     try:
-        template = compile_template(text)
+        template = compiled.compile(text)
     except TemplateError as error:
         report(_template_fault(node, error))
         return None
@@ -257,12 +263,14 @@ def _compiled(node: ScalarNode, text: str, report: Report) -> TemplateUse | None
     )
 
 
-def read_condition(node: ScalarNode | None, report: Report) -> tuple[TemplateUse, ...]:
+def read_condition(
+    node: ScalarNode | None, report: Report, compiled: Templates
+) -> tuple[TemplateUse, ...]:
     """The references of a `when`; a faulty condition is reported."""
     if node is None or not isinstance(node.value, str):
         return ()
     try:
-        condition = compile_condition(node.value)
+        condition = compiled.compile_condition(node.value)
     except TemplateError as error:
         report(_template_fault(node, error))
         return ()

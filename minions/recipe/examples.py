@@ -15,7 +15,7 @@ from attrs import frozen
 
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.values import EvaluationError, Reference, TemplateError, as_text
 from minions.recipe.model import StepSpec
 from minions.recipe.text.key_types import Key, Table
@@ -152,15 +152,20 @@ EXAMPLE: Final = Table(
 
 
 def read_examples(
-    nodes: Sequence[Node], goal: str, schema: JsonSchema | None, report: Report
+    nodes: Sequence[Node],
+    goal: str,
+    schema: JsonSchema | None,
+    report: Report,
+    compiled: Templates,
 ) -> tuple[Example, ...]:
     """The examples of a step, checked; one with a fault is left out.
 
     Args:
         goal: What the step asks; a template.
         schema: The declared output; None: the answer is a text.
+        compiled: Compiles the texts of the recipe.
     """
-    found = (_example(node, goal, schema, report) for node in nodes)
+    found = (_example(node, goal, schema, report, compiled) for node in nodes)
     return tuple(each for each in found if each is not None)
 
 
@@ -181,12 +186,14 @@ def read_example_source(node: Node, report: Report) -> ExampleSource | None:
     return ExampleSource(origin=ExampleOrigin(name), most=most, max_tokens=max_tokens)
 
 
-def _example(node: Node, goal: str, schema: JsonSchema | None, report: Report) -> Example | None:
+def _example(
+    node: Node, goal: str, schema: JsonSchema | None, report: Report, compiled: Templates
+) -> Example | None:
     section = read_section(node, EXAMPLE, report)
     asked, answered = section.node("input"), section.node("output")
     if asked is None or answered is None:
         return None
-    question = _question(asked, goal, report)
+    question = _question(asked, goal, report, compiled)
     problems = list(_problems(to_plain(answered), schema))
     for problem in problems:
         report(answered.place.fault("bad-example", f"the example does not fit: {problem}"))
@@ -200,11 +207,11 @@ def _problems(answer: JsonValue, schema: JsonSchema | None) -> Iterator[str]:
         yield "the step answers with a text, since it declares no output"
 
 
-def _question(asked: Node, goal: str, report: Report) -> str | None:
+def _question(asked: Node, goal: str, report: Report, compiled: Templates) -> str | None:
     if not isinstance(asked, MappingNode):
         return str(to_plain(asked))
     try:
-        template = compile_template(goal)
+        template = compiled.compile(goal)
     except TemplateError:  # reported where it stands
         return None
     known = dict.fromkeys(name_of(each) for each in template.references)

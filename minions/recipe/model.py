@@ -21,6 +21,7 @@ from minions.contracts.tools import Reads, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec, WhileSpec
+from minions.recipe.expressions.template import Templates
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.schedules import ScheduleSpec
 
@@ -342,6 +343,8 @@ class AgentRecipe:
     limits: Mapping[str, JsonValue] = field(factory=_empty)
     """Limits of the run; they become `AgentContext.metadata`."""
     retry: RetryConfig = NOTHING_STATED
+    templates: Templates = field(factory=Templates, eq=False, repr=False)
+    """Its texts as they were compiled when it was read; whoever compiles one does it here."""
     execution_mode: ExecutionMode = field(default=ExecutionMode.SEQUENTIAL, converter=ExecutionMode)
     max_parallel: int = field(default=16, validator=ge(1))
     on_failure: OnFailure = field(default=OnFailure.STOP, converter=OnFailure)

@@ -6,7 +6,7 @@ import pytest
 
 from minions.data.json_values import JsonValue
 from minions.recipe.checks.carried_text import carried_by, carried_references, may_hold_text
-from minions.recipe.expressions.template import compile_template
+from minions.recipe.expressions.template import Templates, compile_template
 
 NUMBER: JsonValue = {"type": "integer"}
 TEXT: JsonValue = {"type": "string"}
@@ -100,8 +100,8 @@ def test_numbers_and_lists_may_hold_text_in_full_alone(
 def test_a_number_carries_text_in_full_alone(
     template: str, usual: list[str], in_full: list[str]
 ) -> None:
-    assert [str(each.path[0]) for each in carried_references(template)] == usual
-    found = carried_references(template, in_full=True)
+    assert [str(each.path[0]) for each in carried_references(template, Templates())] == usual
+    found = carried_references(template, Templates(), in_full=True)
     assert [str(each.path[0]) for each in found] == in_full
     (term,) = compile_template("{{ a | length }}").terms()
     assert list(carried_by(term)) == []

@@ -51,7 +51,6 @@ from minions.engine.compile.prompt_sections import (
 from minions.engine.context.agent_context import AgentContext
 from minions.engine.history.keys import path_of
 from minions.engine.services.memory_journal import MemoryJournal
-from minions.recipe.expressions.template import compile_condition
 from minions.recipe.model import AgentRecipe, RecipeTest
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.reading.recipe_tests import OFFLINE
@@ -250,7 +249,7 @@ def _differences(
     values = {**context.values, "output": output}
     for text in test.holds:
         try:
-            if not compile_condition(text).holds(values):
+            if not context.recipe.templates.compile_condition(text).holds(values):
                 yield f"'{text}' does not hold; the output is {_short(output)}"
         except MinionsError as error:
             yield f"'{text}': {error.message}"

@@ -65,7 +65,7 @@ def example_sets(
     problem = case_problem(recipe, step, written)
     if not isinstance(step, ExampleStepSpec):
         return ExampleSets(sets={}, problem=problem)
-    own = list(_own(step, written, held_out))
+    own = list(_own(recipe, step, written, held_out))
     if problem is not None and not own:
         return ExampleSets(sets={}, problem=problem)
     tests = [_as_test(*each, step.output) for each in held_out.cases if each[0].has_expected]
@@ -100,12 +100,12 @@ def _chosen(
 
 
 def _own(
-    step: ExampleStepSpec, written: JsonValue, held_out: HeldOutCases
+    recipe: AgentRecipe, step: ExampleStepSpec, written: JsonValue, held_out: HeldOutCases
 ) -> Iterator[ExampleCandidate]:
     """The examples that stand in the step, without those whose question is asked in a case."""
     if not isinstance(written, list | tuple):
         return
-    asked = asked_questions(step, held_out.asked)
+    asked = asked_questions(recipe, step, held_out.asked)
     for example, each in zip(step.examples, written, strict=True):
         given = each.get("input") if isinstance(each, Mapping) else None
         if example.question not in asked:

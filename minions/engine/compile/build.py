@@ -22,12 +22,7 @@ from minions.engine.compile.kinds.registry import compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
 from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
-from minions.recipe.expressions.template import (
-    Condition,
-    Template,
-    compile_condition,
-    compile_template,
-)
+from minions.recipe.expressions.template import Condition, Template, Templates
 from minions.recipe.expressions.values import Reference
 from minions.recipe.kinds.tool import ToolSpecStep
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -143,15 +138,14 @@ def build_recipe(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) ->
         UsageError: A template, link or tool name is wrong.
     """
     built = _built(recipe, tools, extensions)
-    is_read = recipe.document is not None  # a recipe made by code has texts, not templates
-    output = compile_template(recipe.output) if recipe.output is not None else None
+    output = recipe.templates.compile(recipe.output) if recipe.output is not None else None
     return evolve(
         built,
         controls=_with_artifacts(built, output),
         output=output,
-        system_prompt=_text_template(recipe.system_prompt, is_read=is_read),
-        goal=_text_template(recipe.goal, is_read=is_read),
-        document=dumps(recipe.document).encode() if is_read else None,
+        system_prompt=_text_template(recipe, recipe.system_prompt),
+        goal=_text_template(recipe, recipe.goal),
+        document=dumps(recipe.document).encode() if recipe.document is not None else None,
         asking=_asking(built, recipe.model, built.graph.steps),
     )
 
@@ -212,14 +206,16 @@ def asking_within(recipe: AgentRecipe, base: ModelConfig) -> Iterator[ModelConfi
         if isinstance(step, StepSpec) and (step.asks_model or fills):
             yield own.overlaid(step.own_model) if step.own_model is not None else own
         elif isinstance(step, StepSpec):
-            if step.route is not None and not compile_template(step.route).is_whole:
+            if step.route is not None and not recipe.templates.compile(step.route).is_whole:
                 yield own
         elif not isinstance(step, PythonStep):
             yield own
 
 
-def _text_template(text: str | None, *, is_read: bool) -> Template | None:
-    return compile_template(text) if text is not None and is_read else None
+def _text_template(recipe: AgentRecipe, text: str | None) -> Template | None:
+    # A recipe made by code has texts, not templates.
+    is_template = text is not None and recipe.document is not None
+    return recipe.templates.compile(text) if is_template else None
 
 
 def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> BuiltRecipe:
@@ -235,7 +231,7 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
     counts = Counter(spec.save_as for spec in specs)
     # A name that several steps save under may come from any of them: no single one is needed.
     sole = {name: step_id for name, step_id in saved.items() if counts[name] == 1}
-    controls = {spec.id: _control(spec) for spec in specs}
+    controls = {spec.id: _control(spec, recipe.templates) for spec in specs}
     untrusted = UntrustedText(recipe, extensions.catalog())
     steps: list[WrittenStep[object]] = []
     for spec in specs:
@@ -246,6 +242,7 @@ def _built(recipe: AgentRecipe, tools: Toolbox, extensions: Extensions) -> Built
             extensions=extensions,
             read_by_control=read_by_control,
             untrusted=untrusted,
+            templates=recipe.templates,
             directory=recipe.directory,
         )
         steps.append(compiler_of(spec).build(spec, parts))
@@ -284,7 +281,7 @@ def _transitions(recipe: AgentRecipe) -> StepGraph:
     return DefaultStepGraph(cast("Iterable[Step[object]]", recipe.steps), recipe.graph)
 
 
-def _control(spec: StepSpec) -> StepControl:
+def _control(spec: StepSpec, compiled: Templates) -> StepControl:
     own_model = spec.own_model
     if spec.idle_timeout_s is not None:
         own_model = evolve(own_model or ModelConfig(), idle_timeout_s=spec.idle_timeout_s)
@@ -292,20 +289,20 @@ def _control(spec: StepSpec) -> StepControl:
     if plain == (None,) * 6 and spec.on_error.action is OnError.FAIL and not spec.distribute:
         return _NO_CONTROL
     return StepControl(
-        when=compile_condition(spec.when) if spec.when is not None else None,
-        loop=_loop(spec.loop) if spec.loop is not None else None,
-        repeat=_repeat(spec.repeat) if spec.repeat is not None else None,
+        when=compiled.compile_condition(spec.when) if spec.when is not None else None,
+        loop=_loop(spec.loop, compiled) if spec.loop is not None else None,
+        repeat=_repeat(spec.repeat, compiled) if spec.repeat is not None else None,
         on_error=spec.on_error,
-        route=compile_template(spec.route) if spec.route is not None else None,
+        route=compiled.compile(spec.route) if spec.route is not None else None,
         save_as=spec.save_as,
         model=own_model,
         distribute=spec.distribute,
     )
 
 
-def _loop(spec: LoopSpec) -> LoopControl:
+def _loop(spec: LoopSpec, compiled: Templates) -> LoopControl:
     return LoopControl(
-        over=compile_template(spec.over),
+        over=compiled.compile(spec.over),
         aggregate=spec.aggregate,
         max_parallel=spec.max_parallel,
         collects=spec.on_item_error is OnItemError.COLLECT,
@@ -314,9 +311,9 @@ def _loop(spec: LoopSpec) -> LoopControl:
     )
 
 
-def _repeat(spec: WhileSpec) -> WhileControl:
+def _repeat(spec: WhileSpec, compiled: Templates) -> WhileControl:
     return WhileControl(
-        condition=compile_condition(spec.condition),
+        condition=compiled.compile_condition(spec.condition),
         text=spec.condition,
         max_iterations=spec.max_iterations,
         allow_repeats=spec.allow_repeats,

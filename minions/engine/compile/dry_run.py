@@ -41,7 +41,7 @@ from minions.engine.compile.recipe_step import as_text, bounded
 from minions.engine.compile.selection import ChosenSteps
 from minions.recipe.artifacts import artifacts_of
 from minions.recipe.control_flow import OnError
-from minions.recipe.expressions.template import Template, compile_condition, compile_template
+from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.values import MissingValueError, Reference
 from minions.recipe.inputs import resolve_inputs
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -122,7 +122,9 @@ class _Plan(Planner):
         self._base_model = base_model
         self._path = path
         may_pass_by = not isinstance(self._built.graph, DependencyStepGraph)
-        self._known = KnownValues(inputs, open_inputs, may_pass_by=may_pass_by)
+        self._known = KnownValues(
+            inputs, open_inputs, may_pass_by=may_pass_by, templates=recipe.templates
+        )
         self._specs = {spec.id: spec for spec in recipe.steps if isinstance(spec, StepSpec)}
 
     def steps(self, chosen: ChosenSteps | None = None) -> Iterator[PlannedStep]:
@@ -406,6 +408,7 @@ class KnownValues:
         open_inputs: Collection[str] = (),
         *,
         may_pass_by: bool,
+        templates: Templates,
     ) -> None:
         """Start with the inputs.
 
@@ -413,7 +416,9 @@ class KnownValues:
             inputs: Checked inputs.
             open_inputs: Names of the inputs whose values only the run knows.
             may_pass_by: Whether a run may leave out steps: the recipe is a transition graph.
+            templates: Compiles the texts of the recipe.
         """
+        self._templates = templates
         self._steps: dict[str, JsonValue] = {}
         self._values: dict[str, JsonValue] = {"inputs": dict(inputs), "steps": self._steps}
         self._open_inputs = frozenset(open_inputs)
@@ -457,7 +462,7 @@ class KnownValues:
 
     def holds(self, condition: str) -> bool | None:
         """Whether the condition holds; None: only a run can know it."""
-        compiled = compile_condition(condition)
+        compiled = self._templates.compile_condition(condition)
         if not self._are_certain(compiled.references):
             return None
         try:
@@ -468,7 +473,7 @@ class KnownValues:
     def is_known(self, value: JsonValue) -> bool:
         """Whether the value can be filled in now."""
         try:
-            self.render(compile_template(value))
+            self.render(self._templates.compile(value))
         except (LookupError, MinionsError):
             return False
         return True
@@ -482,7 +487,7 @@ class KnownValues:
         if not isinstance(value, str):
             return value
         try:
-            return self.render(compile_template(value))
+            return self.render(self._templates.compile(value))
         except (LookupError, MissingValueError):
             return _EXPRESSION.sub(lambda found: self._piece(found[0], found[1]), value)
         except MinionsError as error:
@@ -490,7 +495,7 @@ class KnownValues:
 
     def _piece(self, template: str, expression: str) -> str:
         try:
-            return as_text(self.render(compile_template(template)))
+            return as_text(self.render(self._templates.compile(template)))
         except (LookupError, MinionsError):
             return f"<{expression.strip()}>"
 

@@ -15,7 +15,7 @@ from minions.contracts.offers import Offer
 from minions.contracts.tools import Toolset
 from minions.data.errors import EnvironmentRefusedError
 from minions.data.json_values import JsonValue, dumps
-from minions.recipe.expressions.template import compile_template
+from minions.recipe.expressions.template import Template
 from minions.recipe.inputs import operators_inputs
 from minions.recipe.model import AgentRecipe, StepSpec, ToolsetUse
 from minions.recipe.model_config import ModelConfig
@@ -85,7 +85,8 @@ class OpeningRights:
             if self.offer.brings_recipe and name in toolset.operator_options and value:
                 raise self._refused(what, value)
             is_folder = name in toolset.folder_options
-            if self._is_said(use.options[name]) and not (self.offer.brings_recipe and is_folder):
+            written = recipe.templates.compile(use.options[name])
+            if self._is_said(written) and not (self.offer.brings_recipe and is_folder):
                 continue
             if is_folder and (place := self.offer.place_of(value)) is not None:
                 checked[name] = place
@@ -93,8 +94,8 @@ class OpeningRights:
                 raise self._refused(what, value)
         return checked
 
-    def _is_said(self, option: JsonValue) -> bool:
-        names = compile_template(option).inputs_read()
+    def _is_said(self, option: Template) -> bool:
+        names = option.inputs_read()
         return self.offer.brings_recipe or (names is not None and names <= self.inputs)
 
     def _refused(self, what: str, value: JsonValue) -> EnvironmentRefusedError:

@@ -19,7 +19,7 @@ from minions.engine.compile.extensions import Extensions
 from minions.engine.compile.kinds.code import refuse_code
 from minions.engine.compile.opening_rights import OpeningRights
 from minions.engine.services.secrets import hidden_errors, refuse_shown_secrets
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.steps_within import steps_within
 
@@ -107,7 +107,7 @@ class Preparation:
             if toolset is None:
                 self._extensions.tools.get(use.name)  # registered, or a clear error
                 continue
-            written = compile_template(use.options)
+            written = recipe.templates.compile(use.options)
             options = cast("Mapping[str, JsonValue]", written.render(known))
             if rights is not None:
                 options = rights.checked(recipe, use, toolset, options)

@@ -17,7 +17,7 @@ from minions.data.json_values import JsonValue, dumps
 from minions.engine.compile.prompt_sections import PromptPart, PromptSection
 from minions.recipe.control_flow import OnError
 from minions.recipe.examples import CHARACTERS_PER_TOKEN, Example, ExampleStepSpec
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.values import Reference
 from minions.recipe.model import StepSpec
 
@@ -71,16 +71,20 @@ class WrittenStep(Step[T_co]):
             id="decide", name=decision.tool, arguments=dumps(dict(decision.params))
         )
 
-    def filled_decision(self, values: Mapping[str, JsonValue]) -> ToolCallRequest | None:
+    def filled_decision(
+        self, values: Mapping[str, JsonValue], compiled: Templates
+    ) -> ToolCallRequest | None:
         """The call that chooses the next step, with the values of this execution filled in.
 
+        Args:
+            compiled: Compiles the texts of the recipe.
         Raises:
             MissingValueError: A template reads a value that does not exist.
         """
         request, decision = self.decision_tool, self.spec.decision_tool
         if request is None or decision is None:
             return None
-        params = compile_template(dict(decision.params)).render(values)
+        params = compiled.compile(dict(decision.params)).render(values)
         return evolve(request, arguments=dumps(params))
 
     def older_messages(self, view: RunContext) -> Sequence[Message]:

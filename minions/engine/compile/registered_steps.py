@@ -21,7 +21,7 @@ from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.engine.compile.recipe_step import WrittenStep
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.kinds.uses import UsesSpec
 
 
@@ -264,7 +264,9 @@ class _Unmade(WrittenStep[object], PythonStep[object]):
         raise self.error
 
 
-def used_step(spec: UsesSpec, kinds: Mapping[str, type[Step[object]]]) -> UsedCode | UsedStep:
+def used_step(
+    spec: UsesSpec, kinds: Mapping[str, type[Step[object]]], compiled: Templates
+) -> UsedCode | UsedStep:
     """Build the step of a spec.
 
     Raises:
@@ -277,7 +279,7 @@ def used_step(spec: UsesSpec, kinds: Mapping[str, type[Step[object]]]) -> UsedCo
             f"{', '.join(kinds) or 'none'}.",
             code="unknown-step-class",
         )
-    given = {name: compile_template(value) for name, value in spec.given.items()}
+    given = {name: compiled.compile(value) for name, value in spec.given.items()}
     maker = _Maker(kind, given)
     if issubclass(kind, PythonStep):
         return UsedCode(id=spec.id, spec=spec, maker=maker)

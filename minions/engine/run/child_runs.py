@@ -28,7 +28,6 @@ from minions.engine.run.recipe_changes import work_of_item
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.run.run_start import RunStart, resume_start, retry_start
 from minions.recipe.catalog import Catalog
-from minions.recipe.expressions.template import compile_template
 from minions.recipe.expressions.values import Reference
 
 CHILD_RUN_STOPPED: Final = "child-run-stopped"
@@ -88,7 +87,8 @@ class ChildRuns:
     ) -> Mapping[str, JsonValue]:
         known, built = self._context.inputs, self._built
         texts = [each for each in (built.system_prompt, built.goal) if each is not None]
-        options = [compile_template(dict(use.options)) for use in self._context.recipe.tools]
+        recipe = self._context.recipe
+        options = [recipe.templates.compile(dict(use.options)) for use in recipe.tools]
         read = [*references, *(each for text in (*texts, *options) for each in text.references)]
         paths = [each.path for each in read if each.path[0] == "inputs"]
         # Registered code may read any of them.

@@ -25,7 +25,6 @@ from minions.engine.compile.fingerprint import Fingerprint
 from minions.engine.compile.kinds.goal import GoalStep
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.engine.context.step_view import StepView
-from minions.recipe.expressions.template import compile_template
 
 _FORMAT: Final = 1
 """Version of the hashed form; a new number makes every stored output unknown."""
@@ -119,10 +118,12 @@ def _told(spec: ToolSpec) -> JsonValue:
 
 def _toolsets(view: StepView, tools: Sequence[str]) -> Iterator[JsonValue]:
     """With which options the toolsets of these tools were opened."""
-    for use in view.context.recipe.tools:
+    recipe = view.context.recipe
+    for use in recipe.tools:
         prefix = f"{use.prefix or use.name}__"
         if any(name.startswith(prefix) for name in tools):
-            yield [use.name, prefix, compile_template(use.options).render(view.values)]
+            options = recipe.templates.compile(use.options)
+            yield [use.name, prefix, options.render(view.values)]
 
 
 def _refusal(

@@ -99,9 +99,9 @@ def _request(transition: Transition) -> ToolCallRequest | None:
     Raises:
         MissingValueError: One of them names a value that is not there.
     """
-    step = transition.current
+    step, context = transition.current, transition.context
     if isinstance(step, WrittenStep):
-        return step.filled_decision(transition.context.values)
+        return step.filled_decision(context.values, context.recipe.templates)
     return step.decision_tool
 
 

@@ -25,7 +25,7 @@ from minions.engine.views.judgements import ExampleReason, Judgements
 from minions.engine.views.step_outputs import StepOutputs, finished_in
 from minions.recipe.example_choice import ExampleCandidate
 from minions.recipe.examples import Example, ExampleStepSpec, question_of
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import EvaluationError
 from minions.recipe.model import AgentRecipe
 
@@ -101,7 +101,7 @@ async def examples_of_runs(
         recipe,
         step,
         frozenset(reasons),
-        compile_template(step.example_question),
+        recipe.templates.compile(step.example_question),
         SchemaValidator(step.output) if step.output is not None else None,
     )
     found: list[tuple[object, ExampleCandidate]] = []

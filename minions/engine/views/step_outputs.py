@@ -12,7 +12,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.history.current_rows import current_rows
 from minions.engine.history.entry_checks import fact_in
 from minions.recipe.examples import ExampleStepSpec, name_of
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import EvaluationError, Reference, is_same
 from minions.recipe.model import AgentRecipe, StepSpec
 
@@ -107,7 +107,7 @@ class StepOutputs:
         missing = _Unknown("the item of its loop is not recorded")
         if loop is None or index is None:
             return missing
-        over = compile_template(loop.over)
+        over = self._recipe.templates.compile(loop.over)
         steps: dict[str, JsonValue] = {
             name: {"output": value} for name, value in self._outputs.items()
         }

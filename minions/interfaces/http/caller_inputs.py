@@ -18,7 +18,6 @@ from minions.data.errors import MinionsError
 from minions.data.json_values import JsonValue
 from minions.interfaces.http.caller_way import OVER_HTTP, CallerWay
 from minions.interfaces.http.problems import RefusedError
-from minions.recipe.expressions.template import compile_template
 from minions.recipe.inputs import is_operators_value
 from minions.recipe.kinds.plan import PlanSpec
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec
@@ -109,7 +108,7 @@ def _chosen_by_inputs(recipe: AgentRecipe) -> Mapping[str, frozenset[str]]:
 
 
 def _inputs_in(value: JsonValue, recipe: AgentRecipe) -> Iterator[str]:
-    for reference in compile_template(value).references:
+    for reference in recipe.templates.compile(value).references:
         if reference.path[0] == "inputs":
             yield from (str(each) for each in reference.path[1:2] or tuple(recipe.inputs))
 
@@ -123,7 +122,8 @@ def _composed_folders(recipe: AgentRecipe, given: Mapping[str, InputValue]) -> I
             names = {*_inputs_in(template, recipe)} & given.keys()
             if names and not _is_lone(template):
                 try:
-                    folder = compile_template(template).render(known)  # type: ignore[arg-type]  # a reference to a secret is refused by the run
+                    compiled = recipe.templates.compile(template)
+                    folder = compiled.render(known)  # type: ignore[arg-type]  # a reference to a secret is refused by the run
                 except MinionsError:
                     continue  # the run says why
                 yield str(folder)

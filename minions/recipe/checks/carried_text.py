@@ -10,7 +10,7 @@ from typing import Final
 
 from minions.data.json_values import JsonValue
 from minions.recipe.expressions.filters import FILTERS, TESTS, TYPES_GIVEN
-from minions.recipe.expressions.template import compile_template
+from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import (
     Choice,
     Comparison,
@@ -27,14 +27,17 @@ _WITHOUT_NUMBERS: Final = frozenset({"boolean", "null"})
 _DEEPEST: Final = 20
 
 
-def carried_references(value: JsonValue, *, in_full: bool = False) -> Iterator[Reference]:
+def carried_references(
+    value: JsonValue, compiled: Templates, *, in_full: bool = False
+) -> Iterator[Reference]:
     """The references of all templates in `value` whose text ends up in the rendered value.
 
     Args:
+        compiled: Compiles the texts of the recipe.
         in_full: As for `may_hold_text`.
     """
     try:
-        terms = compile_template(value).terms()
+        terms = compiled.compile(value).terms()
     except TemplateError:  # reported where the recipe was read
         return
     for term in terms:

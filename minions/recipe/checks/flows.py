@@ -311,8 +311,9 @@ class _Walk:
         return next(filter(None, reversed(self._out)), None)
 
     def _declared_output(self) -> _Trace | None:
-        places = {step.id: at for at, step in enumerate(self._recipe.steps)}
-        for reference in carried_references(self._recipe.output, in_full=self._in_full):
+        recipe = self._recipe
+        places = {step.id: at for at, step in enumerate(recipe.steps)}
+        for reference in carried_references(recipe.output, recipe.templates, in_full=self._in_full):
             for at in _read_by(self._recipe, reference.step_name, places):
                 if self._out[at] is not None:
                     return self._out[at]
@@ -373,7 +374,8 @@ def _secrets(recipe: AgentRecipe, step: StepSpec) -> Sequence[FlowNode]:
     """The secret inputs among the arguments of a call."""
     if not any(spec.is_secret for spec in recipe.inputs.values()):
         return ()
-    paths = [reference.path for reference in carried_references(list(step.sources))]
+    read = carried_references(list(step.sources), recipe.templates)
+    paths = [reference.path for reference in read]
     names = [str(path[1]) for path in paths if path[0] == "inputs" and len(path) > 1]
     known = recipe.inputs
     secret = [name for name in names if name in known and known[name].is_secret]

@@ -8,7 +8,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.checks.tools import check_against_schema, is_constant
 from minions.recipe.drafts import RecipeDraft, StepDraft
-from minions.recipe.expressions.template import compile_template
+from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import TemplateError
 from minions.recipe.model import AgentRecipe
@@ -57,7 +57,7 @@ def _check_secret(draft: RecipeDraft, owner: str, entry: Entry, report: Report) 
     Secrets are chosen by whoever starts the run: no recipe picks a variable or a file.
     """
     secrets = [name for name, spec in draft.inputs.items() if spec.is_secret]
-    name = _input_named_by(entry.value)
+    name = _input_named_by(entry.value, draft.templates)
     if name in secrets or (name is not None and name not in draft.inputs):
         return  # an unknown input was reported already
     written = f"{{{{ inputs.{secrets[0]} }}}}" if secrets else "{{ inputs.NAME }}"
@@ -70,11 +70,11 @@ def _check_secret(draft: RecipeDraft, owner: str, entry: Entry, report: Report) 
     report(masked(fault) if is_constant(entry.value) else fault)
 
 
-def _input_named_by(node: Node) -> str | None:
+def _input_named_by(node: Node, compiled: Templates) -> str | None:
     """The input that the value consists of; None: the value is anything else."""
     value = to_plain(node)
     try:
-        term = compile_template(value).term if isinstance(value, str) else None
+        term = compiled.compile(value).term if isinstance(value, str) else None
     except TemplateError:
         return None
     path = term.reference.path if isinstance(term, Path) else ()

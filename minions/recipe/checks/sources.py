@@ -15,6 +15,7 @@ from minions.recipe.artifacts import ARTIFACTS_SCHEMA
 from minions.recipe.checks.shapes import ANYTHING, Shape, kind_of
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
 from minions.recipe.expressions.filters import FILTERS, TYPES_GIVEN
+from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import (
     Choice,
     Comparison,
@@ -61,6 +62,11 @@ class Sources:
         for step in draft.steps:
             if step.kind == "set" and not step.has_loop:
                 self._see_through(step)
+
+    @property
+    def templates(self) -> Templates:
+        """Compiles the texts of the recipe."""
+        return self._draft.templates
 
     def named(self, name: str) -> list[StepDraft]:
         """The steps that the name refers to: one by id, one or more by `save_as`."""

@@ -19,7 +19,7 @@ from minions.data.json_values import JsonValue
 from minions.recipe.checks.carried_text import carried_references, may_hold_text
 from minions.recipe.checks.shapes import ANYTHING, Shape
 from minions.recipe.control_flow import OnError
-from minions.recipe.expressions.template import compile_condition, compile_template
+from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import Reference, TemplateError
 from minions.recipe.graph_paths import GraphPaths
@@ -151,6 +151,10 @@ class StepReads(Struct, frozen=True):
     in_full: bool = False
     """As the argument `in_full` of `text_edges`."""
 
+    @property
+    def _templates(self) -> Templates:
+        return self.names.recipe.templates
+
     def all(self) -> Iterator[tuple[Source, str]]:
         """Each source, with the slot that it reaches."""
         if self.step.inner is not None:
@@ -166,7 +170,7 @@ class StepReads(Struct, frozen=True):
         yield from self._carried(self.step.sources)
         if not self.step.asks_model and not self._fills_in():
             return
-        control = set(self.names.sources(control_references(self.step)))
+        control = set(self.names.sources(control_references(self.step, self._templates)))
         shown = (self.names.ids[each] for each in self.step.declared if each in self.names.ids)
         yield from (at for at in shown if at not in control)
 
@@ -179,7 +183,7 @@ class StepReads(Struct, frozen=True):
 
     def _carried(self, value: JsonValue | Sequence[JsonValue]) -> Iterator[Source]:
         plain = list(value) if isinstance(value, tuple) else value
-        yield from self.sources(carried_references(plain, in_full=self.in_full))
+        yield from self.sources(carried_references(plain, self._templates, in_full=self.in_full))
 
     def sources(self, references: Iterable[Reference]) -> Iterator[Source]:
         """Where the text comes from that these references give the step."""
@@ -196,22 +200,22 @@ class StepReads(Struct, frozen=True):
 
     def _items(self, over: JsonValue, rest: tuple[str | int, ...]) -> Iterator[_Read]:
         """What an item of the step's loop is taken from."""
-        is_plain = isinstance(compile_template(over).term, Path)
-        for reference in carried_references(over, in_full=self.in_full):
+        is_plain = isinstance(self._templates.compile(over).term, Path)
+        for reference in carried_references(over, self._templates, in_full=self.in_full):
             for read in self.names.read(reference):
                 shape = read.shape.items().at(rest) if is_plain else ANYTHING
                 yield _Read(read.source, shape)
 
 
-def control_references(step: StepSpec) -> Iterator[Reference]:
+def control_references(step: StepSpec, compiled: Templates) -> Iterator[Reference]:
     """What decides whether and how often a step runs."""
     conditions = (step.when, step.repeat.condition if step.repeat is not None else None)
     try:
         for condition in conditions:
             if condition is not None:
-                yield from compile_condition(condition).references
+                yield from compiled.compile_condition(condition).references
         if step.loop is not None:
-            yield from compile_template(step.loop.over).references
+            yield from compiled.compile(step.loop.over).references
     except TemplateError:  # reported where the recipe was read
         return
 
@@ -254,7 +258,7 @@ class Approvals(Struct, frozen=True):
         for at in asks:
             step = recipe.steps[at]
             assert isinstance(step, StepSpec)  # noqa: S101  # as selected
-            for source in sources(carried_references(list(step.sources))):
+            for source in sources(carried_references(list(step.sources), recipe.templates)):
                 shown[source] = shown.get(source, 0) | bits[at]
         return cls(shown, _needs(recipe, bits, sources))
 
@@ -278,7 +282,7 @@ def _is_refusal(value: JsonValue) -> bool:
 
 
 def _needs(recipe: AgentRecipe, bits: Mapping[int, int], sources: _Sources) -> list[int]:
-    own = [_own_needs(step, bits, sources) for step in recipe.steps]
+    own = [_own_needs(step, bits, sources, recipe.templates) for step in recipe.steps]
     if recipe.graph is not None:
         return _with_graph(recipe, own, bits)
     needs = own
@@ -287,15 +291,17 @@ def _needs(recipe: AgentRecipe, bits: Mapping[int, int], sources: _Sources) -> l
     return _with_dependencies(recipe, needs)
 
 
-def _own_needs(step: object, bits: Mapping[int, int], sources: _Sources) -> int:
+def _own_needs(
+    step: object, bits: Mapping[int, int], sources: _Sources, compiled: Templates
+) -> int:
     """The questions whose answers the step itself reads."""
     if not isinstance(step, StepSpec):
         return 0
-    read = {each for each in sources(_references(step)) if isinstance(each, int)}
+    read = {each for each in sources(_references(step, compiled)) if isinstance(each, int)}
     return sum(bits.get(at, 0) for at in read)
 
 
-def _references(step: StepSpec) -> Iterator[Reference]:
+def _references(step: StepSpec, compiled: Templates) -> Iterator[Reference]:
     """Everything that the step reads, also in its conditions."""
     repeat = step.repeat.condition if step.repeat is not None else None
     conditions = [step.when, repeat, *step.checks]
@@ -303,9 +309,9 @@ def _references(step: StepSpec) -> Iterator[Reference]:
     try:
         for condition in conditions:
             if condition is not None:
-                yield from compile_condition(condition).references
+                yield from compiled.compile_condition(condition).references
         for value in values:
-            yield from compile_template(value).references
+            yield from compiled.compile(value).references
     except TemplateError:  # reported where the recipe was read
         return
 

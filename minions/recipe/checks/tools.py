@@ -11,8 +11,7 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema, SchemaValidator
 from minions.recipe.catalog import Catalog
 from minions.recipe.drafts import RecipeDraft, StepDraft
-from minions.recipe.expressions.template import compile_template
-from minions.recipe.expressions.values import TemplateError
+from minions.recipe.expressions.template import has_templates
 from minions.recipe.kinds.tool import without_argument
 from minions.recipe.permissions import ALLOW_WRITE, missing_permission
 from minions.recipe.text.nodes import Entry, Node, Place, to_plain
@@ -273,10 +272,7 @@ def check_against_schema(
 
 def is_constant(node: Node) -> bool:
     """Whether no text below `node` holds a template; broken templates were reported elsewhere."""
-    try:
-        return compile_template(to_plain(node)).is_constant
-    except TemplateError:
-        return False
+    return not has_templates(to_plain(node))
 
 
 def _is_plainly_right(node: Node, schema: JsonValue) -> bool:

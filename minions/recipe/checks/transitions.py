@@ -12,7 +12,7 @@ from minions.data.errors import Fault, MinionsError
 from minions.recipe.checks.shapes import kind_names
 from minions.recipe.checks.sources import Sources
 from minions.recipe.drafts import RecipeDraft, StepDraft, TemplateUse
-from minions.recipe.expressions.template import compile_template
+from minions.recipe.expressions.template import Templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import Reference, as_text, is_list, path_text
 from minions.recipe.graph_paths import GraphPaths
@@ -289,7 +289,7 @@ def _check_route(step: StepDraft, nexts: tuple[str, ...], sources: Sources, repo
         return
     use = next((use for use in step.route_templates if use.node is node), None)
     is_constant = use is None or not use.references
-    if is_constant and (fault := _constant_route(node, step, nexts)) is not None:
+    if is_constant and (fault := _constant_route(node, step, nexts, sources.templates)) is not None:
         report(fault)
     if use is None or not isinstance(use.term, Path):
         return
@@ -311,13 +311,15 @@ def _check_route(step: StepDraft, nexts: tuple[str, ...], sources: Sources, repo
     report(node.place.fault("bad-route", message, label=label, help=help_text))
 
 
-def _constant_route(node: ScalarNode, step: StepDraft, nexts: tuple[str, ...]) -> Fault | None:
+def _constant_route(
+    node: ScalarNode, step: StepDraft, nexts: tuple[str, ...], compiled: Templates
+) -> Fault | None:
     """The fault of a template that always names the same wrong step; None: it has none."""
     text = str(node.value)
     if "{{" not in text:
         return None
     try:
-        always = compile_template(text).render({})
+        always = compiled.compile(text).render({})
     except MinionsError:
         return None  # reported where it is parsed, or raised when it runs
     if always in nexts:

@@ -14,7 +14,6 @@ from minions.recipe.checks.flows import Flow, find_flows
 from minions.recipe.checks.untrusted_text import UntrustedText
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import ExampleStepSpec
-from minions.recipe.expressions.template import compile_template
 from minions.recipe.model import AgentRecipe
 from minions.recipe.text.sections import Report
 from minions.recipe.tool_specs import tool_specs
@@ -60,9 +59,8 @@ def _check_recorded_examples(
         if not isinstance(step, ExampleStepSpec) or step.recorded_examples is None:
             continue
         untrusted = UntrustedText(recipe, catalog)
-        if any(
-            untrusted.is_in(step, term) for term in compile_template(step.example_question).terms()
-        ):
+        question = recipe.templates.compile(step.example_question)
+        if any(untrusted.is_in(step, term) for term in question.terms()):
             report(
                 known.section.place_of("examples").fault(
                     "untrusted-examples",
@@ -77,7 +75,8 @@ def _check_recorded_examples(
 
 def _check_system_prompt(draft: RecipeDraft, recipe: AgentRecipe, report: Report) -> None:
     """Report a system prompt of the whole recipe that reads an untrusted input."""
-    paths = [reference.path for reference in carried_references(recipe.system_prompt)]
+    references = carried_references(recipe.system_prompt, recipe.templates)
+    paths = [reference.path for reference in references]
     read = {path[1:2] for path in paths if path[0] == "inputs"}  # () stands for all of them
     for name, spec in recipe.inputs.items():
         if spec.is_untrusted and ((name,) in read or () in read):

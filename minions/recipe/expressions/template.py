@@ -7,7 +7,7 @@ Rendered text is never rendered again. Expressions are parsed in `syntax` and ev
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -197,73 +197,115 @@ class Condition(Struct, frozen=True, gc=False):
         return bool(self.term.value(scope, meter or Meter()))
 
 
-def compile_template(value: JsonValue) -> Template:
-    """Compile the templates in all strings of `value`; keys are not templates.
+def has_templates(value: JsonValue, depth: int = 0) -> bool:
+    """Whether any text in `value` is a template, right or wrong; nothing is parsed."""
+    if isinstance(value, str):
+        return _MARK.search(value) is not None
+    if isinstance(value, Mapping):
+        items: Iterable[JsonValue] = value.values()
+    elif isinstance(value, list | tuple):
+        items = value
+    else:
+        return False
+    return depth > MAX_DEPTH or any(has_templates(item, depth + 1) for item in items)
 
-    Raises:
-        TemplateError: For the first string that is not a template.
+
+class Templates:
+    """The templates and conditions of one recipe: each of its texts is parsed once.
+
+    Whoever reads, checks, analyses or builds the recipe compiles here, and it lives with the
+    recipe. Only texts of the recipe are compiled, so that it never holds more than these.
     """
-    root = _compiled(value, 0)
-    if isinstance(root, _Constant):
-        return Template(root, (), is_constant=True, makes_values=False)
-    terms = list(root.terms())
-    is_path = isinstance(root, _Native) and isinstance(root.term, Path)
-    return Template(
-        root,
-        _references_of(terms),
-        is_constant=not terms,
-        makes_values=bool(terms) and not is_path,
-    )
+
+    def __init__(self) -> None:
+        """Nothing is parsed yet."""
+        self._parts: dict[str, _Part] = {}
+        self._conditions: dict[str, Condition] = {}
+
+    def compile(self, value: JsonValue) -> Template:
+        """Compile the templates in all strings of `value`; keys are not templates.
+
+        Raises:
+            TemplateError: For the first string that is not a template.
+        """
+        root = self._compiled(value, 0)
+        if isinstance(root, _Constant):
+            return Template(root, (), is_constant=True, makes_values=False)
+        terms = list(root.terms())
+        is_path = isinstance(root, _Native) and isinstance(root.term, Path)
+        return Template(
+            root,
+            _references_of(terms),
+            is_constant=not terms,
+            makes_values=bool(terms) and not is_path,
+        )
+
+    def compile_condition(self, text: str) -> Condition:
+        """Compile a condition such as `a == 1`, with or without `{{ }}` around it.
+
+        Raises:
+            TemplateError: It is not exactly one expression.
+        """
+        known = self._conditions.get(text)
+        if known is None:
+            known = self._conditions[text] = self._read_condition(text)
+        return known
+
+    def _read_condition(self, text: str) -> Condition:
+        mark = _MARK.search(text)
+        if mark is None:
+            term = parse_expression(text).term
+            return Condition(term, _references_of([term]))
+        part = self._compiled(text, 0)
+        if isinstance(part, _Native):
+            return Condition(part.term, _references_of([part.term]))
+        raise TemplateError(
+            "a condition is one expression, not text around it",
+            hint="write 'a == 1' or '{{ a == 1 }}'",
+            offset=mark.start(),
+            length=2,
+        )
+
+    def _compiled(self, value: JsonValue, depth: int) -> _Part:
+        if isinstance(value, str):
+            if _MARK.search(value) is None:
+                return _Constant(value)
+            part = self._parts.get(value)
+            if part is None:
+                part = self._parts[value] = _compiled_text(value)
+            return part
+        if value is None or isinstance(value, bool | int | float):
+            return _Constant(value)
+        if depth > MAX_DEPTH:
+            raise TemplateError(f"a template nested deeper than {MAX_DEPTH} levels")
+        if isinstance(value, Mapping):
+            entries = tuple((key, self._compiled(item, depth + 1)) for key, item in value.items())
+            if all(isinstance(part, _Constant) for _, part in entries):
+                return _Constant(value)
+            return _Mapping(entries)
+        if isinstance(value, list | tuple):
+            items = tuple(self._compiled(item, depth + 1) for item in value)
+            if all(isinstance(part, _Constant) for part in items):
+                return _Constant(value)
+            return _List(items)
+        return _Constant(value)
+
+
+def compile_template(value: JsonValue) -> Template:
+    """Compile a value that is of no recipe; see `Templates.compile`."""
+    return Templates().compile(value)
 
 
 def compile_condition(text: str) -> Condition:
-    """Compile a condition such as `a == 1`, with or without `{{ }}` around it.
-
-    Raises:
-        TemplateError: It is not exactly one expression.
-    """
-    mark = _MARK.search(text)
-    if mark is None:
-        term = parse_expression(text).term
-        return Condition(term, _references_of([term]))
-    part = _compiled_text(text)
-    if isinstance(part, _Native):
-        return Condition(part.term, _references_of([part.term]))
-    raise TemplateError(
-        "a condition is one expression, not text around it",
-        hint="write 'a == 1' or '{{ a == 1 }}'",
-        offset=mark.start(),
-        length=2,
-    )
+    """Compile a condition that is of no recipe; see `Templates.compile_condition`."""
+    return Templates().compile_condition(text)
 
 
 def _references_of(terms: Iterator[Term] | list[Term]) -> tuple[Reference, ...]:
     return tuple(reference for term in terms for reference in term.references())
 
 
-def _compiled(value: JsonValue, depth: int) -> _Part:
-    if isinstance(value, str):
-        return _compiled_text(value)
-    if value is None or isinstance(value, bool | int | float):
-        return _Constant(value)
-    if depth > MAX_DEPTH:
-        raise TemplateError(f"a template nested deeper than {MAX_DEPTH} levels")
-    if isinstance(value, Mapping):
-        entries = tuple((key, _compiled(item, depth + 1)) for key, item in value.items())
-        if all(isinstance(part, _Constant) for _, part in entries):
-            return _Constant(value)
-        return _Mapping(entries)
-    if isinstance(value, list | tuple):
-        items = tuple(_compiled(item, depth + 1) for item in value)
-        if all(isinstance(part, _Constant) for part in items):
-            return _Constant(value)
-        return _List(items)
-    return _Constant(value)
-
-
 def _compiled_text(text: str) -> _Part:
-    if _MARK.search(text) is None:
-        return _Constant(text)
     pieces = tuple(_pieces(text))
     terms = [piece for piece in pieces if not isinstance(piece, str)]
     around = "".join(piece for piece in pieces if isinstance(piece, str))

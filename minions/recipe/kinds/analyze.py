@@ -109,7 +109,7 @@ class _Analyze(StepKind):
             schema=schema,
             model=reader.read_model(model) if model is not None else None,
             question=question,
-            **read_step_examples(section, question, schema, reader.report, is_declared=is_declared),
+            **read_step_examples(section, question, schema, reader, is_declared=is_declared),
         )
         step.output = TEXT_OUTPUT if schema is None else schema
 

@@ -63,7 +63,8 @@ class _Assert(StepKind):
         nodes = node.items if isinstance(node, SequenceNode) else [node] if node is not None else []
         for item in nodes:
             if isinstance(item, ScalarNode) and isinstance(item.value, str):
-                reader.templates.extend(read_condition(item, reader.report))
+                read = read_condition(item, reader.report, reader.recipe_templates)
+                reader.templates.extend(read)
             else:
                 message = "a condition is a text such as 'a == 1'"
                 reader.report(item.place.fault("wrong-type", message))

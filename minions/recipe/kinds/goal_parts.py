@@ -18,7 +18,7 @@ from minions.data.errors import Fault, SchemaError
 from minions.data.schema import JsonSchema, check_schema
 from minions.recipe.artifacts import ARTIFACT_KINDS, as_path
 from minions.recipe.catalog import Catalog
-from minions.recipe.drafts import GoalParts, TemplateUse, read_templates
+from minions.recipe.drafts import GoalParts, read_templates
 from minions.recipe.examples import Example, ExampleSource, read_example_source, read_examples
 from minions.recipe.kinds.kind import KindReader
 from minions.recipe.model import ExecutionMode, MessageSpec
@@ -113,7 +113,7 @@ def read_goal_parts(section: Section, reader: KindReader) -> GoalParts:
     model = section.node("model")
     parts = GoalParts(
         history=_history(section, reader.report),
-        messages=_messages(section.items("messages"), reader.report, reader.templates),
+        messages=_messages(section.items("messages"), reader),
         # A faulty schema allows everything, so that references to the output are not reported too.
         schema={} if schema is None and is_declared else schema,
         artifacts=_artifacts(section, reader.report, is_declared=is_declared),
@@ -125,7 +125,7 @@ def read_goal_parts(section: Section, reader: KindReader) -> GoalParts:
             section,
             section.text("goal") or "",
             schema,
-            reader.report,
+            reader,
             is_declared=is_declared,
         ),
         model=reader.read_model(model) if model is not None else None,
@@ -172,7 +172,12 @@ class _StepExamples(TypedDict):
 
 
 def read_step_examples(
-    section: Section, question: str, schema: JsonSchema | None, report: Report, *, is_declared: bool
+    section: Section,
+    question: str,
+    schema: JsonSchema | None,
+    reader: KindReader,
+    *,
+    is_declared: bool,
 ) -> _StepExamples:
     """The parts of a step that its examples are.
 
@@ -180,7 +185,7 @@ def read_step_examples(
         question: What the step asks; a template.
         is_declared: Whether it declares an output, whose schema is None if it has a fault.
     """
-    nodes = section.items("examples")
+    report, nodes = reader.report, section.items("examples")
     is_mapping = isinstance(section.node("examples"), MappingNode)
     if (nodes or is_mapping) and section.text("memory") == "conversation":
         message = "a conversation has turns of its own, and 'examples' would be among them"
@@ -189,7 +194,7 @@ def read_step_examples(
     known = {} if schema is None and is_declared else schema
     node = section.node("examples")
     return {
-        "examples": read_examples(nodes, question, known, report),
+        "examples": read_examples(nodes, question, known, report, reader.recipe_templates),
         "examples_from": read_example_source(node, report) if node is not None else None,
     }
 
@@ -209,10 +214,8 @@ def _history(section: Section, report: Report) -> HistoryWindow | None:
     return HistoryWindow(max_tokens=max_tokens, strategy=strategy)
 
 
-def _messages(
-    nodes: Sequence[Node], report: Report, templates: list[TemplateUse]
-) -> tuple[MessageSpec, ...]:
-    messages = []
+def _messages(nodes: Sequence[Node], reader: KindReader) -> tuple[MessageSpec, ...]:
+    messages, report, compiled = [], reader.report, reader.recipe_templates
     for node in nodes:
         faults: list[Fault] = []
         section = read_section(node, MESSAGE, faults.append)
@@ -221,7 +224,7 @@ def _messages(
         given = [(role, content) for role, content in said if content is not None]
         role, content = given[0] if len(given) == 1 else ("", None)
         if role and content is not None and section.text("role") in (None, role):
-            templates.extend(read_templates(content, report))
+            reader.templates.extend(read_templates(content, report, compiled))
             if isinstance(content, ScalarNode):
                 messages.append(MessageSpec(role=role, content=str(content.value)))
             elif isinstance(content, SequenceNode):

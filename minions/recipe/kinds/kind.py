@@ -13,6 +13,7 @@ from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.control_flow import DecisionToolSpec, LoopSpec, OnErrorSpec, WhileSpec
 from minions.recipe.drafts import StepDraft, TemplateUse
+from minions.recipe.expressions.template import Templates
 from minions.recipe.model import ExecutionMode, StepSpec, Where
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import Table
@@ -70,6 +71,8 @@ class KindReader(Struct, frozen=True, kw_only=True):
     """Reads a `model` key and reports its faults."""
     templates: list[TemplateUse]
     """The step's templates so far; a kind appends those that it finds."""
+    recipe_templates: Templates
+    """Compiles the texts of the recipe."""
     report: Report
     """Called with each fault."""
 

@@ -305,6 +305,7 @@ def _build(draft: RecipeDraft, node: Node, file: str, directory: str | None) -> 
         permissions=draft.permissions,
         limits=draft.limits,
         retry=draft.retry,
+        templates=draft.templates,
         execution_mode=draft.mode,
         max_parallel=_max_parallel(section),
         strict=section.plain("strict") is True,

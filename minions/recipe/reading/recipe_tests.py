@@ -11,6 +11,7 @@ from minions.data.json_values import JsonValue
 from minions.recipe.catalog import Catalog
 from minions.recipe.checks.decisions import check_decisions
 from minions.recipe.drafts import RecipeDraft, read_condition
+from minions.recipe.expressions.template import Templates
 from minions.recipe.language import recipe_test_keys
 from minions.recipe.model import RecipeTest, Where
 from minions.recipe.reading.permissions import tools_within
@@ -58,7 +59,7 @@ def _test(
         has_output=wanted is not None and wanted.node("output") is not None,
         fields=_mapping(wanted, "fields") if wanted else {},
         error=wanted.text("error") if wanted else None,
-        holds=_conditions(wanted, report) if wanted else (),
+        holds=_conditions(wanted, report, draft.templates) if wanted else (),
         prompt_tokens_max=_most_tokens(draft, wanted, report) if wanted else {},
         prompt_contains=_texts_by_step(draft, wanted, "prompt_contains", report) if wanted else {},
         prompt_excludes=_texts_by_step(draft, wanted, "prompt_excludes", report) if wanted else {},
@@ -138,11 +139,11 @@ def _unknown(node: ScalarNode, known: tuple[str, ...], what: str) -> Fault:
     )
 
 
-def _conditions(section: Section, report: Report) -> tuple[str, ...]:
+def _conditions(section: Section, report: Report, compiled: Templates) -> tuple[str, ...]:
     """The conditions, parsed only: names in them exist only after the run."""
     node = section.node("holds")
     nodes = node.items if isinstance(node, SequenceNode) else [node] if node is not None else []
     for item in nodes:
         if isinstance(item, ScalarNode):
-            read_condition(item, report)
+            read_condition(item, report, compiled)
     return tuple(str(to_plain(item)) for item in nodes)

@@ -49,9 +49,9 @@ def read_settings(section: Section, catalog: Catalog, report: Report) -> RecipeD
     draft.retry = read_retry(section.node("retry"), draft.retry, report) or draft.retry
     read_tools(draft, catalog, report)
     prompts = (section.node("system_prompt"), section.node("goal"))
-    templates = [use for node in prompts for use in read_templates(node, report)]
+    templates = [use for node in prompts for use in read_templates(node, report, draft.templates)]
     draft.prompt_templates = (*draft.prompt_templates, *templates)
-    draft.output_templates = read_templates(section.node("output"), report)
+    draft.output_templates = read_templates(section.node("output"), report, draft.templates)
     return draft
 
 

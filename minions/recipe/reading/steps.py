@@ -17,6 +17,7 @@ from minions.recipe.drafts import (
     read_condition,
     read_templates,
 )
+from minions.recipe.expressions.template import Templates
 from minions.recipe.kinds.kind import KindReader, StepKind
 from minions.recipe.kinds.registry import KINDS, STEP_KINDS
 from minions.recipe.language import step_keys
@@ -58,29 +59,30 @@ def read_step(
         id=section.text("id") or f"<step {index + 1}>", index=index, kind=kind, section=section
     )
     step.limits = read_limits(section.node("limits"), report, is_of_step=True)
-    step.outer_templates = read_condition(section.scalar("when"), report)
+    step.outer_templates = read_condition(section.scalar("when"), report, recipe.templates)
     templates: list[TemplateUse] = []
     for name in KINDS[kind].templates if kind else _ALL_TEMPLATES:
-        templates.extend(read_templates(section.node(name), report))
+        templates.extend(read_templates(section.node(name), report, recipe.templates))
     if kind is not None:
         reader = KindReader(
             catalog=catalog,
             mode=mode,
             read_model=lambda model: read_model(model, catalog, report),
             templates=templates,
+            recipe_templates=recipe.templates,
             report=report,
         )
         KINDS[kind].read(step, reader)
     step.templates = tuple(templates)
     step.retry = read_retry(section.node("retry"), retry, report)
-    _read_while(step, report)
+    _read_while(step, report, recipe.templates)
     _read_on_error(step, report)
-    _read_route(step, report)
-    _read_loop(step, report)
+    _read_route(step, report, recipe.templates)
+    _read_loop(step, report, recipe.templates)
     return step
 
 
-def _read_while(step: StepDraft, report: Report) -> None:
+def _read_while(step: StepDraft, report: Report, compiled: Templates) -> None:
     """Read the `while` loop of a step."""
     section = step.section
     node = section.scalar("while")
@@ -90,13 +92,13 @@ def _read_while(step: StepDraft, report: Report) -> None:
             if (extra := section.node(name)) is not None:
                 report(extra.place.fault("missing-key", f"'{name}' belongs to a step with 'while'"))
         return
-    step.repeat_templates = read_condition(node, report)
+    step.repeat_templates = read_condition(node, report, compiled)
     if section.node("loop") is not None:
         message = "a step is done for each item or as long as a condition holds, not both"
         report(section.place_of("while").fault("kind-conflict", message))
 
 
-def _read_route(step: StepDraft, report: Report) -> None:
+def _read_route(step: StepDraft, report: Report, compiled: Templates) -> None:
     """Read what decides about the next step."""
     section = step.section
     route, tool = section.node("route"), section.node("decision_tool")
@@ -106,7 +108,10 @@ def _read_route(step: StepDraft, report: Report) -> None:
         entries = {"tool": section.entries["decision_tool"]}
         step.decision = Section(whole=tool, entries=entries)
     params = step.decision.node("params") if step.decision is not None else None
-    step.route_templates = (*read_templates(route, report), *read_templates(params, report))
+    step.route_templates = (
+        *read_templates(route, report, compiled),
+        *read_templates(params, report, compiled),
+    )
     if route is not None and tool is not None:
         message = "'route' and 'decision_tool' both say which step comes next"
         report(section.place_of("route").fault("kind-conflict", message, help="keep one of them"))
@@ -132,7 +137,7 @@ def _read_on_error(step: StepDraft, report: Report) -> None:
         report(node.place.fault("kind-conflict", message, help="keep one of the two"))
 
 
-def _read_loop(step: StepDraft, report: Report) -> None:
+def _read_loop(step: StepDraft, report: Report, compiled: Templates) -> None:
     """Read the `loop` of a step; the step's output becomes that of all items."""
     section = step.section
     node = section.node("loop")
@@ -142,7 +147,7 @@ def _read_loop(step: StepDraft, report: Report) -> None:
             if (extra := section.node(name)) is not None:
                 report(extra.place.fault("missing-key", f"'{name}' belongs to a step with 'loop'"))
         return
-    templates = read_templates(node, report)
+    templates = read_templates(node, report, compiled)
     step.outer_templates = (*step.outer_templates, *templates)
     if isinstance(node, ScalarNode) and not templates:
         report(

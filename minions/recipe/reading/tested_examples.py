@@ -21,7 +21,7 @@ from minions.recipe.examples import (
     name_of,
     question_of,
 )
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template, Templates
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import EvaluationError, TemplateError
 from minions.recipe.model import AgentRecipe, InputSpec, RecipeTest
@@ -56,7 +56,7 @@ def _candidates_of(
     draft: RecipeDraft, step: StepDraft, report: Report
 ) -> tuple[ExampleCandidate, ...]:
     place = step.section.place_of("examples")
-    goal = _goal_of(step.goal.question)
+    goal = _goal_of(step.goal.question, draft.templates)
     if goal is None:
         return ()  # reported with the goal
     problem = _problem_of_step(draft, step, goal)
@@ -113,25 +113,27 @@ def _problem_of_step(draft: RecipeDraft, step: StepDraft, goal: Template) -> tup
             )
     output = draft.section.plain("output")
     is_last = draft.steps[-1] is step and not draft.has_graph
-    if is_last if output is None else _is_output_of(output, step.id, step.save_as):
+    if is_last if output is None else _is_output_of(output, step.id, step.save_as, draft.templates):
         return None
     return f"a test gives the recipe's output, which is not that of {step.title}", (
         f"write output: '{{{{ {step.id} }}}}', or {elsewhere}"
     )
 
 
-def _is_output_of(output: JsonValue, step_id: str, save_as: str | None) -> bool:
+def _is_output_of(
+    output: JsonValue, step_id: str, save_as: str | None, compiled: Templates
+) -> bool:
     """Whether the recipe's output is the whole output of that step."""
-    template = _goal_of(output) if isinstance(output, str) else None
+    template = _goal_of(output, compiled) if isinstance(output, str) else None
     term = template.term if template is not None else None
     if not isinstance(term, Path):
         return False
     return term.reference.path in ((step_id,), (save_as,), ("steps", step_id, "output"))
 
 
-def _goal_of(text: str) -> Template | None:
+def _goal_of(text: str, compiled: Templates) -> Template | None:
     try:
-        return compile_template(text)
+        return compiled.compile(text)
     except TemplateError:
         return None
 
@@ -210,12 +212,12 @@ def case_examples(
     Args:
         asked: The inputs of each case under evaluation, with defaults.
     """
-    goal = compile_template(step.example_question)
+    goal = recipe.templates.compile(step.example_question)
     problem = _problem_of_spec(recipe, step, goal)
     if problem is not None:
         return CaseExamples(problem=problem)
     found, _ = _candidates(goal, recipe.inputs, cases)
-    questions = asked_questions(step, asked)
+    questions = asked_questions(recipe, step, asked)
     validator = SchemaValidator(step.output) if step.output is not None else None
     fitting = tuple(
         each
@@ -226,14 +228,14 @@ def case_examples(
 
 
 def asked_questions(
-    step: ExampleStepSpec, asked: Iterable[Mapping[str, JsonValue]]
+    recipe: AgentRecipe, step: ExampleStepSpec, asked: Iterable[Mapping[str, JsonValue]]
 ) -> frozenset[str]:
     """The questions of cases to a step, as far as their inputs say them.
 
     Args:
         asked: The inputs of each case, with defaults.
     """
-    return frozenset(_questions(compile_template(step.example_question), asked))
+    return frozenset(_questions(recipe.templates.compile(step.example_question), asked))
 
 
 def _problem_of_spec(recipe: AgentRecipe, step: ExampleStepSpec, goal: Template) -> str | None:
@@ -243,7 +245,7 @@ def _problem_of_spec(recipe: AgentRecipe, step: ExampleStepSpec, goal: Template)
         if reference.path[0] != "inputs" or len(reference.path) < 2:
             return f"it reads '{reference.text}', which no case says"
     is_last = recipe.steps[-1] is step and recipe.graph is None
-    is_own = _is_output_of(recipe.output, step.id, step.save_as)
+    is_own = _is_output_of(recipe.output, step.id, step.save_as, recipe.templates)
     if is_last if recipe.output is None else is_own:
         return None
     return "a case says the output of the recipe, which is not that of the step"
@@ -285,7 +287,7 @@ def _without(
     step: ExampleStepSpec, recipe: AgentRecipe, cases: Sequence[Mapping[str, JsonValue]]
 ) -> ExampleStepSpec:
     source, examples = step.examples_from, step.examples
-    goal = compile_template(step.example_question)
+    goal = recipe.templates.compile(step.example_question)
     if source is not None:
         held_out = tuple(sorted({*source.held_out, *map(dumps, cases)}))
         asked = tuple(sorted({*source.asked, *_questions(goal, cases)}))

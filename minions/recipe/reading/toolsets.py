@@ -30,7 +30,9 @@ def read_tools(draft: RecipeDraft, catalog: Catalog, report: Report) -> None:
         specs=reader.specs, prefixes=reader.prefixes, is_complete=reader.is_complete
     )
     draft.prompt_templates = tuple(
-        use for node in draft.section.items("tools") for use in read_templates(node, report)
+        use
+        for node in draft.section.items("tools")
+        for use in read_templates(node, report, draft.templates)
     )
 
 

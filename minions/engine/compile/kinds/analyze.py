@@ -31,7 +31,6 @@ from minions.engine.compile.recipe_step import (
 )
 from minions.recipe.expressions.template import (
     Template,
-    compile_template,
 )
 from minions.recipe.kinds.analyze import AnalyzeSpec
 
@@ -131,9 +130,9 @@ class _AnalyzeCompiler(StepCompiler[AnalyzeSpec]):
         return AnalyzeStep(
             id=spec.id,
             spec=spec,
-            task=compile_template(spec.task),
-            context=compile_template(spec.context) if spec.context is not None else None,
-            input=compile_template(spec.input) if spec.has_input else None,
+            task=parts.templates.compile(spec.task),
+            context=parts.templates.compile(spec.context) if spec.context is not None else None,
+            input=parts.templates.compile(spec.input) if spec.has_input else None,
             completion_criteria=CompletionCriteria(mode=mode),
             output=OutputInstructions(schema=spec.output, name=spec.id) if spec.output else None,
             is_untrusted=partial(parts.untrusted.is_in, spec),

@@ -19,7 +19,6 @@ from minions.engine.compile.recipe_step import (
 from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.expressions.template import (
     Template,
-    compile_template,
 )
 from minions.recipe.kinds.ask import AskSpec
 
@@ -57,7 +56,7 @@ class AskStep(WrittenStep[JsonValue], PythonStep[JsonValue], RecordedInParts):
 
 class _AskCompiler(StepCompiler[AskSpec]):
     def build(self, spec: AskSpec, parts: BuildParts) -> AskStep:
-        return AskStep(id=spec.id, spec=spec, question=compile_template(spec.ask))
+        return AskStep(id=spec.id, spec=spec, question=parts.templates.compile(spec.ask))
 
     def plan(self, spec: AskSpec, step: Step[object], planner: Planner) -> PlannedStep:
         shown: dict[str, JsonValue] = {"question": planner.shown(spec.ask)}

@@ -28,8 +28,6 @@ from minions.engine.services.breathing import breathe
 from minions.recipe.expressions.template import (
     Condition,
     Template,
-    compile_condition,
-    compile_template,
 )
 from minions.recipe.expressions.values import Meter, Reference
 from minions.recipe.kinds.assertion import AssertSpec
@@ -94,8 +92,8 @@ class _AssertCompiler(StepCompiler[AssertSpec]):
         return AssertStep(
             id=spec.id,
             spec=spec,
-            conditions=tuple(compile_condition(text) for text in spec.conditions),
-            message=compile_template(spec.message) if spec.message is not None else None,
+            conditions=tuple(parts.templates.compile_condition(text) for text in spec.conditions),
+            message=parts.templates.compile(spec.message) if spec.message is not None else None,
         )
 
     def plan(self, spec: AssertSpec, step: Step[object], planner: Planner) -> PlannedStep:

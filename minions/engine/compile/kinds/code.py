@@ -20,7 +20,6 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.expressions.template import (
     Template,
-    compile_template,
 )
 from minions.recipe.kinds.code import CodeSpec
 from minions.recipe.model import AgentRecipe
@@ -115,7 +114,7 @@ def _not_registered(spec: CodeSpec) -> EnvironmentRefusedError:
 
 class _CodeCompiler(StepCompiler[CodeSpec]):
     def build(self, spec: CodeSpec, parts: BuildParts) -> CodeStep:
-        given = {name: compile_template(value) for name, value in spec.given.items()}
+        given = {name: parts.templates.compile(value) for name, value in spec.given.items()}
         sandbox = parts.extensions.sandboxes.get(spec.sandbox)
         return CodeStep(id=spec.id, spec=spec, given=given, sandbox=sandbox)
 

@@ -17,6 +17,7 @@ from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import PromptPart
 from minions.engine.compile.recipe_step import WrittenStep
 from minions.recipe.checks.untrusted_text import UntrustedText
+from minions.recipe.expressions.template import Templates
 from minions.recipe.model import StepSpec
 from minions.recipe.model_config import ModelConfig
 
@@ -37,6 +38,8 @@ class BuildParts:
     """Ids of the steps whose output `when`, `loop` or `while` reads."""
     untrusted: UntrustedText
     """Where the texts of the recipe's steps hold untrusted text."""
+    templates: Templates
+    """Compiles the texts of the recipe."""
     directory: str | None = None
     """The recipe's folder, for files that its steps read; None: it has none."""
 

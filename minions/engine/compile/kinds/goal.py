@@ -46,7 +46,6 @@ from minions.engine.compile.recipe_step import (
 )
 from minions.recipe.expressions.template import (
     Template,
-    compile_template,
 )
 from minions.recipe.kinds.goal import GoalSpec
 
@@ -174,14 +173,15 @@ class GoalStep(WrittenStep[object], Step[object]):
 def _step(spec: GoalSpec, parts: BuildParts) -> GoalStep:
     texts: list[tuple[MessageRole, Template]] = []
     if spec.system_prompt is not None:
-        texts.append((MessageRole.SYSTEM, compile_template(spec.system_prompt)))
+        texts.append((MessageRole.SYSTEM, parts.templates.compile(spec.system_prompt)))
     texts += [
-        (MessageRole(message.role), compile_template(message.content)) for message in spec.messages
+        (MessageRole(message.role), parts.templates.compile(message.content))
+        for message in spec.messages
     ]
-    texts.append((MessageRole.GOAL, compile_template(spec.goal)))
+    texts.append((MessageRole.GOAL, parts.templates.compile(spec.goal)))
     system = [()] if spec.system_prompt is not None else []
     paths = [*system, *(message.files for message in spec.messages), spec.images]
-    files = tuple(tuple(map(compile_template, own)) for own in paths)
+    files = tuple(tuple(map(parts.templates.compile, own)) for own in paths)
     read = [*(template for _, template in texts), *(path for own in files for path in own)]
     named = {step_named(ref, parts.saved) for template in read for ref in template.references}
     criteria = spec.completion or CompletionCriteria(

@@ -28,7 +28,7 @@ from minions.engine.compile.plan_report import (
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.recipe_step import WrittenStep, as_text, bounded
 from minions.engine.history.replayable_steps import RecordedInParts
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template
 from minions.recipe.kinds.plan import QUESTION, PlanSpec
 from minions.recipe.planner import RecipePlanner
 
@@ -375,11 +375,11 @@ class _PlanCompiler(StepCompiler[PlanSpec]):
                 code="no-planner",
             )
         texts = {
-            "task": compile_template(spec.plan),
-            "workspace": compile_template(spec.workspace),
-            "context": compile_template(spec.context),
-            "command": compile_template(spec.command),
-            "given": compile_template(spec.given),
+            "task": parts.templates.compile(spec.plan),
+            "workspace": parts.templates.compile(spec.workspace),
+            "context": parts.templates.compile(spec.context),
+            "command": parts.templates.compile(spec.command),
+            "given": parts.templates.compile(spec.given),
         }
         tools = {name: parts.tools.get(name).spec for name in spec.tools}
         return PlanningStep(id=spec.id, spec=spec, texts=texts, planner=planner, tools=tools)

@@ -25,7 +25,6 @@ from minions.engine.history.replayable_steps import RecordedInParts
 from minions.recipe.bundles import bundle_of
 from minions.recipe.expressions.template import (
     Template,
-    compile_template,
 )
 from minions.recipe.kinds.recipe import RecipeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -105,7 +104,7 @@ def _with_untrusted(recipe: AgentRecipe, names: Sequence[str]) -> AgentRecipe:
 
 class _RecipeCompiler(StepCompiler[RecipeSpec]):
     def build(self, spec: RecipeSpec, parts: BuildParts) -> RecipeStep:
-        given = {name: compile_template(value) for name, value in spec.given.items()}
+        given = {name: parts.templates.compile(value) for name, value in spec.given.items()}
         marked = [name for name, template in given.items() if _is_untrusted(spec, template, parts)]
         recipe = _with_untrusted(spec.recipe, marked)
         made_of = {name: template.inputs_read() for name, template in given.items()}

@@ -19,7 +19,7 @@ from minions.engine.compile.recipe_step import (
 from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
 from minions.engine.services.breathing import breathe
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import Meter
 from minions.recipe.kinds.set import SetSpec
 
@@ -65,7 +65,7 @@ class SetStep(WrittenStep[JsonValue], PythonStep[JsonValue], Replayable):
 
 class _SetCompiler(StepCompiler[SetSpec]):
     def build(self, spec: SetSpec, parts: BuildParts) -> SetStep:
-        return SetStep(id=spec.id, spec=spec, values=compile_template(spec.set))
+        return SetStep(id=spec.id, spec=spec, values=parts.templates.compile(spec.set))
 
     def plan(self, spec: SetSpec, step: Step[object], planner: Planner) -> PlannedStep:
         return PlannedStep(step_id=spec.id, kind="set", shown=planner.shown(spec.set))

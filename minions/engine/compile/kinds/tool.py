@@ -32,7 +32,7 @@ from minions.engine.compile.recipe_step import (
 )
 from minions.engine.history.replayable_steps import Replayable
 from minions.engine.history.step_rows import StepRows
-from minions.recipe.expressions.template import Template, compile_template
+from minions.recipe.expressions.template import Template
 from minions.recipe.expressions.values import MissingValueError, Reference
 from minions.recipe.kinds.tool import ToolSpecStep, without_argument
 
@@ -169,7 +169,7 @@ def _arguments_of(row: JournalEntry) -> str | None:
 
 def _step(spec: ToolSpecStep, parts: BuildParts) -> ToolCallStep:
     tool = parts.tools.get(spec.tool).spec  # refused here rather than in the run
-    params = {name: compile_template(value) for name, value in spec.given.items()}
+    params = {name: parts.templates.compile(value) for name, value in spec.given.items()}
     saved = parts.saved
     read = {step_named(each, saved) for value in params.values() for each in value.references}
     listed = set(spec.declared).difference(parts.read_by_control)

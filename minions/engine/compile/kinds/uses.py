@@ -16,7 +16,7 @@ from minions.recipe.kinds.uses import UsesSpec
 
 class _UsesCompiler(StepCompiler[UsesSpec]):
     def build(self, spec: UsesSpec, parts: BuildParts) -> WrittenStep[object]:
-        return used_step(spec, parts.extensions.steps)
+        return used_step(spec, parts.extensions.steps, parts.templates)
 
     def plan(self, spec: UsesSpec, step: Step[object], planner: Planner) -> PlannedStep:
         shown = {name: planner.shown(value) for name, value in spec.given.items()}
