@@ -14,14 +14,17 @@ from minions.data.patterns import compiled_pattern
 from minions.evaluation.cases import CaseRow
 from minions.evaluation.scorers import (
     ROOTS,
+    AnyScorer,
     Exact,
     Fields,
+    GradedBy,
     Holds,
     Matches,
     Near,
     Schema,
+    Suite,
+    ToolScorer,
 )
-from minions.evaluation.suites import AnyScorer, GradedBy, Suite, ToolScorer
 from minions.recipe.expressions.template import compile_condition
 from minions.recipe.expressions.values import TemplateError
 from minions.recipe.text.key_types import Key, Table

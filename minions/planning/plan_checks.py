@@ -22,7 +22,7 @@ from minions.contracts.plans import (
 )
 from minions.contracts.protected_files import configures, is_git_name, is_secret
 from minions.data.errors import did_you_mean
-from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_json import PlanForm, Sharing
 from minions.recipe.artifacts import as_path
 
 READING_TOOLS: Final = ("files__glob", "files__search", "files__read")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from enum import StrEnum
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from yaml.reader import Reader
 
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType, is_path
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.texts import HIDDEN
 from minions.recipe.checks.names import RESERVED
-from minions.recipe.expressions.tokens import WORDS
+from minions.recipe.expressions.syntax import WORDS
 
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")
 _AROUND: Final = ("plan", "output", "result", "value")
@@ -382,3 +383,43 @@ def tidy_id(text: str) -> str:
     """The text as the id of a step: letters, digits and `_`, at most 60 characters."""
     bare = re.sub(r"[^A-Za-z0-9]+", "_", text.strip(_QUOTES + "*[]() ")).strip("_")[:60]
     return f"step_{bare}" if bare[:1].isdigit() or bare in _RESERVED else bare
+
+
+# --- how a plan is made a recipe -----------------------------------------------------------------
+
+
+class Sharing(StrEnum):
+    """How a step sees the files that its dependencies made."""
+
+    NAMES = "names"
+    """Their paths only: fewest tokens."""
+    OUTLINE = "outline"
+    """Their signatures: a step that calls the code knows how."""
+    WHOLE = "whole"
+    """Their whole text."""
+
+
+@frozen(kw_only=True)
+class PlanForm:
+    """How a plan is made a recipe."""
+
+    workspace: str = "."
+    """The folder that the recipe works in, as the default of its input `workspace`."""
+    context: str = ""
+    """What every step is told besides its own; the system context of the seed's planner."""
+    share: Sharing = Sharing.OUTLINE
+    max_file_characters: int = 24_000
+    """Characters of files that one prompt shows."""
+    max_repairs: int = 2
+    """How often a failed validation goes back to a repair."""
+    max_parallel: int = 4
+    is_trusted: bool = False
+    """Whether nobody but the user writes into the workspace: what is read there is then trusted."""
+    allow_config: tuple[str, ...] = ()
+    """Patterns of files that steps may write although they configure tools outside."""
+    allow_secrets: tuple[str, ...] = ()
+    """Patterns of files that steps may use although they are taken for secrets."""
+    is_asked: bool = False
+    """Whether a person approves the plan: then what it names is opened, too, and shown to them."""
+    results: Mapping[str, JsonValue] = field(factory=dict)
+    """Results of steps of an earlier plan that steps of this one depend on, by their ids."""

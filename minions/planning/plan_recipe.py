@@ -13,17 +13,10 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.contracts.plans import (
-    FileForm,
-    FileUse,
-    Plan,
-    PlanStep,
-    PlanStepType,
-    steps_before,
-)
+from minions.contracts.plans import FileForm, FileUse, Plan, PlanStep, PlanStepType, steps_before
 from minions.data.json_values import JsonValue
 from minions.planning.plan_checks import configuring_files
-from minions.planning.plan_form import PlanForm, Sharing
+from minions.planning.plan_json import PlanForm, Sharing
 
 SYSTEM: Final = (
     "You carry out one step of a plan as a careful software engineer. Do what it says and no more. "

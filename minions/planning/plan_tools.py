@@ -24,12 +24,11 @@ from minions.planning.plan_checks import (
     refusal_of,
     without_completed,
 )
-from minions.planning.plan_form import PlanForm, Sharing
-from minions.planning.plan_json import read_plan, readable
+from minions.planning.plan_json import PlanForm, Sharing, read_plan, readable
 from minions.planning.plan_recipe import recipe_document
 from minions.recipe.catalog import Catalog
 from minions.recipe.reading.load import check_recipe_text
-from minions.recipe.text.yaml_writer import yaml_text
+from minions.recipe.text.yaml_reader import yaml_text
 
 _MOST_NOTES: Final = 20
 _MOST_BESIDE: Final = 500

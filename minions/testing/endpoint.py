@@ -21,8 +21,19 @@ from typing import Self
 
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.testing.chat_documents import USAGE, call, chunk, chunks, completion, error_body, event
-from minions.testing.exchange import Behaviour, Exchange, RecordedRequest, read_request
+from minions.testing.exchange import (
+    USAGE,
+    Behaviour,
+    Exchange,
+    RecordedRequest,
+    call,
+    chunk,
+    chunks,
+    completion,
+    error_body,
+    event,
+    read_request,
+)
 
 __all__ = [
     "USAGE",

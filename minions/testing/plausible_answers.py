@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 from minions.data.json_values import JsonValue, dumps
-from minions.testing.chat_documents import call, completion
-from minions.testing.exchange import RecordedRequest
+from minions.testing.exchange import RecordedRequest, call, completion
 
 __all__ = ["MakeAnswer", "plausible_answer", "plausible_value"]
 

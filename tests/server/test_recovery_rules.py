@@ -26,8 +26,8 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.server.live.recovery import Recovery
 from minions.interfaces.server.live.run_manager import RunManager
-from minions.interfaces.server.runtime import ServerRuntime
-from minions.testing.clock import FakeClock
+from minions.interfaces.server.server_runtime import ServerRuntime
+from minions.testing.virtual_time import FakeClock
 from patience import leap
 
 SERVER: Mapping[str, JsonValue] = {"server": True}

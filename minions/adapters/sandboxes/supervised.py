@@ -17,7 +17,7 @@ from minions.data.json_values import JsonValue
 _ROOT: Final = str(Path(__file__).parents[3])
 _PROGRAM: Final = (
     f"import sys; sys.path.append({_ROOT!r}); "
-    "from minions.adapters.sandboxes.supervisor.main import main; main()"
+    "from minions.adapters.sandboxes.supervisor.supervise import main; main()"
 )
 _GRACE_S: Final = 30.0
 """How much later than the job's own end the supervisor is given up; before it begins, it may wait

@@ -17,7 +17,7 @@ from attrs import evolve
 
 from minions.adapters.sandboxes.supervised import job_limits, result_of, supervise, supervise_now
 from minions.adapters.sandboxes.supervisor.jobs import Confinement, Job, WorkspaceRules
-from minions.adapters.sandboxes.supervisor.landlock import landlock_version
+from minions.adapters.sandboxes.supervisor.kernel import landlock_version
 from minions.contracts.sandbox import (
     COMMAND_LIMITS,
     NO_SANDBOX,

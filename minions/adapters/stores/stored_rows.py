@@ -11,7 +11,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar, cast
 
+from msgspec import MsgspecError
+from msgspec.json import Decoder
+
+from minions.contracts.journal.facts import (
+    Fact,
+    RunFinished,
+    RunRejected,
+    UnreadableFact,
+    body_of,
+    class_of,
+    fact_of,
+)
+from minions.contracts.journal.journal import EntryDraft, JournalEntry, Lease
 from minions.contracts.journal.run_rows import Number, RunRow, SessionRow, Spent
+from minions.data.errors import JournalError
+from minions.data.json_parts import LONG_TEXT, encoded_parts
+from minions.data.json_values import parse_json
 
 _LONGEST_KEY: Final = 200
 """Characters; an index has no room for more in every database."""
@@ -259,3 +275,121 @@ async def found_by_text(
             break
         after = rows[-1]
     return found[:most]
+
+
+# --- when the rows of new sessions are made ------------------------------------------------------
+
+
+_SOME: Final = 64
+"""Runs that end before the rows of new sessions are made: some 5 ms of work."""
+
+
+def folds_later(lease: Lease) -> bool:
+    """Whether an entry under that lease leaves the rows of its session to a later fold.
+
+    In the first execution of a session there is little to fold; in one that goes on, a fold of
+    all its entries would cost more with each run.
+    """
+    return lease.epoch == 1
+
+
+class PendingRows:
+    """Counts the runs that ended in new sessions, for one journal object."""
+
+    def __init__(self) -> None:
+        self._ended = _SOME - 1  # the first one of a process also folds what others left
+
+    def is_due(self, lease: Lease, draft: EntryDraft) -> bool:
+        """Whether rows are to be made now; asked once for each entry that was stored."""
+        if not (folds_later(lease) and isinstance(draft.fact, RunFinished | RunRejected)):
+            return False
+        self._ended = (self._ended + 1) % _SOME
+        return self._ended == 0
+
+
+# --- facts as the JSON text of journal rows and back; the same for every database ----------------
+
+
+def body_text(draft: EntryDraft | JournalEntry, *, in_parts: bool = False) -> str:
+    """The body as JSON, short.
+
+    Args:
+        in_parts: In a thread beside an event loop, which goes on.
+    Raises:
+        JournalError: It is none, or an entry that nobody could read.
+    """
+    if isinstance(draft.fact, UnreadableFact) and draft.fact.body is None:
+        raise JournalError(
+            f"What {draft.kind} '{draft.key}' {draft.state} holds cannot be read: "
+            f"{draft.fact.problem}. Nothing was stored.",
+            code="corrupt-entry",
+        )
+    try:
+        body = body_of(draft.fact)
+        if in_parts:
+            return "".join(encoded_parts(body, _BODY_ENCODER.encode))
+        return _BODY_ENCODER.encode(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JournalError(
+            f"The body of {draft.kind} '{draft.key}' {draft.state} is not JSON: {error}. "
+            "Nothing was stored.",
+            code="body-not-json",
+        ) from error
+
+
+def _plain(value: object) -> object:
+    """Mappings and sequences other than dict and list, which the type of a body allows."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return list(value)
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is no JSON value")
+
+
+_BODY_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+)
+
+
+_DECODERS: Final[dict[tuple[str, str], Decoder[Fact]]] = {}
+"""By kind and state, made when the first row of it is read."""
+
+
+def read_fact(
+    kind: str, state: str, stored: str | bytes, *, in_parts: bool = False
+) -> Fact | UnreadableFact:
+    """The fact that the text of a row tells.
+
+    Args:
+        in_parts: In a thread beside an event loop, which goes on.
+    """
+    if in_parts and len(stored) >= LONG_TEXT:
+        return _read_slowly(kind, state, stored)
+    decoder = _DECODERS.get((kind, state)) or _new_decoder(kind, state)
+    if decoder is not None:
+        try:
+            return decoder.decode(stored)
+        except (MsgspecError, ValueError, RecursionError):
+            pass  # it may hold what only the other decoder takes, such as half a character
+    return _read_slowly(kind, state, stored)
+
+
+def _new_decoder(kind: str, state: str) -> Decoder[Fact] | None:
+    found = class_of(kind, state)
+    if found is None:
+        return None
+    decoder = _DECODERS[kind, state] = Decoder[Fact](found)
+    return decoder
+
+
+def _read_slowly(kind: str, state: str, stored: str | bytes) -> Fact | UnreadableFact:
+    """As above, or what was expected."""
+    try:
+        text = stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
+        body = parse_json(text, in_parts=True)
+    except (ValueError, RecursionError) as error:
+        problem = f"its body is not JSON ({type(error).__name__})"
+        return UnreadableFact(kind=kind, state=state, problem=problem)
+    if isinstance(body, dict):
+        return fact_of(kind, state, body)
+    return UnreadableFact(kind=kind, state=state, problem="its body is no JSON object")

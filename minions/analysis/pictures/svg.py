@@ -10,9 +10,17 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.analysis.pictures.layout import Layout, Neighbours, laid_out
-from minions.analysis.pictures.picture import Edge, Node, Picture, cut, status_class
-from minions.recipe.kinds.registry import STEP_KINDS
+from minions.analysis.pictures.picture import (
+    Edge,
+    Layout,
+    Neighbours,
+    Node,
+    Picture,
+    cut,
+    laid_out,
+    status_class,
+)
+from minions.recipe.kinds.kind_registry import STEP_KINDS
 
 _BOX: Final = 224.0
 """Width of a box in pixels, the unit of all lengths here."""

@@ -11,8 +11,8 @@ from returns.result import Failure, Result, Success
 
 from minions.adapters.models.recorded import MISS, Cassette, ReplayModel
 from minions.adapters.models.scripted import ScriptedModel
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import Runtime
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import Runtime
 from minions.contracts.addresses import around
 from minions.contracts.call_executors import ToolCallExecutor, ToolCallExecutorFactory
 from minions.contracts.calls import ChatModel, ModelCall, ToolCall, ToolCallResponse, ToolFailure
@@ -54,7 +54,7 @@ from minions.engine.services.memory_journal import MemoryJournal
 from minions.recipe.expressions.template import compile_condition
 from minions.recipe.model import AgentRecipe, RecipeTest
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.reading.recipe_tests import OFFLINE
+from minions.recipe.reading.test_reading import OFFLINE
 from minions.recipe.reading.tested_examples import without_cases
 
 

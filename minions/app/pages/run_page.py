@@ -16,7 +16,7 @@ from attrs import frozen
 
 from minions.analysis.pictures.picture import picture_of, with_statuses
 from minions.analysis.pictures.svg import svg
-from minions.app.settings.masking import masked
+from minions.app.settings.settings import masked
 from minions.contracts.executions import RunState
 from minions.contracts.journal.journal import Journal
 from minions.contracts.messages import TokenUsage
@@ -34,7 +34,7 @@ from minions.engine.views.run_steps import StepDetail, steps_in
 from minions.engine.views.run_summary import RunSummary
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
-from minions.recipe.tool_specs import tool_specs
+from minions.recipe.permissions import tool_specs
 
 _SVG_STYLE: Final = re.compile(r"<style>([^<]*)</style>")
 

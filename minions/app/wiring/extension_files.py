@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from minions.app.wiring.extensions import extended
+from minions.app.wiring.built_in_extensions import extended
 from minions.contracts.calls import ChatModel
 from minions.contracts.completion import CompletionLink
 from minions.contracts.steps import Step

@@ -20,7 +20,7 @@ from minions.engine.compile.graph import DefaultStepGraph, DependencyStepGraph
 from minions.engine.compile.kinds.compiler import BuildParts
 from minions.engine.compile.kinds.registry import compiler_of
 from minions.engine.compile.recipe_step import WrittenStep, step_named
-from minions.recipe.checks.untrusted_text import UntrustedText
+from minions.recipe.checks.flows import UntrustedText
 from minions.recipe.control_flow import LoopSpec, OnError, OnErrorSpec, OnItemError, WhileSpec
 from minions.recipe.expressions.template import (
     Condition,
@@ -29,7 +29,7 @@ from minions.recipe.expressions.template import (
     compile_template,
 )
 from minions.recipe.expressions.values import Reference
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.model_config import ModelConfig
 

@@ -32,7 +32,7 @@ from minions.engine.run.run_start import ResumePlan, RunStart
 from minions.engine.run.walk import WalkEnd
 from minions.engine.services.breathing import beside
 from minions.engine.services.budget import RunBudget
-from minions.recipe.bundles import bundle_of
+from minions.recipe.nested_recipes import bundle_of
 
 _LONGEST_REPEATED: Final = 4_096
 """Characters of inputs that each start of a run repeats."""

@@ -16,9 +16,9 @@ from minions.app.runs.deciders import decider_for
 from minions.app.runs.run_policy import QUEUE, RunPolicy
 from minions.app.settings.operator_limits import bounded
 from minions.app.settings.settings import Settings
+from minions.app.wiring.configured_models import ModelChoice
+from minions.app.wiring.configured_runtime import ServiceChanges
 from minions.app.wiring.databases import has_database
-from minions.app.wiring.models import ModelChoice
-from minions.app.wiring.runtime import ServiceChanges
 from minions.contracts.journal.journal import Journal
 from minions.contracts.queue_places import QueuePlace
 from minions.data.errors import (

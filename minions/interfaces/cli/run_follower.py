@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self, TextIO
 
 from minions.app.runs.deciders import TerminalDecider
 from minions.app.settings.settings import Settings
-from minions.app.wiring.cassettes import Cassettes
+from minions.app.wiring.configured_models import Cassettes
 from minions.contracts.context import Limits
 from minions.contracts.events import RunEvent, event_to_json
 from minions.contracts.executions import AgentResult, RunStatus
@@ -27,18 +27,16 @@ from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.views.run_names import shortest_name
 from minions.interfaces.cli.console.console import json_text, say, tell
-from minions.interfaces.cli.console.progress import LiveProgress, PlainProgress, Progress
-from minions.interfaces.cli.console.render import stderr_painter, wants_color
-from minions.interfaces.cli.console.results import (
+from minions.interfaces.cli.console.live_progress import LiveProgress, PlainProgress, Progress
+from minions.interfaces.cli.console.printed_results import (
     EXIT_CODES,
     output_text,
     result_to_json,
     summary_lines,
 )
+from minions.interfaces.cli.console.render import stderr_painter, wants_color
 from minions.interfaces.cli.console.run_reports import RunReports
-from minions.interfaces.cli.options import (
-    CommandContext,
-)
+from minions.interfaces.cli.options import CommandContext
 from minions.interfaces.pasted_commands import with_options
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
+import secrets
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Final, Self
+from pathlib import Path
+from typing import Final, Self, cast
 
 from attrs import Attribute, field, frozen
 
 from minions.contracts.budgets import LONGEST_USER
-from minions.data.errors import UsageError
+from minions.data.bounded_files import open_regular
+from minions.data.errors import EnvironmentRefusedError, UsageError, did_you_mean
+from minions.data.texts import parse_toml
 
 _SHORTEST: Final = 16
 """The fewest characters of a token: it cannot be guessed."""
@@ -113,3 +119,120 @@ class CallerToken:
 def digest_of(token: str) -> str:
     """The SHA-256 of a token, in hexadecimal digits."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+# --- the file with the tokens of a server --------------------------------------------------------
+
+
+_MOST_BYTES: Final = 100_000
+_TABLE: Final = re.compile(r"(?m)^[ \t]*(?:\[\[?[ \t]*tokens\b|tokens[ \t]*=)")
+"""What a file with a table has, and no token."""
+_KEYS: Final = ("name", "token", "sha256", "scopes", "user")
+
+
+@frozen(kw_only=True)
+class FileTokens:
+    """What the file gives: one of the two."""
+
+    token: str = field(default="", repr=False)
+    """The only token; empty: there are `tokens`."""
+    tokens: tuple[CallerToken, ...] = ()
+
+
+def read_token_file(path: Path) -> FileTokens:
+    """The tokens of the file; where there is no file, one with a new token is written.
+
+    It is read once: a change needs a new start of the server.
+
+    Raises:
+        EnvironmentRefusedError: The file cannot be read or written, other users may read it, or its
+            table has faults. No message repeats anything of a token.
+    """
+    try:
+        with open_regular(path) as known:
+            if os.fstat(known.fileno()).st_mode & 0o077:
+                raise EnvironmentRefusedError(
+                    f"--token-file {path}: others may read it. chmod 600 {path}",
+                    code="open-token-file",
+                )
+            text = known.read(_MOST_BYTES + 1).decode()
+    except FileNotFoundError:
+        return FileTokens(token=_new_token(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refused(path, f"cannot be read: {_reason(error)}") from error
+    if len(text) > _MOST_BYTES:
+        raise _refused(path, f"has more than {_MOST_BYTES:,} bytes")
+    if not _TABLE.search(text):
+        return FileTokens(token=text.strip())
+    return FileTokens(tokens=_table(path, text))
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    """Why, without the bytes that a decoder quotes."""
+    return (error.strerror or "") if isinstance(error, OSError) else "it is no UTF-8 text"
+
+
+def _table(path: Path, text: str) -> tuple[CallerToken, ...]:
+    try:
+        document = parse_toml(text)
+    except ValueError as error:
+        # The parser's message quotes characters of the file, but its place does not.
+        place = re.search(r"\(at [^()]*\)\Z", str(error))
+        raise _refused(path, f"is no TOML {place[0] if place else ''}".rstrip()) from None
+    entries = document.pop("tokens", None)
+    if document or not isinstance(entries, list) or not entries:
+        raise _refused(path, "has [[tokens]] tables and nothing else")
+    return tuple(_entry(path, number, each) for number, each in enumerate(entries, start=1))
+
+
+def _entry(path: Path, number: int, entry: object) -> CallerToken:
+    try:
+        return _token(entry)
+    except UsageError as error:
+        raise _refused(path, f"has a fault in its table number {number}: {error.message}") from None
+
+
+def _token(entry: object) -> CallerToken:
+    """The token of one table.
+
+    Raises:
+        UsageError: It has faults.
+    """
+    if not isinstance(entry, Mapping):
+        raise UsageError("a table with name, token or sha256, and scopes is expected.")
+    for key in entry:
+        if key not in _KEYS:
+            raise UsageError(f"'{key[:40]}' is no key of a token.{did_you_mean(key, _KEYS)}")
+    texts = {key: _text(entry, key) for key in ("name", "token", "sha256", "user") if key in entry}
+    scopes = entry.get("scopes")
+    if not isinstance(scopes, list) or not all(isinstance(each, str) for each in scopes):
+        raise UsageError('`scopes` is a list, such as ["read", "run"].')
+    if "name" not in texts or ("token" in texts) is ("sha256" in texts):
+        raise UsageError("a `name` and either `token` or `sha256` are needed.")
+    name, user = texts["name"], texts.get("user")
+    chosen = cast("list[str]", scopes)
+    if "token" in texts:
+        return CallerToken.of(name, texts["token"], chosen, user=user)
+    return CallerToken(name=name, sha256=texts["sha256"], scopes=chosen, user=user)
+
+
+def _text(entry: Mapping[str, object], key: str) -> str:
+    value = entry[key]
+    if not isinstance(value, str):
+        raise UsageError(f"`{key}` is a text.")
+    return value
+
+
+def _new_token(path: Path) -> str:
+    token = secrets.token_urlsafe(24)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as new:
+            new.write(f"{token}\n")
+    except OSError as error:
+        raise _refused(path, f"cannot be written: {error.strerror}") from error
+    return token
+
+
+def _refused(path: Path, what: str) -> EnvironmentRefusedError:
+    return EnvironmentRefusedError(f"--token-file {path} {what}.", code="token-file")

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from attrs import evolve, frozen
 
-from minions.app.wiring.built_in_recipes import BUILT_IN_RECIPES
+from minions.app.wiring.built_in_extensions import BUILT_IN_RECIPES
 from minions.contracts.runtime import Log
 from minions.data.errors import (
     Fault,
@@ -23,10 +23,10 @@ from minions.data.errors import (
 )
 from minions.interfaces.http.problems import RefusedError
 from minions.recipe.catalog import Catalog
-from minions.recipe.library import recipe_ids
 from minions.recipe.model import AgentRecipe, StepSpec
 from minions.recipe.project_folders import NamedFiles
 from minions.recipe.reading.load import check_recipe, load_recipe_text
+from minions.recipe.recipe_files import recipe_ids
 
 _OF_REQUEST: Final = "<recipe of the request>"
 _NOT_CHECKED: Final = "recipe-not-checked"

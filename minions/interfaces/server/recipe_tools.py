@@ -19,7 +19,7 @@ from minions.data.schema import JsonSchema
 from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.pasted_commands import with_options
 from minions.interfaces.server.recipe_store import RecipeStore
-from minions.interfaces.server.runtime import ServerRuntime
+from minions.interfaces.server.server_runtime import ServerRuntime
 from minions.recipe.model import AgentRecipe, InputSpec, StepSpec
 
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")

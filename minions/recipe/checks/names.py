@@ -8,7 +8,7 @@ from typing import Final
 
 from minions.data.errors import Fault
 from minions.recipe.drafts import RecipeDraft, StepDraft
-from minions.recipe.expressions.tokens import WORDS
+from minions.recipe.expressions.syntax import WORDS
 from minions.recipe.text.nodes import MappingNode, Node, Place, ScalarNode, SequenceNode
 from minions.recipe.text.sections import Report
 

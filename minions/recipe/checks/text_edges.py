@@ -23,7 +23,7 @@ from minions.recipe.expressions.template import compile_condition, compile_templ
 from minions.recipe.expressions.terms import Path
 from minions.recipe.expressions.values import Reference, TemplateError
 from minions.recipe.graph_paths import GraphPaths
-from minions.recipe.kinds.tool import ToolSpecStep
+from minions.recipe.kinds.tool_kind import ToolSpecStep
 from minions.recipe.model import AgentRecipe, ExecutionMode, OnFailure, StepSpec
 
 Source: TypeAlias = "int | str"

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from minions.data.json_values import JsonValue
-from minions.recipe.expressions.operands import (
+from minions.recipe.expressions.operators import (
+    COMPARISONS,
     OF_ITEM,
     OF_LIST,
     Function,
     charged,
+    contains,
     expect_mapping,
     expect_number,
     expect_text,
@@ -23,7 +25,6 @@ from minions.recipe.expressions.operands import (
     items_of,
     quick,
 )
-from minions.recipe.expressions.operators import COMPARISONS, contains
 from minions.recipe.expressions.values import (
     EvaluationError,
     Meter,

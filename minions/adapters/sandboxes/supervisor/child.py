@@ -18,12 +18,13 @@ from minions.adapters.sandboxes.supervisor.kernel import (
     die_with_parent,
     drop_privileges,
     forbid_more_rights,
+    restrict_files,
 )
-from minions.adapters.sandboxes.supervisor.landlock import restrict_files
-from minions.adapters.sandboxes.supervisor.monty_code import load_monty, run_monty
 from minions.adapters.sandboxes.supervisor.python_code import (
     flush_streams,
     limit_memory,
+    load_monty,
+    run_monty,
     run_python,
 )
 from minions.adapters.sandboxes.supervisor.seccomp import (

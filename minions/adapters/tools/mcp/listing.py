@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from minions.adapters.tools.mcp.failures import failed
+from minions.adapters.tools.mcp.mcp_failures import failed
 from minions.contracts.tool_servers import PinnedTool, ToolServer
 from minions.data.errors import SchemaError, UsageError, did_you_mean
 from minions.data.json_values import JsonValue, dumps

@@ -33,7 +33,7 @@ from minions.recipe.expressions.template import (
     Template,
     compile_template,
 )
-from minions.recipe.kinds.analyze import AnalyzeSpec
+from minions.recipe.kinds.analyze_kind import AnalyzeSpec
 
 _ANALYST: Final = (
     "You answer one question about data. Use only what is given here, and invent nothing: where "

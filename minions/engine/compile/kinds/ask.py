@@ -21,7 +21,7 @@ from minions.recipe.expressions.template import (
     Template,
     compile_template,
 )
-from minions.recipe.kinds.ask import AskSpec
+from minions.recipe.kinds.ask_kind import AskSpec
 
 
 @frozen(kw_only=True)

@@ -32,7 +32,7 @@ from minions.recipe.expressions.template import (
     compile_template,
 )
 from minions.recipe.expressions.values import Meter, Reference
-from minions.recipe.kinds.assertion import AssertSpec
+from minions.recipe.kinds.assertion_kind import AssertSpec
 
 
 @frozen(kw_only=True)

@@ -22,9 +22,9 @@ from minions.recipe.expressions.template import (
     Template,
     compile_template,
 )
-from minions.recipe.kinds.code import CodeSpec
+from minions.recipe.kinds.code_kind import CodeSpec
 from minions.recipe.model import AgentRecipe
-from minions.recipe.steps_within import steps_within
+from minions.recipe.nested_recipes import steps_within
 
 
 @frozen(kw_only=True)

@@ -48,7 +48,7 @@ from minions.recipe.expressions.template import (
     Template,
     compile_template,
 )
-from minions.recipe.kinds.goal import GoalSpec
+from minions.recipe.kinds.goal_kind import GoalSpec
 
 
 @frozen(kw_only=True)

@@ -35,7 +35,7 @@ class RunReports:
             EnvironmentRefusedError: `junit-file`.
         """
         if self.junit is not None:
-            from minions.interfaces.cli.console.junit import check_junit
+            from minions.interfaces.cli.console.junit_reports import check_junit
 
             check_junit(self.junit)
 
@@ -50,7 +50,7 @@ class RunReports:
     def annotate(self, result: AgentResult[object], recipe: AgentRecipe) -> None:
         """Print an annotation for each failure of the run."""
         if self.annotations is not None:
-            from minions.interfaces.cli.console.run_annotations import run_annotations
+            from minions.interfaces.cli.console.junit_reports import run_annotations
 
             for line in run_annotations(result, recipe):
                 say(line, self.annotations)
@@ -62,7 +62,7 @@ class RunReports:
             EnvironmentRefusedError: It cannot be written (`junit-file`).
         """
         if self.junit is not None:
-            from minions.interfaces.cli.console.run_junit import write_run
+            from minions.interfaces.cli.console.junit_reports import write_run
 
             write_run(self.junit, result)
 
@@ -73,7 +73,7 @@ class RunReports:
             EnvironmentRefusedError: It cannot be written (`junit-file`).
         """
         if self.junit is not None:
-            from minions.interfaces.cli.console.run_junit import write_break
+            from minions.interfaces.cli.console.junit_reports import write_break
 
             write_break(self.junit, recipe_id, error)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from minions.app.evaluating.learning import TestComparison, used_by
 from minions.app.evaluating.recipe_tests import TestOutcome
-from minions.interfaces.cli.console.money import dollars
+from minions.interfaces.cli.console.render import dollars
 
 
 def comparison_lines(compared: TestComparison, names: tuple[str, str]) -> Iterator[str]:

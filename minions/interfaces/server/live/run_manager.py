@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from weakref import WeakValueDictionary
 
 from attrs import frozen
 
@@ -194,3 +195,17 @@ class RunManager:
 def _was_taken_over(result: AgentResult[object]) -> bool:
     """Whether another worker executes the run, or did so: this one stood still for too long."""
     return result.error is not None and result.error.code == FencedError.code
+
+
+# --- one lock for each run -----------------------------------------------------------------------
+
+
+class RunLocks:
+    """Locks by the id of their run, which exist as long as somebody uses them."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, run_id: str) -> asyncio.Lock:
+        """The lock of that run."""
+        return self._locks.setdefault(run_id, asyncio.Lock())

@@ -23,7 +23,7 @@ from minions.engine.sessions.store import StepRepository
 from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.server.live.run_manager import RunManager
 from minions.interfaces.server.recipe_store import RecipeStore
-from minions.interfaces.server.runtime import ServerRuntime, ids_of_key
+from minions.interfaces.server.server_runtime import ServerRuntime, ids_of_key
 from minions.recipe.model import AgentRecipe
 
 _MANY_STEPS: Final = 50
