@@ -34,7 +34,7 @@ PATTERNS: Final = {
     "app/settings/settings.py::_KEYS": "the loop behind 'PRIVATE KEY' ends at the end of the text",
     # Patterns that are made while the program runs.
     "adapters/tools/confined_paths.py::__init__": "1,000 characters; `*` of fnmatch is atomic",
-    "adapters/tools/files_toolset.py::_check": "compiled here; matched in a process with a deadline",
+    "adapters/tools/files_toolset.py::_check": "compiled; matched in a process with a deadline",
     "contracts/protected_files.py::__init__": "4,096 characters; `*` of fnmatch is atomic",
     "contracts/secrets.py::__init__": "escaped texts alone: no loops",
     "engine/views/run_search.py::hits_in": "escaped words with blanks between them, of one "
@@ -69,7 +69,7 @@ CODECS: Final[dict[str, str]] = {
     "adapters/sandboxes/supervised.py::_decoded": "JSON, our own program wrote it",
     "adapters/sandboxes/supervisor/supervise.py::_add_result": "in the sandbox, within its limits",
     "adapters/sandboxes/supervisor/supervise.py::main": "JSON, our own program wrote it",
-    "adapters/sandboxes/supervisor/python_code.py::_value_of": "in the sandbox, within its limits",
+    "adapters/sandboxes/supervisor/child.py::_value_of": "in the sandbox, within its limits",
     "adapters/stores/postgres_journal.py::get_blob": "what we wrote",
     "adapters/stores/postgres_side_tables.py::_value": "JSON, what we wrote",
     "adapters/stores/sqlite_entries.py::decompressed": "what we wrote",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mypy import api as mypy
 
 from command_line import Cli, Write
-from minions.analysis.stubs.client import class_name, client_text, doc_text, field_name
+from minions.analysis.client_stubs import class_name, client_text, doc_text, field_name
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog

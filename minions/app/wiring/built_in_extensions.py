@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib import import_module
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+from attrs import evolve
 
 from minions.adapters.stores.state_store import MemoryState, StateStore
 from minions.adapters.tools.state_tools import state_tools
 from minions.adapters.tools.time_toolset import date_time_tools
 from minions.contracts.sandbox import CodeSandbox
-from minions.contracts.tools import Toolbox, Toolset
+from minions.contracts.tools import Effect, Toolbox, Toolset, ToolSpec
+from minions.planning.plan_json import read_plan
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
+from minions.recipe.planner import RecipePlanner
+from minions.recipe.reading.load import load_recipe_text
 
 if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
@@ -58,7 +64,6 @@ def built_in_extensions(
         servers: Toolsets of MCP servers; None: recipes can name none.
     """
     from minions.engine.compile.extensions import Extensions
-    from minions.planning.built_in_planner import BuiltInPlanner
 
     toolsets = built_in_toolsets()
     return Extensions(
@@ -225,3 +230,44 @@ class BuiltInSandboxes(Mapping[str, CodeSandbox]):
 
     def __len__(self) -> int:
         return len(_NAMES)
+
+
+# --- `BuiltInPlanner` ----------------------------------------------------------------------------
+
+
+_OPENED: Final = ("files", "shell", "plans")
+"""The toolsets that the recipes of plans, and the recipe that writes them, open."""
+
+
+class BuiltInPlanner(RecipePlanner):
+    """Plans with the recipe `planning/plan.yaml`; its recipes use the tools `files` and `shell`."""
+
+    def __init__(self, toolsets: Mapping[str, Toolset]) -> None:
+        """Take the toolsets that recipes of plans may name."""
+        self._catalog = Catalog(toolsets=toolsets)
+
+    @cached_property
+    def effects(self) -> Mapping[str, Effect]:
+        """Those of the toolsets `files`, `shell` and `plans`.
+
+        A command may be repeated: it tests, in a sandbox without network, and what it can change is
+        the workspace alone.
+        """
+        toolsets = self._catalog.toolsets
+        specs = [each for name in _OPENED for each in toolsets[name].specs_under(None)]
+        effects = {each.name: each.effect for each in specs}
+        return {**effects, "shell__run": Effect.IDEMPOTENT, "shell__exec": Effect.IDEMPOTENT}
+
+    @cached_property
+    def drafting(self) -> AgentRecipe:
+        """The recipe that writes a plan."""
+        text = files("minions.planning").joinpath("plan.yaml").read_text("utf-8")
+        return load_recipe_text(text, "planner.yaml", self._catalog)
+
+    def reads(self, text: str) -> bool:
+        """Whether `read_plan` finds one."""
+        return read_plan(text) is not None
+
+    def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
+        """The recipe of a plan."""
+        return load_recipe_text(text, "plan.yaml", evolve(self._catalog, tools=tools))

@@ -68,7 +68,7 @@ class _MigrateOptions(CommonOptions):
     help="The recipe may write, although the instruction does not say so.",
 )
 @takes_options(_MigrateOptions)
-def command(
+def migrate_command(
     options: _MigrateOptions,
     file: str,
     output: str | None,

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 @click.group("models")
-def command() -> None:
+def models_command() -> None:
     """Models that run on this machine, and what servers do with theirs."""
 
 
-@command.command("pull")
+@models_command.command("pull")
 @click.argument("name", default="smollm2", metavar="[NAME|PATH]")
 @takes_options(OutputOptions)
 def pull(options: OutputOptions, name: str) -> int:
@@ -69,7 +69,7 @@ def pull(options: OutputOptions, name: str) -> int:
     return 0
 
 
-@command.command("list")
+@models_command.command("list")
 @takes_options(OutputOptions)
 def list_(options: OutputOptions) -> int:
     """List the weights on this machine; `-m local` means the one that is marked."""
@@ -88,7 +88,7 @@ def list_(options: OutputOptions) -> int:
     return 0
 
 
-@command.command("rm")
+@models_command.command("rm")
 @click.argument("name", metavar="NAME")
 @takes_options(OutputOptions)
 def rm(options: OutputOptions, name: str) -> int:
@@ -157,7 +157,7 @@ class _Probed:
     """How answers of its newest runs were asked for, and how many were valid."""
 
 
-@command.command("probe")
+@models_command.command("probe")
 @click.argument("name", metavar="MODEL")
 @click.option("--fresh", is_flag=True, help="Ask the server again, also where a profile is there.")
 @takes_options(CommonOptions)

@@ -11,6 +11,7 @@ import click
 from attrs import frozen
 
 from minions.analysis.bounds import Bound, Spending, StepBound, UpperBound
+from minions.analysis.client_stubs import MARK, client_text
 from minions.analysis.explanation import (
     ClassUse,
     Explanation,
@@ -22,7 +23,6 @@ from minions.analysis.explanation import (
     explain,
 )
 from minions.analysis.pictures.picture import Picture, picture_of, with_statuses
-from minions.analysis.stubs.client import MARK, client_text
 from minions.app.wiring.configured_prices import knowledge_of_models
 from minions.data.bounded_files import read_regular
 from minions.data.errors import MinionsError, UsageError

@@ -27,7 +27,6 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.rejection import record_rejected_run
 from minions.engine.services.services import Services
 from minions.interfaces.cli.console.console import tell
-from minions.interfaces.cli.console.run_reports import RunReports, annotations_wanted
 from minions.interfaces.cli.options import (
     AllProjectsOption,
     CacheOption,
@@ -47,7 +46,14 @@ from minions.interfaces.cli.options import (
 from minions.interfaces.cli.params import given_inputs
 from minions.interfaces.cli.queue_options import QueueOptions, open_queue, report_queued
 from minions.interfaces.cli.recipe_argument import named_recipe, recipe_path, registered_recipe
-from minions.interfaces.cli.run_follower import Signals, follow, note_of, refuse_two_outputs
+from minions.interfaces.cli.run_follower import (
+    RunReports,
+    Signals,
+    annotations_wanted,
+    follow,
+    note_of,
+    refuse_two_outputs,
+)
 from minions.recipe.inputs import no_text_input, text_input
 from minions.recipe.model import AgentRecipe
 from minions.recipe.recipe_files import recipe_id_of
@@ -137,7 +143,7 @@ class RunOptions(
 @click.command("run")
 @click.argument("recipe")
 @takes_options(RunOptions)
-def command(options: RunOptions, recipe: str) -> int:
+def run_command(options: RunOptions, recipe: str) -> int:
     """Run RECIPE: a path, a registered name, an id found under ./recipes, or - for standard input.
 
     A value @FILE is the text of that file, @- of standard input, and @@... is @... itself.

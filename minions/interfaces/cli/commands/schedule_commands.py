@@ -90,11 +90,11 @@ class _AddOptions(CacheOption, CommonOptions):
 
 
 @click.group("schedules")
-def command() -> None:
+def schedules_command() -> None:
     """Let workers run recipes at the times of their `schedule`."""
 
 
-@command.command("add")
+@schedules_command.command("add")
 @click.argument("recipe")
 @takes_options(_AddOptions)
 def add(options: _AddOptions, recipe: str) -> int:
@@ -111,7 +111,7 @@ def add(options: _AddOptions, recipe: str) -> int:
         return asyncio.run(_add(context, options, out))
 
 
-@command.command("list")
+@schedules_command.command("list")
 @takes_options(_DatabaseOption)
 def list_(options: _DatabaseOption) -> int:
     """List the schedules: when each is due next, and what became of its last run."""
@@ -135,7 +135,7 @@ def list_(options: _DatabaseOption) -> int:
     return 0
 
 
-@command.command("pause")
+@schedules_command.command("pause")
 @click.argument("name")
 @takes_options(_DatabaseOption)
 def pause(options: _DatabaseOption, name: str) -> int:
@@ -143,7 +143,7 @@ def pause(options: _DatabaseOption, name: str) -> int:
     return _set_paused(name, command_context(options), is_paused=True)
 
 
-@command.command("resume")
+@schedules_command.command("resume")
 @click.argument("name")
 @takes_options(_DatabaseOption)
 def resume(options: _DatabaseOption, name: str) -> int:
@@ -151,7 +151,7 @@ def resume(options: _DatabaseOption, name: str) -> int:
     return _set_paused(name, command_context(options), is_paused=False)
 
 
-@command.command("remove")
+@schedules_command.command("remove")
 @click.argument("name")
 @takes_options(_DatabaseOption)
 def remove(options: _DatabaseOption, name: str) -> int:

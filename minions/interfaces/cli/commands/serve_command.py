@@ -103,7 +103,7 @@ class _ExecutionOptions(RunLimitOptions, CacheOption, CommonOptions):
 @click.option("--resume", is_flag=True, help="Resume runs that the command line left, too.")
 @click.option("--max-runs", type=click.IntRange(min=1), default=100, show_default=True)
 @takes_options(_ExecutionOptions)
-def command(
+def serve_command(
     execution: _ExecutionOptions,
     *,
     host: str,

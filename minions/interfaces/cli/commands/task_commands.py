@@ -25,7 +25,6 @@ from minions.interfaces.cli.console.console import json_text, say, tell
 from minions.interfaces.cli.console.live_progress import PlainProgress
 from minions.interfaces.cli.console.printed_results import EXIT_CODES, summary_lines
 from minions.interfaces.cli.console.render import stderr_painter
-from minions.interfaces.cli.console.run_reports import RunReports
 from minions.interfaces.cli.options import (
     CacheOption,
     CassetteOptions,
@@ -40,7 +39,13 @@ from minions.interfaces.cli.options import (
 )
 from minions.interfaces.cli.params import given_inputs, text_argument
 from minions.interfaces.cli.recipe_argument import refuse_target, write_recipe
-from minions.interfaces.cli.run_follower import Signals, follow, note_of, refuse_two_outputs
+from minions.interfaces.cli.run_follower import (
+    RunReports,
+    Signals,
+    follow,
+    note_of,
+    refuse_two_outputs,
+)
 from minions.planning.plan_json import Sharing
 from minions.planning.step_executor import PlanChoices, step_executor_document
 from minions.recipe.catalog import Catalog

@@ -35,7 +35,7 @@ class _ValidateOptions(StrictOption, ExtensionOptions):
     help="text; one JSON object; annotations for a workflow; or SARIF.",
 )
 @takes_options(_ValidateOptions)
-def command(options: _ValidateOptions, recipes: tuple[str, ...], form: str | None) -> int:
+def validate_command(options: _ValidateOptions, recipes: tuple[str, ...], form: str | None) -> int:
     """Check RECIPES; - is standard input. Uses no model, no tool, no network; writes nothing.
 
     Exit code 2 if any has an error; warnings alone are fine.
