@@ -9,7 +9,7 @@ from attrs import frozen
 
 from minions.contracts.steps import Step
 from minions.data.errors import NotFoundError, near_names
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.recipe.catalog import FoundRecipe
 from minions.recipe.kinds.recipe_kind import RecipeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -56,9 +56,9 @@ class BundledRecipes:
         return FoundRecipe(
             identity=name,
             file=f"<recipe {name}>",
-            document=cast("Mapping[str, JsonValue]", found["document"]),
+            document=as_object(found["document"]),
             directory=cast("str | None", found["directory"]),
-            recipes=BundledRecipes(cast("Mapping[str, JsonValue]", found["recipes"])),
+            recipes=BundledRecipes(as_object(found["recipes"])),
         )
 
 

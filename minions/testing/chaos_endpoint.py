@@ -23,7 +23,7 @@ from typing import Final, TypeAlias, cast
 from attrs import evolve, field, frozen, mutable
 
 from minions.contracts.messages import TokenUsage
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_count
 from minions.testing import endpoint as served
 from minions.testing.endpoint import ChatEndpoint
 from minions.testing.exchange import (
@@ -138,7 +138,7 @@ def usage_of(document: Mapping[str, JsonValue]) -> TokenUsage:
 
 def _count(value: JsonValue) -> int:
     is_count = isinstance(value, int) and not isinstance(value, bool)
-    return cast("int", value) if is_count and 0 <= cast("int", value) <= MOST_TOKENS else 0
+    return as_count(value) if is_count and 0 <= as_count(value) <= MOST_TOKENS else 0
 
 
 def _tools_of(request: RecordedRequest) -> list[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Mapping
+from typing import Final
 
 from attrs import frozen
 
 from minions.contracts.model_profiles import Support
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, as_objects, dumps
 from minions.testing.endpoint import answer, status, stream
 from minions.testing.exchange import (
     USAGE,
@@ -203,7 +203,7 @@ def _calls(body: _Object, habits: ServerHabits) -> list[dict[str, JsonValue]]:
     """The calls of the answer: those that are named, asked for in words, or forced."""
     choice = body.get("tool_choice")
     if isinstance(choice, dict) and habits.named_tool is Support.BINDS:
-        return [_called(body, str(cast("_Object", choice["function"])["name"]), 0)]
+        return [_called(body, str(as_object(choice["function"])["name"]), 0)]
     wished = [] if habits.tools is Support.IGNORES else _wished(body, _last_words(body))
     if not wished and choice == "required" and habits.forced_tool is Support.BINDS:
         return [_called(body, _names(body)[0], 0)]
@@ -255,7 +255,7 @@ def _refusal(body: _Object, habits: ServerHabits) -> str | None:
 
 
 def _roles(body: _Object) -> list[JsonValue]:
-    return [each["role"] for each in cast("Sequence[_Object]", body["messages"])]
+    return [each["role"] for each in as_objects(body["messages"])]
 
 
 # --- what the model makes of its prompt ----------------------------------------------------------
@@ -265,7 +265,7 @@ _CALL: Final = re.compile(r"Call the function ([a-z]{1,40})( twice)?")
 
 
 def _last_words(body: _Object) -> str:
-    messages = cast("Sequence[_Object]", body["messages"])
+    messages = as_objects(body["messages"])
     return str(messages[-1].get("content") or "")
 
 
@@ -287,13 +287,13 @@ def _names(body: _Object) -> list[str]:
 
 
 def _functions(body: _Object) -> list[_Object]:
-    tools = cast("Sequence[_Object]", body.get("tools") or ())
-    return [cast("_Object", each["function"]) for each in tools]
+    tools = as_objects(body.get("tools") or ())
+    return [as_object(each["function"]) for each in tools]
 
 
 def _called(body: _Object, name: str, index: int) -> dict[str, JsonValue]:
     function = next(each for each in _functions(body) if each["name"] == name)
-    parameters = cast("_Object", function.get("parameters") or {"type": "object"})
+    parameters = as_object(function.get("parameters") or {"type": "object"})
     value = plausible_value(parameters, random.Random(1))  # noqa: S311  # no secret
     return call(name, dumps(value), call_id=f"c{index}")
 
@@ -305,7 +305,7 @@ def _schema_of(body: _Object) -> _Object | None:
     form = body.get("response_format")
     if not isinstance(form, dict) or form.get("type") != "json_schema":
         return None
-    return cast("_Object", cast("_Object", form["json_schema"])["schema"])
+    return as_object(as_object(form["json_schema"])["schema"])
 
 
 def _wants_object(body: _Object) -> bool:

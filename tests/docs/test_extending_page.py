@@ -128,10 +128,10 @@ def _parts() -> Iterator[tuple[str, str]]:
         yield what, file
 
 
-def test_a_kind_of_step_is_two_modules_of_one_name_and_one_line() -> None:
+def test_a_kind_of_step_is_two_modules_of_one_kind_and_one_line() -> None:
     kind = [(what, file) for what, file in _parts() if "kinds" in file]
     assert kind == [
-        ("new", "minions/recipe/kinds/pause.py"),
+        ("new", "minions/recipe/kinds/pause_kind.py"),
         ("new", "minions/engine/compile/kinds/pause.py"),
         ("change", "minions/recipe/kinds/kind_registry.py"),
     ]

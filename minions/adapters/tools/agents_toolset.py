@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, cast
+from typing import Final
 
 from attrs import evolve, frozen
 
 from minions.contracts.agent_calls import AgentCalls, AgentInfo
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset, ToolSpec
 from minions.data.errors import ToolError, near_hint, near_names
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_text
 
 _OPTIONS: Final[Mapping[str, JsonValue]] = {
     "type": "object",
@@ -114,7 +114,7 @@ class _RunAgent(_AgentTool):
         Raises:
             ToolError: As of `AgentCalls.run_agent`; or the recipe does not allow the agent.
         """
-        name = cast(str, arguments["name"])
+        name = as_text(arguments["name"])
         if not self._is_allowed(name):
             allowed = self.allowed or ()
             near = near_names(name, allowed)
@@ -124,7 +124,7 @@ class _RunAgent(_AgentTool):
                 code="agent-not-found",
                 suggestions=near,
             )
-        return await _agents(scope).run_agent(name, cast(str, arguments["requirements"]))
+        return await _agents(scope).run_agent(name, as_text(arguments["requirements"]))
 
 
 def _agents(scope: ToolScope) -> AgentCalls:

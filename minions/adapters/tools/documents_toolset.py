@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 import attrs
 from attrs import Factory, field, frozen
@@ -27,7 +27,7 @@ from minions.contracts.tools import Effect, Reads, Tool, Toolset
 from minions.data.codec import decode
 from minions.data.errors import EnvironmentRefusedError, ToolError
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object_of_objects
 
 _MOST_INDEXES: Final = 8
 """Indexes that a process keeps open; of more the one that was used longest ago is closed."""
@@ -109,7 +109,7 @@ class DocumentOptions:
 
 def _options_schema() -> dict[str, JsonValue]:
     defaults = attrs.asdict(DocumentOptions())
-    fields = cast("Mapping[str, Mapping[str, JsonValue]]", schema_of(DocumentOptions)["properties"])
+    fields = as_object_of_objects(schema_of(DocumentOptions)["properties"])
     return {
         "type": "object",
         "properties": {

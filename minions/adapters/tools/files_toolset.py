@@ -34,7 +34,7 @@ from minions.contracts.tools import Effect, Reads, Tool, ToolScope, Toolset
 from minions.data.codec import decode
 from minions.data.errors import ToolError
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object_of_objects
 from minions.data.patterns import refuse_large_pattern, without_warnings
 
 _AT_LEAST_ONE: Final = {"minimum": 1}
@@ -61,7 +61,7 @@ def files_toolset() -> Toolset:
 
 def _options_schema() -> dict[str, JsonValue]:
     defaults = attrs.asdict(FileOptions())
-    fields = cast("Mapping[str, Mapping[str, JsonValue]]", schema_of(FileOptions)["properties"])
+    fields = as_object_of_objects(schema_of(FileOptions)["properties"])
     return {
         "type": "object",
         "properties": {

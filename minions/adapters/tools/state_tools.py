@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from attrs import frozen
 
 from minions.adapters.stores.state_store import RESERVED, StateStore
 from minions.contracts.tools import Effect, Reads, Tool, ToolScope, ToolSpec
 from minions.data.errors import ToolError
-from minions.data.json_values import JsonValue, parse_json
+from minions.data.json_values import JsonValue, as_text, parse_json
 
 _KEY: Final[Mapping[str, JsonValue]] = {
     "type": "string",
@@ -71,12 +71,12 @@ class _StateTools:
     store: StateStore
 
     async def save(self, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        key = _own(cast(str, arguments["key"]))
+        key = _own(as_text(arguments["key"]))
         await self.store.put(key, _as_text(key, arguments["value"]))
         return {"success": True, "key": key, "message": f"Saved '{key}'."}
 
     async def load(self, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        key = _own(cast(str, arguments["key"]))
+        key = _own(as_text(arguments["key"]))
         text = await self.store.get(key)
         found = text is not None
         value = arguments.get("default") if text is None else _as_value(key, text)

@@ -13,7 +13,7 @@ from minions.adapters.tools.function_tool import tool
 from minions.adapters.tools.state_tools import DeclaredTool
 from minions.contracts.tools import Effect, Reads, Tool, Toolset, ToolSpec
 from minions.data.errors import ToolError, near_hint, near_names
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_text
 
 
 @frozen
@@ -222,7 +222,7 @@ class _DateTimeTools:
 
 def _formatted_moment(time: datetime, arguments: Mapping[str, JsonValue]) -> JsonValue:
 
-    shown = moment_in(time, cast(str, arguments.get("timezone", "UTC")))
+    shown = moment_in(time, as_text(arguments.get("timezone", "UTC")))
     return {
         "datetime": {
             "unix_timestamp": int(shown.unix_timestamp // 1),

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias, TypeVar, cast
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import attrs
 from attrs import evolve, field, frozen, mutable
@@ -33,7 +33,7 @@ from minions.contracts.tools import Effect, Tool, Toolset
 from minions.data.codec import decode
 from minions.data.errors import EnvironmentRefusedError, ToolError, UsageError
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object_of_objects
 from minions.data.schema import JsonSchema
 
 ChooseSandbox: TypeAlias = Callable[[], CommandSandbox]
@@ -159,7 +159,7 @@ def _options_schema(options: WorkspaceOptions) -> JsonSchema:
     """JSON Schema of options, with the defaults that this object holds."""
     defaults = attrs.asdict(options)
     schema = schema_of(type(options))
-    fields = cast("Mapping[str, Mapping[str, JsonValue]]", schema["properties"])
+    fields = as_object_of_objects(schema["properties"])
     return {
         "type": "object",
         "properties": {

@@ -25,7 +25,7 @@ from minions.data.codec import decode, encode
 from minions.data.errors import UsageError, did_you_mean, near_names
 from minions.data.hint_schemas import schema_of
 from minions.data.json_parts import encoded_parts, is_large
-from minions.data.json_values import JsonValue, dumps, json_type, parse_json
+from minions.data.json_values import JsonValue, as_object_of_objects, dumps, json_type, parse_json
 from minions.data.schema import SchemaValidator
 from minions.engine.services.breathing import beside
 from minions.interfaces.http.api_responses import (
@@ -377,5 +377,5 @@ def _validator(kind: Hashable) -> tuple[SchemaValidator, Sequence[str]]:
 
 @functools.cache  # as above
 def _numbers(kind: Hashable) -> frozenset[str]:
-    properties = cast("Mapping[str, Mapping[str, JsonValue]]", schema_of(kind)["properties"])
+    properties = as_object_of_objects(schema_of(kind)["properties"])
     return frozenset(name for name, each in properties.items() if "integer" in str(each))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.data.errors import FailureInfo, MinionsError
-from minions.data.json_values import JsonValue, dumps, most_values
+from minions.data.json_values import as_object, dumps, most_values
 from minions.interfaces.http.api_responses import (
     AsgiApp,
     Message,
@@ -56,7 +56,7 @@ def mcp_server(tools: RecipeTools, version: str) -> Server[Any]:  # Any: it has 
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         reports = _Reports(context)
-        inputs = cast("Mapping[str, JsonValue]", params.arguments or {})
+        inputs = as_object(params.arguments or {})
         try:
             async with reports.sent():
                 outcome = await tools.run(params.name, inputs, reports.add, _user_of(context))

@@ -26,7 +26,7 @@ from minions import __version__
 from minions.app.runs.event_schema import events_schema
 from minions.contracts.events import RunEvent, StepEventType
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_texts
 from minions.interfaces.http.api_responses import EVENT_STREAM
 from minions.interfaces.http.problems import PROBLEM_TYPE, Problem
 from minions.interfaces.http.tokens import SCOPES
@@ -152,7 +152,7 @@ class _ContractSchemas(OpenAPISchemaPlugin):
 
 def _rules(kind: type[object]) -> Mapping[str, JsonValue]:
     """What the class says of its fields together; empty: nothing."""
-    return cast("Mapping[str, JsonValue]", getattr(kind, "schema_rules", {}))
+    return as_object(getattr(kind, "schema_rules", {}))
 
 
 def _complete(operation: _Operation, handler: HTTPRouteHandler, problem: _Json) -> None:
@@ -194,7 +194,7 @@ def _complete_parameters(operation: _Operation, asked: FieldDefinition | None) -
 
 def _query_parameters(kind: type[object]) -> Iterator[JsonValue]:
     schema = schema_of(kind)
-    required = cast("Sequence[str]", schema.get("required", ()))
+    required = as_texts(schema.get("required", ()))
     for name, each in cast("Mapping[str, _Json]", schema["properties"]).items():
         yield {"name": name, "in": "query", "required": name in required, "schema": _given(each)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from attrs import evolve, frozen
 from msgspec import structs
@@ -13,7 +13,7 @@ from msgspec import structs
 from minions.contracts.executions import RunStatus
 from minions.contracts.protected_files import is_secret
 from minions.data.errors import MinionsError, NotFoundError, UsageError
-from minions.data.json_values import JsonValue, dumps, parse_json
+from minions.data.json_values import JsonValue, as_objects, dumps, parse_json
 from minions.data.schema import SchemaValidator
 from minions.recipe.drafts import RecipeDraft, StepDraft
 from minions.recipe.examples import (
@@ -336,7 +336,7 @@ def _document_with(
     """The recipe as it travels with a run, where the same is left out of its examples."""
     if recipe.document is None:
         return None
-    steps = cast("Sequence[Mapping[str, JsonValue]]", recipe.document["steps"])
+    steps = as_objects(recipe.document["steps"])
     return {
         **recipe.document,
         "steps": [_with_examples(step, changed.get(str(step.get("id")))) for step in steps],

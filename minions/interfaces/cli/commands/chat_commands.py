@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 from attrs import frozen
@@ -27,7 +27,7 @@ from minions.contracts.events import (
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.contracts.sessions import Session
 from minions.data.errors import MinionsError, NotFoundError, UsageError, did_you_mean
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_count
 from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.services.services import Services
@@ -408,7 +408,7 @@ async def _fork(
         )
     finally:
         await journal.aclose()
-    sequence = cast(int, fork.forked_at_sequence)
+    sequence = as_count(fork.forked_at_sequence)
     tell(f"{fork.id} starts with messages 1 to {sequence} of {session.id}, which has {count}")
     again = "".join(context.flags_again)
     tell(

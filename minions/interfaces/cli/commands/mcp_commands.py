@@ -41,7 +41,7 @@ from minions.data.errors import (
     did_you_mean,
     near_names,
 )
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object_of_texts, as_texts
 from minions.data.words import shell_word
 from minions.interfaces.cli.commands.mcp_serve_command import serve
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
@@ -334,8 +334,8 @@ def _print(
 
 def _lines_of(server: Mapping[str, JsonValue]) -> Iterator[str]:
     """What changed in a server, for a person."""
-    changes = cast("Mapping[str, str]", server["changes"])
-    tools = cast("Sequence[str]", server["tools"])
+    changes = as_object_of_texts(server["changes"])
+    tools = as_texts(server["tools"])
     yield f"{server['name']}: {len(tools)} tools, {len(changes) or 'none'} changed"
     if server["refused"] is not None:
         yield f"  {server['refused']}"

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, TextIO, cast
 
@@ -20,7 +20,7 @@ from minions.app.wiring.configured_models import ModelChoice
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.data.bounded_files import read_regular
 from minions.data.errors import RecipeError, UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_text, as_texts
 from minions.data.words import shell_word
 from minions.engine.run.agent_run import AgentRun
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -176,12 +176,12 @@ class _MigratedRecipe:
     @classmethod
     def of(cls, result: AgentResult[JsonValue], file: str) -> _MigratedRecipe:
         """The recipe of a completed run."""
-        output = cast("Mapping[str, JsonValue]", result.output)
+        output = as_object(result.output)
         name = " ".join(Path(file).name.split())  # a line break would end the comment
         head = f"# Made of {name} by {result.model_name}. Read it before you run it.\n"
         return cls(
-            text=head + cast(str, output["recipe"]),
-            notes=cast("Sequence[str]", output["notes"]),
+            text=head + as_text(output["recipe"]),
+            notes=as_texts(output["notes"]),
             run_id=result.run_id,
         )
 

@@ -22,7 +22,7 @@ from minions.contracts.journal.journal import Journal, JournalEntry
 from minions.contracts.sessions import Session, SessionStep
 from minions.data.codec import encode
 from minions.data.errors import UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_count, as_object, as_objects
 from minions.data.texts import spoken
 from minions.data.words import shell_word
 from minions.engine.compile.prompt_sections import section_words
@@ -291,7 +291,7 @@ def _lines(detail: RunDetail, *, messages: bool, shows_all: bool) -> Iterator[st
     if detail.faults:
         yield from faults_lines(detail.faults, painter(is_on=False))
     elif detail.error is not None:
-        error = cast("Mapping[str, JsonValue]", detail.error)
+        error = as_object(detail.error)
         yield f"error[{error.get('code')}]: {error.get('message')}"
     if detail.output is not None:
         yield "output:"
@@ -342,7 +342,7 @@ def _rung_lines(rungs: Sequence[RungCount]) -> Iterator[str]:
 def _sent_words(sent: Sequence[Mapping[str, JsonValue]]) -> str:
     sections: Counter[str] = Counter()
     for each in sent:
-        sections.update({name: int(cast("int", n)) for name, n in each.items()})
+        sections.update({name: int(as_count(n)) for name, n in each.items()})
     calls = f" in {len(sent)} calls" if len(sent) > 1 else ""
     return f"{calls}: {section_words(sections)}"
 
@@ -391,7 +391,7 @@ def _note_line(note: RunNote) -> str:
 
 
 def _example_words(note: RunNote) -> str:
-    examples = cast("list[Mapping[str, JsonValue]]", note.facts.get("examples") or [])
+    examples = as_objects(note.facts.get("examples") or [])
     if not examples:
         return f"{note.step_id}: no recorded run gives an example yet"
     count = f"{len(examples)} example{'s' if len(examples) > 1 else ''}"
@@ -413,7 +413,7 @@ def _rollback_words(note: RunNote) -> str:
     at = datetime.fromisoformat(str(facts["at"]))
     if note.state == "started":
         return f"the rollback of this {what} was begun {at:%Y-%m-%d %H:%M:%S}Z and did not end"
-    files = cast("list[Mapping[str, JsonValue]]", facts["files"])
+    files = as_objects(facts["files"])
     counts = Counter(str(each.get("outcome")).replace("_", " ") for each in files)
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     return f"this {what} was rolled back {at:%Y-%m-%d %H:%M:%S}Z: {told}"
@@ -451,7 +451,7 @@ def _message_lines(step_id: str, message: Mapping[str, JsonValue]) -> Iterator[s
         yield f"  thinks: {message['reasoning']}"
     if message.get("content"):
         yield f"  {message['content']}"
-    for call in cast("list[Mapping[str, JsonValue]]", message.get("tool_calls") or []):
+    for call in as_objects(message.get("tool_calls") or []):
         yield f"  calls {json.dumps(call.get('function', call), ensure_ascii=False)}"
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TextIO
 
 import click
 from attrs import evolve, frozen
@@ -18,7 +18,7 @@ from minions.app.settings.operator_limits import bounded
 from minions.app.wiring.configured_models import ModelChoice
 from minions.contracts.executions import AgentResult, RunStatus
 from minions.data.errors import UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_texts
 from minions.data.words import shell_word
 from minions.interfaces.cli.commands.run_command import reports_of
 from minions.interfaces.cli.console.console import json_text, say, tell
@@ -202,7 +202,7 @@ def plan_command(options: _PlanOptions, task: str) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         result, code = asyncio.run(_planned(context, wanted))
         if code == 0:
-            made = cast("Mapping[str, JsonValue]", result.output)
+            made = as_object(result.output)
             _put(
                 made, target, out, options=options, json=context.settings.json, run_id=result.run_id
             )
@@ -238,7 +238,7 @@ def _put(
 ) -> None:
     """Print the plan, and write its recipe to the file or to standard output."""
     text = str(plan["recipe"])
-    for line in (*str(plan["text"]).splitlines(), *map(str, cast("list[str]", plan["notes"]))):
+    for line in (*str(plan["text"]).splitlines(), *map(str, as_texts(plan["notes"]))):
         tell(line)
     if target is not None:
         write_recipe(target, text, force=options.force)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO, cast
+from typing import TextIO
 
 from minions.data.codec import encode
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, dumps
 from minions.data.texts import spoken
 from minions.engine.compile.planned_step import PlannedStep
 from minions.engine.compile.prompt_sections import section_words
@@ -50,7 +50,7 @@ def _work_parts(step: PlannedStep) -> Iterator[str]:
     target = f" {step.target}" if step.target else ""
     write = " (writes)" if step.writes else ""
     if step.kind == "ask":
-        yield from _question_parts(cast("Mapping[str, JsonValue]", step.shown))
+        yield from _question_parts(as_object(step.shown))
     else:
         yield f"{step.kind}{target}{write}{_short(step.shown)}"
     if step.refused is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 from attrs import field, frozen
 
 from minions.contracts.budgets import LONGEST_USER
 from minions.contracts.executions import RUN_STATE_SCHEMA
-from minions.data.json_values import JsonValue, dumps
+from minions.data.json_values import JsonValue, as_object, dumps
 from minions.interfaces.http.problems import FaultView
 from minions.interfaces.http.tokens import TokenScope
 
@@ -275,7 +275,7 @@ def cut_at(document: JsonValue, places: Sequence[str], limit: int) -> JsonValue:
         limit: About how many characters are left of each of these values.
     """
     cut = Cut(limit)
-    whole = cast("Mapping[str, JsonValue]", document)
+    whole = as_object(document)
     shown: JsonValue = dict(whole)
     for place in places:
         shown = _replaced(shown, place.split("/")[1:], "", cut)
@@ -283,7 +283,7 @@ def cut_at(document: JsonValue, places: Sequence[str], limit: int) -> JsonValue:
         {"path": each.path, "shown": each.shown, "total": each.total, "digest": each.digest}
         for each in cut.parts
     ]
-    return {**cast("Mapping[str, JsonValue]", shown), "cut": parts}
+    return {**as_object(shown), "cut": parts}
 
 
 def _replaced(value: JsonValue, place: Sequence[str], path: str, cut: Cut) -> JsonValue:
