@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from attrs import frozen
 
 from minions.contracts.steps import Step
 from minions.data.errors import NotFoundError, near_names
-from minions.data.json_values import JsonValue, as_object
+from minions.data.json_values import JsonValue, as_object, as_text
 from minions.recipe.catalog import FoundRecipe
 from minions.recipe.kinds.recipe_kind import RecipeSpec
 from minions.recipe.model import AgentRecipe, StepSpec
@@ -46,8 +46,8 @@ class BundledRecipes:
         Raises:
             NotFoundError: The bundle has none of that name.
         """
-        found = cast("Mapping[str, JsonValue] | None", self.bundle.get(name))
-        if found is None:
+        found = self.bundle.get(name)
+        if not isinstance(found, Mapping):
             raise NotFoundError(
                 f"There is no recipe '{name}' in the recipes that are stored with the run.",
                 code="recipe-not-found",
@@ -57,7 +57,7 @@ class BundledRecipes:
             identity=name,
             file=f"<recipe {name}>",
             document=as_object(found["document"]),
-            directory=cast("str | None", found["directory"]),
+            directory=None if found["directory"] is None else as_text(found["directory"]),
             recipes=BundledRecipes(as_object(found["recipes"])),
         )
 

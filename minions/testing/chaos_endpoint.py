@@ -23,7 +23,7 @@ from typing import Final, TypeAlias, cast
 from attrs import evolve, field, frozen, mutable
 
 from minions.contracts.messages import TokenUsage
-from minions.data.json_values import JsonValue, as_count
+from minions.data.json_values import JsonValue, as_count, as_object, as_objects, as_text
 from minions.testing import endpoint as served
 from minions.testing.endpoint import ChatEndpoint
 from minions.testing.exchange import (
@@ -142,8 +142,8 @@ def _count(value: JsonValue) -> int:
 
 
 def _tools_of(request: RecordedRequest) -> list[str]:
-    tools = cast("list[dict[str, dict[str, str]]]", request.body.get("tools") or [])
-    return [tool["function"]["name"] for tool in tools]
+    tools = as_objects(request.body.get("tools") or [])
+    return [as_text(as_object(tool["function"])["name"]) for tool in tools]
 
 
 # --- how a server does each fault of a plan ------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 
 from attrs import frozen
 
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object, as_objects, as_text
 
 __all__ = [
     "USAGE",
@@ -41,12 +41,12 @@ class RecordedRequest:
     @property
     def body(self) -> dict[str, JsonValue]:
         """The JSON body."""
-        return cast("dict[str, JsonValue]", json.loads(self.raw))
+        return dict(as_object(json.loads(self.raw)))
 
     @property
     def messages(self) -> list[dict[str, JsonValue]]:
         """The messages of the body."""
-        return cast("list[dict[str, JsonValue]]", self.body["messages"])
+        return [dict(each) for each in as_objects(self.body["messages"])]
 
     @property
     def wants_stream(self) -> bool:
@@ -218,8 +218,8 @@ def _words(text: str) -> list[str]:
 
 
 def _fragments(index: int, item: Mapping[str, JsonValue]) -> list[JsonValue]:
-    function = cast("dict[str, str]", item["function"])
-    text = function["arguments"]
+    function = as_object(item["function"])
+    text = as_text(function["arguments"])
     half = len(text) // 2
     first = {**item, "index": index, "function": {**function, "arguments": text[:half]}}
     return [first, {"index": index, "function": {"arguments": text[half:]}}]

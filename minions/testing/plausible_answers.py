@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from minions.data.json_values import JsonValue, as_count, as_object, as_objects, as_texts, dumps
 from minions.testing.exchange import RecordedRequest, call, completion
@@ -96,12 +96,13 @@ class _Values:
         self._rng = rng
 
     def value(self, schema: JsonValue, depth: int) -> JsonValue:
-        if not isinstance(schema, dict):
+        if not isinstance(schema, Mapping):
             return "anything"
         if "const" in schema:
-            return cast("JsonValue", schema["const"])
+            return schema["const"]
         if isinstance(choices := schema.get("enum"), list):
-            return cast("JsonValue", self._rng.choice(choices))
+            chosen: JsonValue = self._rng.choice(choices)
+            return chosen
         if isinstance(pointer := schema.get("$ref"), str):
             return self.value(self._target(pointer), depth + 1)
         for word in ("anyOf", "oneOf", "allOf"):
@@ -110,7 +111,7 @@ class _Values:
         return self._of_type(schema, depth)
 
     def _target(self, pointer: str) -> JsonValue:
-        found: JsonValue = cast("JsonValue", self._root)
+        found: JsonValue = self._root
         for name in pointer.removeprefix("#").split("/")[1:]:
             found = found.get(name) if isinstance(found, dict) else None
         return found

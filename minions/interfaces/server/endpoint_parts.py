@@ -25,7 +25,14 @@ from minions.data.codec import decode, encode
 from minions.data.errors import UsageError, did_you_mean, near_names
 from minions.data.hint_schemas import schema_of
 from minions.data.json_parts import encoded_parts, is_large
-from minions.data.json_values import JsonValue, as_object_of_objects, dumps, json_type, parse_json
+from minions.data.json_values import (
+    JsonValue,
+    as_object,
+    as_object_of_objects,
+    dumps,
+    json_type,
+    parse_json,
+)
 from minions.data.schema import SchemaValidator
 from minions.engine.services.breathing import beside
 from minions.interfaces.http.api_responses import (
@@ -372,7 +379,7 @@ def _has_half_character(value: JsonValue) -> bool:
 @functools.cache  # compiled once per class of contracts; holds no data
 def _validator(kind: Hashable) -> tuple[SchemaValidator, Sequence[str]]:
     schema = schema_of(kind)
-    return SchemaValidator(schema), tuple(cast("Mapping[str, object]", schema["properties"]))
+    return SchemaValidator(schema), tuple(as_object(schema["properties"]))
 
 
 @functools.cache  # as above

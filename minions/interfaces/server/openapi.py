@@ -26,7 +26,7 @@ from minions import __version__
 from minions.app.runs.event_schema import events_schema
 from minions.contracts.events import RunEvent, StepEventType
 from minions.data.hint_schemas import schema_of
-from minions.data.json_values import JsonValue, as_object, as_texts
+from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_texts
 from minions.interfaces.http.api_responses import EVENT_STREAM
 from minions.interfaces.http.problems import PROBLEM_TYPE, Problem
 from minions.interfaces.http.tokens import SCOPES
@@ -144,7 +144,7 @@ class _ContractSchemas(OpenAPISchemaPlugin):
     def of(self, kind: type[object]) -> _Json:
         """A reference to the schema, which is collected by the name of its class."""
         schema = schema_of(kind)
-        self.found.update(cast("_Json", schema.pop("$defs", {})))
+        self.found.update(as_object(schema.pop("$defs", {})))
         schema.update(_rules(kind))
         self.found[kind.__name__] = schema
         return {"$ref": f"#/$defs/{kind.__name__}"}
@@ -195,8 +195,13 @@ def _complete_parameters(operation: _Operation, asked: FieldDefinition | None) -
 def _query_parameters(kind: type[object]) -> Iterator[JsonValue]:
     schema = schema_of(kind)
     required = as_texts(schema.get("required", ()))
-    for name, each in cast("Mapping[str, _Json]", schema["properties"]).items():
-        yield {"name": name, "in": "query", "required": name in required, "schema": _given(each)}
+    for name, each in as_object_of_objects(schema["properties"]).items():
+        yield {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": _given(dict(each)),
+        }
 
 
 def _given(schema: _Json) -> _Json:
@@ -339,11 +344,11 @@ _SERVER_SENT: Final[Mapping[str, JsonValue]] = {
 def event_schemas() -> _Json:
     """`ServerSentEvent`, `RunEvent`, and one schema for each type of event, by name."""
     schema = events_schema()
-    found = cast("_Json", schema["$defs"])
+    found = as_object(schema["$defs"])
     mapping = {kind.type: f"#/$defs/{kind.__name__}" for kind in get_args(RunEvent)}
     union: _Json = {
         "description": "An event of a run, told apart by `type`.",
         "oneOf": schema["oneOf"],
-        "discriminator": {"propertyName": "type", "mapping": cast("_Json", mapping)},
+        "discriminator": {"propertyName": "type", "mapping": mapping},
     }
     return {**found, "RunEvent": union, "ServerSentEvent": dict(_SERVER_SENT)}

@@ -8,7 +8,7 @@ import sys
 import webbrowser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 from attrs import evolve, frozen
@@ -275,7 +275,7 @@ def _report(wanted: _Candidate, now: PinnedServer | MinionsError) -> dict[str, J
     else:
         found = {
             "tools": [f"{name}__{tool.shown_as}" for tool in now.tools],
-            "changes": cast("JsonValue", changes_between(wanted.before, now, wanted.server.only)),
+            "changes": changes_between(wanted.before, now, wanted.server.only),
             "error": None,
         }
     return {"name": name, "reached_otherwise": otherwise, "refused": None, **found}

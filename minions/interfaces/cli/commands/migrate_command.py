@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, TextIO, cast
+from typing import Final, TextIO
 
 import click
 from attrs import evolve, frozen
@@ -136,7 +136,7 @@ class _Migration:
     model: str | None
     """The argument of `-m`; None: not given."""
 
-    async def run(self) -> tuple[AgentResult[JsonValue], int]:
+    async def run(self) -> tuple[AgentResult[object], int]:
         """Run to the end, with progress on standard error; the result and the exit code."""
         context = self.context
         async with context.runtime() as own:
@@ -150,11 +150,11 @@ class _Migration:
             executor = runtime.executor(recipe, choice)
             return await self._watch(executor.prepare(recipe, inputs, note=note))
 
-    async def _watch(self, run: AgentRun) -> tuple[AgentResult[JsonValue], int]:
+    async def _watch(self, run: AgentRun) -> tuple[AgentResult[object], int]:
         run.listen(PlainProgress(tell, stderr_painter()).on_event)
         with Signals() as signals:
             signals.stop(run, last_words="Nothing was written.")
-            result = cast("AgentResult[JsonValue]", await run.execute())
+            result = await run.execute()
         for line in summary_lines(result, stderr_painter()):
             tell(line)
         if result.status is not RunStatus.COMPLETED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import click
 from attrs import evolve, frozen
@@ -21,7 +21,7 @@ from minions.contracts.model_profiles import Feature, ModelProfile, ProfileBook,
 from minions.contracts.runtime import PriceBook, SystemClock
 from minions.data.codec import encode
 from minions.data.errors import EnvironmentRefusedError, UsageError
-from minions.data.json_values import JsonValue
+from minions.data.json_values import JsonValue, as_object
 from minions.data.words import shell_word
 from minions.engine.views.output_rungs import RungCount, rungs_of_model
 from minions.interfaces.cli.console.console import hanging, json_text, say, tell
@@ -252,7 +252,7 @@ def _refusal(failure: ModelFailure) -> EnvironmentRefusedError:
 
 def _document(probed: _Probed) -> JsonValue:
     outcome = probed.outcome
-    document = cast("dict[str, JsonValue]", encode(probed.profile))
+    document = dict(as_object(encode(probed.profile)))
     return {
         "profile": document,
         "cached": outcome is None,
