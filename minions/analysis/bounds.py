@@ -321,7 +321,7 @@ def _visits(recipe: AgentRecipe, limits: Limits) -> dict[str, int]:
     if not specs:
         return dict.fromkeys(ids, repeats or 1)
     if not isinstance(recipe.graph, Mapping):
-        return _returned(ids, returns, GraphPaths.of(ids, _dependents(specs)))
+        return _count_returns(ids, returns, GraphPaths.of(ids, _dependents(specs)))
     if repeats is None:
         paths = GraphPaths.of(ids, recipe.graph)
         reached = {ids[place] for place in paths.reached}
@@ -342,7 +342,9 @@ def _dependents(specs: Sequence[StepSpec]) -> dict[str, list[str]]:
     return edges
 
 
-def _returned(ids: Sequence[str], returns: Sequence[_Return], paths: GraphPaths) -> dict[str, int]:
+def _count_returns(
+    ids: Sequence[str], returns: Sequence[_Return], paths: GraphPaths
+) -> dict[str, int]:
     """Visits in a dependency graph: each back edge repeats the steps that depend on its target."""
     places = {step_id: place for place, step_id in enumerate(ids)}
     counts = dict.fromkeys(ids, 1)
@@ -514,7 +516,7 @@ class _Measure:
         if isinstance(part, AskingRecipe):
             each = self._of_run(part)
         else:
-            each = _retried(self.of_attempt(part), part.attempts)
+            each = _retry(self.of_attempt(part), part.attempts)
         count = _count(part)
         if count is not None and each.at_most is not None:
             return _Use(at_most=each.at_most * count, largest=each.largest)
@@ -526,7 +528,7 @@ def _count(part: Asking | AskingRecipe) -> int | None:
     return part.calls if isinstance(part, Asking) else part.times
 
 
-def _retried(use: _Use, attempts: int) -> _Use:
+def _retry(use: _Use, attempts: int) -> _Use:
     most = None if use.at_most is None else use.at_most * attempts
     return _Use(at_most=most, largest=most, unbounded=use.unbounded)
 

@@ -320,7 +320,7 @@ class SchemaTypes:
             name: What they are, for names of classes.
             is_input: Whether callers give them: lists may then be any sequence.
         """
-        return _joined(_Reader(self, schema, is_input=is_input).parts(schema, name, 0))
+        return _join(_Reader(self, schema, is_input=is_input).parts(schema, name, 0))
 
     def add(self, name: str, fields: Sequence[TypeField], doc: str = "") -> None:
         """Add a class under a name that was reserved or made for it."""
@@ -350,7 +350,7 @@ class _Reader:
         if not isinstance(node, Mapping) or level > _MOST_LEVELS or self.types.is_full():
             return (ANY_JSON,)
         if "$ref" in node:
-            return self._referred(node["$ref"], name, level)
+            return self._refer(node["$ref"], name, level)
         if "const" in node:
             return _literals([node["const"]])
         if isinstance(choices := node.get("enum"), list | tuple):
@@ -386,7 +386,7 @@ class _Reader:
         sides = list(first) if isinstance(first, list | tuple) else []
         rest = node.get("items", {})
         sides += [rest] if rest is not False else []
-        item = _joined(self._any_of(sides, f"{name} item", level))
+        item = _join(self._any_of(sides, f"{name} item", level))
         return f"Sequence[{item}]" if self.is_input else f"list[{item}]"
 
     def _object(self, node: Mapping[str, JsonValue], name: str, level: int) -> str:
@@ -396,7 +396,7 @@ class _Reader:
                 return self._class(node, properties, self.types.new_name(name), level)
             node = {}
         others = node.get("additionalProperties", {})
-        value = _joined(self.parts(others, f"{name} value", level + 1))
+        value = _join(self.parts(others, f"{name} value", level + 1))
         return f"Mapping[str, {value}]" if self.is_input else f"dict[str, {value}]"
 
     def _class(
@@ -411,7 +411,7 @@ class _Reader:
         fields = [
             TypeField(
                 name=key,
-                hint=_joined(self.parts(value, f"{name} {key}", level + 1)),
+                hint=_join(self.parts(value, f"{name} {key}", level + 1)),
                 is_required=key in sure,
                 doc=_doc(value),
             )
@@ -420,7 +420,7 @@ class _Reader:
         self.types.add(name, fields, _doc(node))
         return name
 
-    def _referred(self, reference: JsonValue, name: str, level: int) -> tuple[str, ...]:
+    def _refer(self, reference: JsonValue, name: str, level: int) -> tuple[str, ...]:
         """The hint of what a local reference leads to; a class that contains itself by its name."""
         known, key = self.types.referred, (id(self.root), str(reference))
         if key in known:
@@ -461,7 +461,7 @@ def _literals(values: Sequence[JsonValue]) -> tuple[str, ...]:
     )
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join(parts: Sequence[str]) -> str:
     """The members as one hint, each once; any JSON takes all others in."""
     found = dict.fromkeys(parts)
     if not found or ANY_JSON in found:

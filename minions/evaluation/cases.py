@@ -131,7 +131,7 @@ def _case(index: int, row: CaseRow, own: frozenset[str], outputs: Sequence[JsonS
             index=index,
             name=_name(name, index),
             inputs=_nested(row),
-            expected=_encoded(values["expected"], "expected", row.place)
+            expected=_encode(values["expected"], "expected", row.place)
             if "expected" in values
             else NOT_GIVEN,
             place=row.place,
@@ -171,7 +171,7 @@ def _with_expected(case: Case, row: CaseRow, outputs: Sequence[JsonSchema]) -> C
     filled = [name for name in columns if not (row.is_text and row.values[name] == "")]
     cells = ExpectedCells(
         place=row.place,
-        cells={name: _encoded(row.values[name], name, row.place) for name in filled},
+        cells={name: _encode(row.values[name], name, row.place) for name in filled},
         is_text=row.is_text,
         outputs=outputs,
     )
@@ -184,7 +184,7 @@ def _with_expected(case: Case, row: CaseRow, outputs: Sequence[JsonSchema]) -> C
     )
 
 
-def _encoded(value: object, name: str, place: str) -> JsonValue:
+def _encode(value: object, name: str, place: str) -> JsonValue:
     try:
         return encode(value)
     except TypeError as error:

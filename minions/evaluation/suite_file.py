@@ -354,7 +354,7 @@ def _holds(section: Section, report: Report) -> AnyScorer | None:
     return None if unknown else Holds(text=text, condition=condition)
 
 
-def _graded(section: Section, report: Report) -> AnyScorer | None:
+def _grade(section: Section, report: Report) -> AnyScorer | None:
     rubric = (section.text("graded") or "").strip()
     if not rubric:
         message = "the rubric says in words what a good output is"
@@ -379,6 +379,6 @@ _READ: Final[Mapping[str, Callable[[Section, Report], AnyScorer | None]]] = {
     "number": _number,
     "schema": _schema,
     "holds": _holds,
-    "graded": _graded,
+    "graded": _grade,
     "tool": _tool,
 }

@@ -178,14 +178,14 @@ class Search:
             self._bar = 0.0 if base.rate is None else base.rate.value
             if base.problem is not None or not self._bar:
                 self._stopped = evolve(base, problem=_base_problem(base) or _NO_BAR)
-                return evolve(self._found(), is_passed=False)
+                return evolve(self._find_result(), is_passed=False)
         for _ in range(_MOST_CONFIRMED):
             await self._sweep()
-            found = await self._confirmed(self._best)
+            found = await self._confirm(self._best)
             if found is not None:
                 return found
             self._reject(self._best)
-        return await self._confirmed(_AS_IT_IS) or self._none_confirmed()
+        return await self._confirm(_AS_IT_IS) or self._none_confirmed()
 
     async def _sweep(self) -> None:
         """Try all choices of all steps, until a pass over them changes nothing."""
@@ -195,7 +195,7 @@ class Search:
             for space in self._steps:
                 current = await self._with_best_model(space, current)
             for space in self._steps:
-                current = await self._tuned(space, current)
+                current = await self._tune(space, current)
             if current == before or self._stopped is not None:
                 return
 
@@ -208,7 +208,7 @@ class Search:
             if verdict is TrialVerdict.DEARER:
                 del self._dropped[each], self._measured[each]
 
-    def _found(self) -> SearchResult:
+    def _find_result(self) -> SearchResult:
         problem = _base_problem(self._measured[_AS_IT_IS])
         if self._stopped is not None:
             problem = self._stopped.problem
@@ -233,7 +233,7 @@ class Search:
                 await self._race(each)
         return self._best
 
-    async def _tuned(self, space: StepSpace, current: Configuration) -> Configuration:
+    async def _tune(self, space: StepSpace, current: Configuration) -> Configuration:
         """The best configuration after all choices of one step were tried from the current one."""
         for start in self._with_models(space, current):
             await self._race(start)
@@ -262,7 +262,7 @@ class Search:
         best = self._best
         if not self._passes(best):
             return False
-        ours, theirs = (self._used(each) for each in (measured, self._measured[best]))
+        ours, theirs = (self._measure_used(each) for each in (measured, self._measured[best]))
         return ours > _FAR * theirs
 
     def _with_models(self, space: StepSpace, current: Configuration) -> Sequence[Configuration]:
@@ -352,13 +352,13 @@ class Search:
             not is_passed,
             measured.problem is not None,
             0.0 if is_passed else -rate,
-            self._used(measured),
+            self._measure_used(measured),
             measured.tokens_each,
             len(configuration.settings),
             configuration.label,
         )
 
-    def _used(self, measured: Measurement) -> float:
+    def _measure_used(self, measured: Measurement) -> float:
         """What one run used: US dollars, or tokens where configurations are ranked by these."""
         return (measured.cost_usd or 0.0) if self._by_cost else measured.tokens_each
 
@@ -385,9 +385,9 @@ class Search:
 
     # --- confirmation -----------------------------------------------------------------------------
 
-    async def _confirmed(self, chosen: Configuration) -> SearchResult | None:
+    async def _confirm(self, chosen: Configuration) -> SearchResult | None:
         """The result with that configuration; None: it does not do on the cases held out."""
-        found = evolve(self._found(), chosen=chosen, is_passed=self._passes(chosen))
+        found = evolve(self._find_result(), chosen=chosen, is_passed=self._passes(chosen))
         if not found.is_passed:
             return found if not self._rejected else self._none_confirmed()
         base = await self._held_out(_AS_IT_IS) if self._at_least is None else None
@@ -421,7 +421,9 @@ class Search:
     def _none_confirmed(self) -> SearchResult:
         """What has the highest rate on the cases held out, where nothing passes."""
         best = max(self._asked, key=lambda each: _value(self._asked[each]))
-        found = evolve(self._found(), chosen=best, is_passed=False, confirmation=self._whole())
+        found = evolve(
+            self._find_result(), chosen=best, is_passed=False, confirmation=self._whole()
+        )
         return evolve(found, confirmation_bar=self._held_out_bar)
 
     def _whole(self) -> Mapping[Configuration, Measurement]:

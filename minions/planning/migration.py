@@ -333,7 +333,7 @@ def mend_recipe(text: str, file: str, catalog: Catalog) -> MendedRecipe:
         changes = list(_changes(text, faults))
         if not changes:
             break
-        mended = _applied(text, changes)
+        mended = _apply(text, changes)
         now = _faults(mended, file, catalog)
         if _same(faults, now):
             break
@@ -397,7 +397,7 @@ def _replacement(fault: Fault, old: str) -> str | None:
     if fault.code == "unknown-reference" and "in a step with 'loop'" in label:
         return NAME_WORDS.get(old)
     if fault.code == "bad-yaml" and fault.message == "a template is not quoted":
-        return _quoted(old)
+        return _quote(old)
     return None
 
 
@@ -407,13 +407,13 @@ def _as_written(old: str, new: str) -> str:
     return f"{quote}{new}{quote}"
 
 
-def _quoted(value: str) -> str | None:
+def _quote(value: str) -> str | None:
     """The value in quotes; None: both kinds stand in it."""
     quotes = [quote for quote in ('"', "'") if quote not in value]
     return f"{quotes[0]}{value}{quotes[0]}" if quotes and "\\" not in value else None
 
 
-def _applied(text: str, changes: Sequence[_Change]) -> str:
+def _apply(text: str, changes: Sequence[_Change]) -> str:
     """The text with the changes; those further right come first, so that columns stay right."""
     lines = text.splitlines(keepends=True)
     for each in sorted(changes, key=lambda change: (change.line, change.start), reverse=True):

@@ -197,7 +197,7 @@ def read_plan_text(text: str, name: str = "plan") -> Plan | None:
         if entry.key == "PLAN":
             plan = plan or entry.value
         elif entry.key == "STEP":
-            steps.append(_started(entry.value, len(steps)))
+            steps.append(_begin_step(entry.value, len(steps)))
             if entry.number:
                 numbers.setdefault(str(int(entry.number)), steps[-1].id)
             has_keys = has_keys or entry.is_marked
@@ -255,14 +255,14 @@ def _entries(text: str) -> Iterator[_Entry]:
             value.append(line)
             continue
         if key is not None:
-            yield evolve(key, value=_joined(value))
+            yield evolve(key, value=_join(value))
         if found.key == "END_PLAN":
             return
         if key is None and found.key not in ("PLAN", "STEP"):
             continue
         key, value = found, [found.value]
     if key is not None:
-        yield evolve(key, value=_joined(value))
+        yield evolve(key, value=_join(value))
 
 
 def _counts(entry: _Entry, marked: Set[str]) -> bool:
@@ -305,13 +305,13 @@ def _key_of(line: str) -> _Entry | None:
     return _Entry(word.upper(), value.strip(), word, is_bold=opened is not None, number=number)
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join(lines: Sequence[str]) -> str:
     """The lines of a value; those that hold dots only stand for something left out."""
     kept = [line.strip() for line in lines if line.strip().strip(".…") or not line.strip()]
     return "\n".join(kept).strip()
 
 
-def _started(value: str, number: int) -> PlanStep:
+def _begin_step(value: str, number: int) -> PlanStep:
     name = value.strip(_QUOTES + "*[]() ")
     step_id = tidy_id(name) or f"step_{number + 1}"
     return PlanStep(id=step_id, name=name if name != step_id else "", goal="")

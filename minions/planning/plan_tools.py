@@ -113,7 +113,7 @@ class _CheckPlan(Tool):
         plan = plan if plan is not None else _fallback(readable(task))
         form = _form(arguments)
         plan = _with_command(plan, arguments.get("command"))
-        left = without_completed(plan, _completed(arguments), form.share)
+        left = without_completed(plan, _complete(arguments), form.share)
         plan = left.plan
         checked = check_plan(
             plan,
@@ -150,7 +150,7 @@ _FALLBACK_NOTE: Final = "The model gave no plan: the whole task is one step."
 
 def _recipe_text(checked: CheckedPlan, form: PlanForm) -> str:
     document = recipe_document(checked.plan, form)
-    head = f"# Made of the plan below.\n{_commented(checked.plan.to_text())}"
+    head = f"# Made of the plan below.\n{_comment(checked.plan.to_text())}"
     return head + yaml_text(document)
 
 
@@ -163,7 +163,7 @@ def _faults_of_recipe(text: str, catalog: Catalog) -> list[str]:
     return [f"{fault.where}: {fault.message}" for fault in loaded.errors]
 
 
-def _commented(text: str) -> str:
+def _comment(text: str) -> str:
     return "".join(f"# {readable(line)}".rstrip() + "\n" for line in text.strip().splitlines())
 
 
@@ -199,7 +199,7 @@ def _beside(workspace: Path, folder: str) -> Iterator[str]:
         yield from (f"{folder}/{name}".lstrip("/") for name in names)
 
 
-def _completed(arguments: Mapping[str, JsonValue]) -> list[PlanStep]:
+def _complete(arguments: Mapping[str, JsonValue]) -> list[PlanStep]:
     told = arguments.get("completed")
     return [
         PlanStep.from_json(json_object(each))

@@ -73,7 +73,7 @@ def _with_key(text: str, step: MappingNode, key: str, value: JsonValue | None) -
             return text
         return _without_in_flow(lines, step, known) if is_flow else _without(lines, step, known)
     if known is not None and (is_flow or _is_inline(lines, known, value)):
-        return _replaced(lines, _span_of(lines, known.value), _flow(value))
+        return _replace(lines, _span_of(lines, known.value), _flow(value))
     write = _added_in_flow if is_flow else _in_block
     return write(lines, step, key, value)
 
@@ -105,7 +105,7 @@ def _added_in_flow(lines: list[str], step: MappingNode, key: str, value: JsonVal
     column -= 1  # before the closing brace
     before = "".join(lines[: row + 1])[: -(len(lines[row]) - column) or None].rstrip()
     comma = "" if before.endswith((",", "{")) else ","
-    return _replaced(lines, (row, column, row, column), f"{comma} {key}: {_flow(value)}")
+    return _replace(lines, (row, column, row, column), f"{comma} {key}: {_flow(value)}")
 
 
 def _without_in_flow(lines: list[str], step: MappingNode, known: Entry) -> str:
@@ -116,10 +116,10 @@ def _without_in_flow(lines: list[str], step: MappingNode, known: Entry) -> str:
         start = _span_of(lines, step.entries[at - 1].value)[2:]
     elif len(step.entries) > 1:
         end = step.entries[1].span[:2]
-    return _replaced(lines, (*start, *end), "")
+    return _replace(lines, (*start, *end), "")
 
 
-def _replaced(lines: list[str], span: Span, text: str) -> str:
+def _replace(lines: list[str], span: Span, text: str) -> str:
     row, column, end_row, end_column = span
     head = "".join(lines[:row]) + lines[row][:column]
     return head + text + lines[end_row][end_column:] + "".join(lines[end_row + 1 :])
@@ -312,11 +312,11 @@ def _lines(text: str) -> list[str]:
 def _file_name(name: str) -> str:
     """The name as it stands in a header: what follows a tab is not part of it."""
     if _QUOTED.search(name):
-        return f'"{"".join(_escaped(name))}"'
+        return f'"{"".join(_escape(name))}"'
     return f"{name}\t" if " " in name else name
 
 
-def _escaped(name: str) -> Iterator[str]:
+def _escape(name: str) -> Iterator[str]:
     for letter in name:
         if not _QUOTED.match(letter):
             yield letter

@@ -220,10 +220,10 @@ def _question(asked: Node, goal: str, report: Report) -> str | None:
             )
             return None
     values = {entry.key: to_plain(entry.value) for entry in asked.entries}
-    return _rendered(template, values, asked, report)
+    return _render(template, values, asked, report)
 
 
-def _rendered(
+def _render(
     template: Template, values: Mapping[str, JsonValue], asked: Node, report: Report
 ) -> str | None:
     try:

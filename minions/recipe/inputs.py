@@ -49,12 +49,12 @@ def resolve_inputs(
         if name not in given and not spec.has_default:
             problems.append(_missing(name, spec, is_typed=from_text is not False))
             continue
-        outcome = _resolved(name, spec, given, is_text=is_text, base=base, recipe=recipe)
+        outcome = _resolve(name, spec, given, is_text=is_text, base=base, recipe=recipe)
         problems.extend(outcome.problems)
         literal += outcome.is_literal_secret
         if not outcome.problems:
             values[name] = outcome.value
-    problems.extend(_smuggled(recipe, values))
+    problems.extend(_find_smuggled(recipe, values))
     if problems:
         code = "literal-secret" if literal == len(problems) else "bad-input"
         raise UsageError("\n".join(problems), code=code, suggestions=_near(recipe, given))
@@ -112,7 +112,7 @@ def _near(recipe: AgentRecipe, given: Mapping[str, InputValue]) -> tuple[str, ..
     return tuple(near for name in unknown for near in near_names(name, recipe.inputs, limit=1))
 
 
-def _resolved(
+def _resolve(
     name: str,
     spec: InputSpec,
     given: Mapping[str, InputValue],
@@ -180,7 +180,7 @@ def _secret(name: str, value: InputValue) -> _Outcome:
     return _Outcome(value=ref.marker)
 
 
-def _smuggled(recipe: AgentRecipe, values: Mapping[str, JsonValue]) -> Iterator[str]:
+def _find_smuggled(recipe: AgentRecipe, values: Mapping[str, JsonValue]) -> Iterator[str]:
     """Markers in inputs that are not secret: only the recipe decides where a secret is used."""
     names = [name for name in values if recipe.inputs[name].is_secret]
     markers = [cast("str", values[name]) for name in names]

@@ -35,7 +35,7 @@ def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
         NotFoundError: None exists (`recipe-not-found`), or several files of a folder have the name;
             the message names the folders.
     """
-    path = _expanded(name_or_path)
+    path = _expand(name_or_path)
     if is_file(path):
         return path
     known = recipe_ids(folders)
@@ -55,7 +55,7 @@ def find_recipe(name_or_path: str, folders: Sequence[Path]) -> Path:
     raise _not_found(name_or_path, folders, known)
 
 
-def _expanded(name: str) -> Path:
+def _expand(name: str) -> Path:
     try:
         return Path(name).expanduser()
     except RuntimeError:  # `~name` of a user that does not exist
@@ -182,11 +182,11 @@ def _why_no_file(path: Path) -> str:
 
 def _not_found(name: str, folders: Sequence[Path], known: dict[str, Path]) -> NotFoundError:
     stem = Path(name).stem if name.endswith(SUFFIXES) else name
-    near = _near_files(_expanded(name)) or near_names(stem, known)
+    near = _near_files(_expand(name)) or near_names(stem, known)
     looked = ", ".join(str(folder) for folder in folders) or "no folder"
     hint = near_hint(near)
     there = f" Recipes there: {', '.join(sorted(known)[:10])}." if known else ""
-    file = _why_no_file(_expanded(name))
+    file = _why_no_file(_expand(name))
     return NotFoundError(
         f"There is no recipe '{name}': {file}, and no such id in {looked}.{hint}{there}",
         code="recipe-not-found",

@@ -200,16 +200,16 @@ def delivery_of(
     tool = tools[0] if tools else "lookup"
     request = _Request(document=document, is_stream=is_stream, tool=tool, now=now)
     if fault is None:
-        return _sent(request)
+        return _send(request)
     if fault in _EDITS:
-        return _edited(request, fault)
+        return _edit(request, fault)
     return _OTHERS[fault](request)
 
 
 # --- whole answers -------------------------------------------------------------------------------
 
 
-def _sent(request: _Request, document: _Document | None = None) -> Delivery:
+def _send(request: _Request, document: _Document | None = None) -> Delivery:
     """An answer that arrives in whole."""
     said = request.document if document is None else document
     return Delivery(behave=_whole(request, said), document=said, is_answer=True)
@@ -255,7 +255,7 @@ def _retry_after(code: int, said: str) -> _Make:
     return _status(code, headers={"Retry-After": said})
 
 
-def _fixed(behave: Behaviour) -> _Make:
+def _fix(behave: Behaviour) -> _Make:
     return lambda _: Delivery(behave=behave)
 
 
@@ -265,7 +265,7 @@ _PAUSE_S: Final = 20.0
 
 
 def _slow_start(request: _Request) -> Delivery:
-    return evolve(_sent(request), first=_wait_for_a_while)
+    return evolve(_send(request), first=_wait_for_a_while)
 
 
 async def _wait_for_a_while(_: Exchange) -> None:
@@ -277,7 +277,7 @@ def _slow_body(request: _Request) -> Delivery:
         return _slow_start(request)
     events = _events(request.document)
     begin = served.stream(events[:3], ends="open", pause_s=_PAUSE_S)
-    return evolve(_sent(request), first=begin, behave=_rest_of_stream(events[3:]))
+    return evolve(_send(request), first=begin, behave=_rest_of_stream(events[3:]))
 
 
 def _rest_of_stream(events: Sequence[JsonValue | str | bytes]) -> Behaviour:
@@ -344,7 +344,7 @@ async def _broken_chunks(exchange: Exchange) -> None:
 
 def _one_byte_chunks(request: _Request) -> Delivery:
     if not request.is_stream:
-        return _sent(request)
+        return _send(request)
     data = b"".join(
         event(item) if not isinstance(item, bytes) else item for item in _events(request.document)
     )
@@ -361,7 +361,7 @@ def _one_byte_chunks(request: _Request) -> Delivery:
 
 
 def _bytes_after_end(request: _Request) -> Delivery:
-    whole = _sent(request)
+    whole = _send(request)
 
     async def behave(exchange: Exchange) -> None:
         await whole.behave(exchange)
@@ -411,7 +411,7 @@ def _error_after_usage(request: _Request) -> Delivery:
 
 
 def _bytes(raw: bytes, content_type: str = "application/json") -> _Make:
-    return _fixed(served.body(raw, content_type=content_type))
+    return _fix(served.body(raw, content_type=content_type))
 
 
 def _cut_json(request: _Request) -> Delivery:
@@ -433,7 +433,7 @@ def _wrong_type(request: _Request) -> Delivery:
         await exchange.send(_plain(request), headers={"Content-Type": "text/plain"})
 
     if request.is_stream:
-        return _sent(request)
+        return _send(request)
     return Delivery(behave=plain, document=request.document, is_answer=True)
 
 
@@ -443,12 +443,12 @@ _Edit: TypeAlias = Callable[[_Request], Mapping[str, JsonValue]]
 """Gives the keys of `endpoint.completion` that are different."""
 
 
-def _edited(request: _Request, fault: ServerFault) -> Delivery:
+def _edit(request: _Request, fault: ServerFault) -> Delivery:
     """The answer with other content, or with another usage."""
     changes = _EDITS[fault](request)
     if set(changes) <= {"usage"}:
         kept = {key: value for key, value in request.document.items() if key != "usage"}
-        return _sent(request, {**kept, **changes})
+        return _send(request, {**kept, **changes})
     said = served.completion(
         cast("str | None", changes.get("content")),
         tool_calls=cast("Sequence[_Document]", changes.get("tool_calls", ())),
@@ -456,7 +456,7 @@ def _edited(request: _Request, fault: ServerFault) -> Delivery:
         usage=cast("_Document", request.document["usage"]),
         refusal=changes.get("refusal"),
     )
-    sent = _sent(request, said)
+    sent = _send(request, said)
     # A client stops reading a stream at the call that is too many, before the usage.
     is_cut = fault is ServerFault.MANY_CALLS and request.is_stream
     document = None if is_cut else said
@@ -553,22 +553,22 @@ _OTHERS: Final[Mapping[ServerFault, _Make]] = {
     ServerFault.NOT_FOUND: _status(404, "no such model"),
     ServerFault.REDIRECT: _status(307, headers={"Location": "http://127.0.0.1:9/elsewhere"}),
     ServerFault.TOO_LONG: _status(400, "too much", code="context_length_exceeded"),
-    ServerFault.HUGE_ERROR: _fixed(served.huge(1_048_576, code=500)),
-    ServerFault.BROKEN_ERROR: _fixed(_broken_error),
-    ServerFault.NO_ANSWER: _fixed(served.hang()),
+    ServerFault.HUGE_ERROR: _fix(served.huge(1_048_576, code=500)),
+    ServerFault.BROKEN_ERROR: _fix(_broken_error),
+    ServerFault.NO_ANSWER: _fix(served.hang()),
     ServerFault.SLOW_START: _slow_start,
     ServerFault.SLOW_BODY: _slow_body,
-    ServerFault.CLOSED: _fixed(served.drop()),
-    ServerFault.RESET: _fixed(_reset),
-    ServerFault.RESET_AFTER_HEAD: _fixed(_reset_after_head),
-    ServerFault.HALF_HEAD: _fixed(_half_head),
+    ServerFault.CLOSED: _fix(served.drop()),
+    ServerFault.RESET: _fix(_reset),
+    ServerFault.RESET_AFTER_HEAD: _fix(_reset_after_head),
+    ServerFault.HALF_HEAD: _fix(_half_head),
     ServerFault.CUT: lambda request: _half(request, ends="cut"),
     ServerFault.STALLED: lambda request: _half(request, ends="silent"),
     ServerFault.CUT_AT_END: lambda request: _whole_without_end(request, ends="cut"),
     ServerFault.STALLED_AT_END: lambda request: _whole_without_end(request, ends="silent"),
-    ServerFault.BROKEN_CHUNKS: _fixed(_broken_chunks),
+    ServerFault.BROKEN_CHUNKS: _fix(_broken_chunks),
     ServerFault.ONE_BYTE_CHUNKS: _one_byte_chunks,
-    ServerFault.GARBAGE: _fixed(_garbage),
+    ServerFault.GARBAGE: _fix(_garbage),
     ServerFault.NOT_REUSABLE: _bytes_after_end,
     ServerFault.EMPTY_BODY: _bytes(b""),
     ServerFault.EMPTY_DOCUMENT: _wrong({}),
@@ -581,7 +581,7 @@ _OTHERS: Final[Mapping[ServerFault, _Make]] = {
     ServerFault.CUT_JSON: _cut_json,
     ServerFault.NOT_UTF8: _not_utf8,
     ServerFault.DEEP_JSON: _bytes(_DEEP),
-    ServerFault.HUGE: _fixed(served.huge(_HUGE)),
+    ServerFault.HUGE: _fix(served.huge(_HUGE)),
     ServerFault.WRONG_TYPE: _wrong_type,
     ServerFault.ERROR_IN_200: _error_in_200(message="something broke"),
     ServerFault.RATE_LIMIT_IN_200: _error_in_200(message="slow down", code="rate_limit_exceeded"),

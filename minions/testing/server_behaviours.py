@@ -204,22 +204,22 @@ def _calls(body: _Object, habits: ServerHabits) -> list[dict[str, JsonValue]]:
     choice = body.get("tool_choice")
     if isinstance(choice, dict) and habits.named_tool is Support.BINDS:
         return [_called(body, str(as_object(choice["function"])["name"]), 0)]
-    wished = [] if habits.tools is Support.IGNORES else _wished(body, _last_words(body))
+    wished = [] if habits.tools is Support.IGNORES else _find_wished(body, _last_words(body))
     if not wished and choice == "required" and habits.forced_tool is Support.BINDS:
         return [_called(body, _names(body)[0], 0)]
     return wished
 
 
 def _text(body: _Object, habits: ServerHabits, *, holds_schema: bool) -> Behaviour:
-    free, form = _obeyed(_last_words(body)) or habits.said, _schema_of(body)
+    free, form = _find_ordered_text(_last_words(body)) or habits.said, _schema_of(body)
     if form is not None and holds_schema:
-        return _formed(form, free, habits)
+        return _form(form, free, habits)
     if _wants_object(body) and habits.json_object is Support.BINDS and not _is_object(free):
         free = dumps({"value": free})
     return answer(free, usage=USAGE if habits.has_usage else None)
 
 
-def _formed(form: _Object, free: str, habits: ServerHabits) -> Behaviour:
+def _form(form: _Object, free: str, habits: ServerHabits) -> Behaviour:
     """The answer to a request with a schema."""
     usage = USAGE if habits.has_usage else None
     if habits.schema is Support.BINDS:
@@ -269,12 +269,12 @@ def _last_words(body: _Object) -> str:
     return str(messages[-1].get("content") or "")
 
 
-def _obeyed(words: str) -> str | None:
+def _find_ordered_text(words: str) -> str | None:
     found = _EXACTLY.search(words)
     return found[1] if found else None
 
 
-def _wished(body: _Object, words: str) -> list[dict[str, JsonValue]]:
+def _find_wished(body: _Object, words: str) -> list[dict[str, JsonValue]]:
     """The calls that the prompt asks for in words."""
     found = _CALL.search(words)
     if found is None or found[1] not in _names(body):

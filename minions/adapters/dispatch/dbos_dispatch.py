@@ -361,7 +361,7 @@ class DbosDispatch(DispatchEngine):
         words = str(error).strip().partition("\n")[0]
         return EnvironmentRefusedError(
             f"The queues in {without_password(self._url)} cannot be used: "
-            f"{_hidden(self._url, words)}. Check that the server runs there, and that its user may "
+            f"{_hide(self._url, words)}. Check that the server runs there, and that its user may "
             f"use the schema {SCHEMA}.",
             code="dispatch-unreachable",
         )
@@ -385,7 +385,7 @@ def _require_dbos() -> None:
     refuse_pickles()
 
 
-def _hidden(url: str, words: str) -> str:
+def _hide(url: str, words: str) -> str:
     from minions.adapters.stores.postgres_url import hidden_in
 
     for word in hidden_in(url):
@@ -623,12 +623,12 @@ class DbosServer:
     def _workflow(self) -> Callable[[Mapping[str, JsonValue]], Awaitable[str]]:
         async def execute(job: Mapping[str, JsonValue]) -> str:
             """Run on DBOS's own loop; gives only a state."""
-            taking = asyncio.run_coroutine_threadsafe(self._taken(job), self._loop)
+            taking = asyncio.run_coroutine_threadsafe(self._take(job), self._loop)
             return await asyncio.wrap_future(taking)
 
         return execute
 
-    async def _taken(self, document: Mapping[str, JsonValue]) -> str:
+    async def _take(self, document: Mapping[str, JsonValue]) -> str:
         job = Job(**document)  # type: ignore[arg-type]  # attrs checks what another process stored
         task = asyncio.create_task(self._executed(job), name=job.key)
         self._tasks.add(task)
@@ -638,11 +638,11 @@ class DbosServer:
     async def _executed(self, job: Job) -> str:
         try:
             async with self._slots:
-                end = await self._execute(job) if not self._is_stopping else _unused(job)
+                end = await self._execute(job) if not self._is_stopping else _end_unused(job)
         except asyncio.CancelledError:
             if not self._is_stopping:
                 raise
-            end = _unused(job)
+            end = _end_unused(job)
         if end.again is None:
             return _DONE
         await self._put_back(end.again)
@@ -719,7 +719,7 @@ def _keep_delays() -> None:
         SystemDatabase.transition_delayed_workflows = nothing  # type: ignore[method-assign,assignment]  # see above
 
 
-def _unused(job: Job) -> JobEnd:
+def _end_unused(job: Job) -> JobEnd:
     """The end of a job that another worker shall have."""
     return JobEnd(again=job.put_back(is_failed_try=False))
 

@@ -265,7 +265,7 @@ class HttpPool:
         is_address = ":" in host or host.replace(".", "").isdecimal()
         if self._addresses is not None:
             found: Sequence[_Address] = [_numeric(each, port) for each in self._addresses]
-            sock = await _raced(self._loop, found)
+            sock = await _race(self._loop, found)
             _, connection = await self._loop.create_connection(
                 HttpConnection,
                 sock=sock,
@@ -280,7 +280,7 @@ class HttpPool:
             )
         else:  # such as uvloop, which tries one address after another
             found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            sock = await _raced(self._loop, found)
+            sock = await _race(self._loop, found)
             _, connection = await self._loop.create_connection(
                 HttpConnection, sock=sock, ssl=tls, server_hostname=host if tls else None
             )
@@ -350,7 +350,7 @@ def _numeric(address: str, port: int) -> _Address:
     return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=flags)[0]
 
 
-async def _raced(loop: asyncio.AbstractEventLoop, found: Sequence[_Address]) -> socket.socket:
+async def _race(loop: asyncio.AbstractEventLoop, found: Sequence[_Address]) -> socket.socket:
     """A socket to the first of these addresses that answers."""
     from aiohappyeyeballs import start_connection
 

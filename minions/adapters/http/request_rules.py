@@ -131,7 +131,7 @@ def is_public(address: _Address) -> bool:
     One that leads to an embedded IPv4 address is as public as that.
     """
     if isinstance(address, IPv6Address):
-        inner = _embedded(address)
+        inner = _find_embedded(address)
         if inner is not None:
             return is_public(inner)
     for network in _containing(address):
@@ -151,7 +151,7 @@ def is_loopback(address: _Address) -> bool:
 _LOOPBACK: Final = IPv4Network("127.0.0.0/8")
 
 
-def _embedded(address: IPv6Address) -> IPv4Address | None:
+def _find_embedded(address: IPv6Address) -> IPv4Address | None:
     for network, bits_behind in _EMBEDDING:
         if address in network:
             return IPv4Address((int(address) >> bits_behind) & 0xFFFF_FFFF)

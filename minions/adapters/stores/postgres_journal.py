@@ -330,7 +330,7 @@ class PostgresListener:
         try:
             while idle_s < _LINGERS_S:
                 if connection is None:
-                    connection = await self._connected()
+                    connection = await self._connect()
                 if sessions := room.sessions():  # after the server was told: nothing is missed
                     room.tell_all(await look(sessions))
                 idle_s = 0.0 if sessions else idle_s + _LOOK_EVERY_S
@@ -343,7 +343,7 @@ class PostgresListener:
             if connection is not None:
                 await connection.close()
 
-    async def _connected(self) -> Connection | None:
+    async def _connect(self) -> Connection | None:
         """None where it cannot be had now: then it is looked instead."""
         import psycopg
 
@@ -438,7 +438,7 @@ async def collect_blobs(
         [now, spare_s],
     )
     sizes: dict[str, int] = dict(await found.fetchall())
-    named = await _named(db) if sizes else set()
+    named = await _find_named(db) if sizes else set()
     useless = {digest: size for digest, size in sizes.items() if digest not in named}
     if useless and not dry_run:
         locked = (
@@ -451,7 +451,7 @@ async def collect_blobs(
     return BlobCollection(blobs=len(useless), bytes=sum(useless.values()))
 
 
-async def _named(db: Connection) -> set[str]:
+async def _find_named(db: Connection) -> set[str]:
     named: set[str] = set()
     rest: set[str] = set()
     async with db.transaction(), db.cursor("bodies", binary=True) as cursor:

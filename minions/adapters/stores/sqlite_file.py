@@ -237,7 +237,7 @@ class SqliteFile:
     ) -> T:
         with self._lock:
             try:
-                return self._done(work, is_landmark=is_landmark, is_derived=is_derived)
+                return self._finish(work, is_landmark=is_landmark, is_derived=is_derived)
             except (sqlite3.Error, UnicodeError, DamageError) as error:
                 if isinstance(error, sqlite3.Error) and is_busy(error):
                     raise
@@ -273,7 +273,7 @@ class SqliteFile:
         is_text = isinstance(error, UnicodeError)
         return damaged(self.path, "a text in it is no UTF-8" if is_text else str(error))
 
-    def _done(
+    def _finish(
         self, work: Callable[[sqlite3.Connection], T], *, is_landmark: bool, is_derived: bool
     ) -> T:
         """Where only others may write the file: again if one of them did so meanwhile."""
@@ -454,8 +454,8 @@ class ReadOnlyDatabase:
 
 def _reading(path: Path, *, has_log: bool) -> sqlite3.Connection:
     if not has_log:
-        return _connected(path, "mode=ro&immutable=1")
-    connection = _connected(path, "mode=ro&readonly_shm=1")
+        return _connect(path, "mode=ro&immutable=1")
+    connection = _connect(path, "mode=ro&readonly_shm=1")
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:  # without a -shm nobody has it open: the two files are whole
@@ -466,7 +466,7 @@ def _reading(path: Path, *, has_log: bool) -> sqlite3.Connection:
     return connection
 
 
-def _connected(path: Path, options: str) -> sqlite3.Connection:
+def _connect(path: Path, options: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{options}",
         uri=True,

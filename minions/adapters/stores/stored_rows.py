@@ -49,7 +49,7 @@ def rest_of_run(row: RunRow) -> str:
         usage = list(row.usage.values())
     recipe = None if search_key(row.recipe) == row.recipe else row.recipe
     ended = None if row.ended_at is None else micros(row.ended_at)
-    return _shortened(
+    return _shorten(
         row.model, ended, usage or None, row.mark, row.error_code, row.error_message,
         row.problem, recipe, row.input_words, list(row.foreign) if any(row.foreign) else None,
         _whole_project(row),
@@ -98,15 +98,15 @@ def run_of(
     if type(usage) is list:
         usage = dict(zip(_USAGE, usage, strict=True))
     return RunRow(
-        run_id=_checked(run_id, str),
-        session_id=_checked(session_id, str),
-        position=_checked(position, int),
-        recipe=_checked(recipe if whole is None else whole, str),
-        status=_checked(status, str),
+        run_id=_check(run_id, str),
+        session_id=_check(session_id, str),
+        position=_check(position, int),
+        recipe=_check(recipe if whole is None else whole, str),
+        status=_check(status, str),
         model=_text(model),
         started_at=started_at,
         ended_at=None if ended is None else time_of(ended),
-        usage=cast("Mapping[str, Number]", _checked(usage or {}, dict)),
+        usage=cast("Mapping[str, Number]", _check(usage or {}, dict)),
         error_code=_text(code),
         error_message=_text(message),
         mark=_text(mark),
@@ -114,15 +114,15 @@ def run_of(
         input_words=_text(words),
         user=_text(user),
         project=_text(project if folder is None else folder),
-        day=_checked(day, int),
+        day=_check(day, int),
         spent=_spent(tokens, cost_usd),
         day_spent=_spent(day_tokens, day_usd),
-        foreign=Spent() if foreign is None else _spent(*_checked(foreign, list)),
+        foreign=Spent() if foreign is None else _spent(*_check(foreign, list)),
     )
 
 
 def _spent(tokens: object, cost_usd: object) -> Spent:
-    return Spent(_checked(tokens, int), float(_checked(cost_usd, float)))
+    return Spent(_check(tokens, int), float(_check(cost_usd, float)))
 
 
 # --- sessions --------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def rest_of_session(row: SessionRow) -> str:
     """What no column holds."""
     name = None if row.name is None or search_key(row.name) == row.name else row.name
     parent = None if row.parent is None or search_key(row.parent) == row.parent else row.parent
-    return _shortened(
+    return _shorten(
         micros(row.created_at), micros(row.last_at), row.status, row.last_run_id, row.ran_recipe,
         row.own_recipe, row.is_mixed, row.has_inputs, row.forked_at, name, parent,
         _whole_project(row),
@@ -159,14 +159,14 @@ def session_of(
         whole_name, whole_parent, folder,
     ) = _lengthened(rest, 12)  # fmt: skip
     return SessionRow(
-        session_id=_checked(session_id, str),
+        session_id=_check(session_id, str),
         created_at=time_of(created),
         updated_at=updated_at,
         last_at=time_of(last),
-        last_position=_checked(last_position, int),
+        last_position=_check(last_position, int),
         name=_text(name if whole_name is None else whole_name),
         parent=_text(parent if whole_parent is None else whole_parent),
-        forked_at=None if forked_at is None else _checked(forked_at, int),
+        forked_at=None if forked_at is None else _check(forked_at, int),
         has_inputs=bool(has_inputs),
         own_recipe=_text(own),
         ran_recipe=_text(ran),
@@ -198,7 +198,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _shortened(*values: object) -> str:
+def _shorten(*values: object) -> str:
     """As a list, without what is missing at its end."""
     last = len(values)
     while last and (values[last - 1] is None or values[last - 1] is False):
@@ -222,14 +222,14 @@ def _lengthened(rest: str, count: int) -> list[object]:
 K = TypeVar("K")
 
 
-def _checked(value: object, kind: type[K]) -> K:
+def _check(value: object, kind: type[K]) -> K:
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value
 
 
 def _text(value: object) -> str | None:
-    return None if value is None else _checked(value, str)
+    return None if value is None else _check(value, str)
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -247,7 +247,7 @@ def time_of(stored: object) -> datetime:
     Raises:
         TypeError, OverflowError: It is none.
     """
-    return _EPOCH + _checked(stored, int) * _MICROSECOND
+    return _EPOCH + _check(stored, int) * _MICROSECOND
 
 
 # --- pages -----------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class OpenTelemetryTracer(Tracer):
         self._has_usual_headers = propagate.get_global_textmap().fields == _USUAL_HEADERS
         self.has_content = has_content
         """Whether texts are attributes of spans."""
-        self._parent = propagate.extract(_carried(parent)) if parent else None
+        self._parent = propagate.extract(_carry(parent)) if parent else None
 
     def run(self, subject: RunSubject) -> AbstractContextManager[Span]:
         name = f"invoke_workflow {subject.recipe}"
@@ -125,7 +125,7 @@ class OpenTelemetryTracer(Tracer):
 
     @contextlib.contextmanager
     def caller(self, headers: Mapping[str, str]) -> Iterator[None]:
-        token = self.context.attach(self._propagate.extract(_carried(headers)))
+        token = self.context.attach(self._propagate.extract(_carry(headers)))
         try:
             yield
         finally:
@@ -211,7 +211,7 @@ class _OpenSpan(Span, AbstractContextManager[Span]):
             self._span.set_attribute("gen_ai.tool.call.result", shortened_text(content))
 
 
-def _carried(headers: Mapping[str, str]) -> dict[str, str]:
+def _carry(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: headers[name] for name in _CARRIED if name in headers}
 
 

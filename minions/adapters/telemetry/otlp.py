@@ -344,9 +344,9 @@ class SpanQueue:
 
     def _send_all(self, least: int) -> None:
         while len(self._waiting) >= least:
-            self._send(self._taken())
+            self._send(self._take())
 
-    def _taken(self) -> list[SpanRecord]:
+    def _take(self) -> list[SpanRecord]:
         """The oldest spans that one request has room for: one at least."""
         taken: list[SpanRecord] = []
         size = 0
@@ -483,7 +483,7 @@ class OtlpSender:
         Returns:
             Why it did not arrive, as a clause; None: it did.
         """
-        data = self._compressed(body)
+        data = self._compress(body)
         deadline = self._monotonic() + self._endpoint.timeout_s
         ended = _Attempt("no time was left")
         for number in range(_MOST_ATTEMPTS):
@@ -517,7 +517,7 @@ class OtlpSender:
         import requests
 
         try:
-            return self._posted(data, timeout_s)
+            return self._post(data, timeout_s)
         except requests.exceptions.SSLError as error:  # a ConnectionError, too
             return _Attempt(f"the certificates do not fit: {error!s:.300}")
         except (requests.ConnectionError, requests.Timeout):
@@ -525,7 +525,7 @@ class OtlpSender:
         except Exception as error:  # noqa: BLE001  # the thread's rim: proxies, others' credentials
             return _Attempt(f"{type(error).__name__}: {error!s:.200}")
 
-    def _posted(self, data: bytes, timeout_s: float) -> _Attempt:
+    def _post(self, data: bytes, timeout_s: float) -> _Attempt:
         if self._session is None:
             self._session = _session(self._endpoint)
         answer = self._session.post(
@@ -546,7 +546,7 @@ class OtlpSender:
             return _Attempt(reason)
         return _Attempt(reason, is_final=False, wait_s=_wait_s(answer.headers.get("retry-after")))
 
-    def _compressed(self, body: bytes) -> bytes:
+    def _compress(self, body: bytes) -> bytes:
         if self._endpoint.compression == "gzip":
             return gzip.compress(body, 6)
         return zlib.compress(body) if self._endpoint.compression == "deflate" else body

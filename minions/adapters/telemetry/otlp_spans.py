@@ -131,14 +131,14 @@ def rough_size(span: SpanRecord) -> int:
 
 def encode_resource(attributes: Values, schema_url: str = "") -> bytes:
     """What all spans of a process have in common, as `encode_request` takes it."""
-    resource = _sized(b"\x0a", _attributes(b"\x0a", attributes, None)[0])
+    resource = _add_size(b"\x0a", _attributes(b"\x0a", attributes, None)[0])
     return resource + _text(b"\x1a", schema_url)
 
 
 def encode_scope(name: str, version: str, schema_url: str, attributes: Values) -> bytes:
     """Who made spans, as `SpanRecord` has it."""
     texts = _text(b"\x0a", name) + _text(b"\x12", version)
-    scope = _sized(b"\x0a", texts + _attributes(b"\x1a", attributes, None)[0])
+    scope = _add_size(b"\x0a", texts + _attributes(b"\x1a", attributes, None)[0])
     return scope + _text(b"\x1a", schema_url)
 
 
@@ -154,9 +154,9 @@ def encode_request(
     """
     parts = [resource]
     for scope, group in groupby(spans, key=attrgetter("scope")):
-        bodies = b"".join([_sized(b"\x12", _span(each, longest)) for each in group])
-        parts.append(_sized(b"\x12", scope + bodies))
-    return _sized(b"\x0a", b"".join(parts))
+        bodies = b"".join([_add_size(b"\x12", _span(each, longest)) for each in group])
+        parts.append(_add_size(b"\x12", scope + bodies))
+    return _add_size(b"\x0a", b"".join(parts))
 
 
 # --- parts of a span -----------------------------------------------------------------------------
@@ -189,11 +189,11 @@ def _rare_parts(span: SpanRecord, mismatches: int, longest: int | None) -> Itera
     if dropped := span.dropped_attributes + mismatches:
         yield b"\x50" + _number(dropped)
     for event in span.events:
-        yield _sized(b"\x5a", _event(event, longest))
+        yield _add_size(b"\x5a", _event(event, longest))
     if span.dropped_events:
         yield b"\x60" + _number(span.dropped_events)
     for link in span.links:
-        yield _sized(b"\x6a", _link(link, longest))
+        yield _add_size(b"\x6a", _link(link, longest))
     if span.dropped_links:
         yield b"\x70" + _number(span.dropped_links)
 
@@ -215,7 +215,7 @@ def _link(link: SpanLink, longest: int | None) -> bytes:
 
 def _status(status: int, text: str | None) -> bytes:
     told = _text(b"\x12", text) if text else b""
-    return _sized(b"\x7a", told + (b"\x18" + _number(status) if status else b""))
+    return _add_size(b"\x7a", told + (b"\x18" + _number(status) if status else b""))
 
 
 # --- attributes ----------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def _fitting_attributes(
 
 def _attribute(tag: bytes, key: str, value: object, longest: int | None) -> bytes:
     named = _kept_text(b"\x0a", key) if len(key) <= _LONGEST_KEPT else _text(b"\x0a", key)
-    return _sized(tag, named + _sized(b"\x12", _value(value, longest)))
+    return _add_size(tag, named + _add_size(b"\x12", _value(value, longest)))
 
 
 @lru_cache(maxsize=_MOST_KEPT)
@@ -294,31 +294,31 @@ def _value(value: object, longest: int | None, depth: int = 0) -> bytes:
     if isinstance(value, str):
         return _text(b"\x0a", value[:longest])
     if isinstance(value, int):
-        return b"\x18" + _signed(value)
+        return b"\x18" + _encode_signed(value)
     if isinstance(value, float):
         return b"\x21" + struct.pack("<d", value)
     if isinstance(value, bytes):
-        return _sized(b"\x3a", value[:longest])
+        return _add_size(b"\x3a", value[:longest])
     if isinstance(value, (tuple, list, Sequence)):  # the first two are found without a search
-        items = [_sized(b"\x0a", _value(each, longest, depth + 1)) for each in value]
-        return _sized(b"\x2a", b"".join(items))
+        items = [_add_size(b"\x0a", _value(each, longest, depth + 1)) for each in value]
+        return _add_size(b"\x2a", b"".join(items))
     if isinstance(value, Mapping):
-        return _sized(b"\x32", _pairs(value, longest, depth + 1))
+        return _add_size(b"\x32", _pairs(value, longest, depth + 1))
     raise TypeError(type(value).__name__)
 
 
 def _pairs(values: Mapping[object, object], longest: int | None, depth: int) -> bytes:
     pairs = [
-        _text(b"\x0a", str(key)) + _sized(b"\x12", _value(value, longest, depth))
+        _text(b"\x0a", str(key)) + _add_size(b"\x12", _value(value, longest, depth))
         for key, value in values.items()
     ]
-    return b"".join([_sized(b"\x0a", pair) for pair in pairs])
+    return b"".join([_add_size(b"\x0a", pair) for pair in pairs])
 
 
 # --- the wire ------------------------------------------------------------------------------------
 
 
-def _signed(number: int) -> bytes:
+def _encode_signed(number: int) -> bytes:
     if not -_INT64 <= number < _INT64:
         raise ValueError("more than 64 bits")
     return _number(number & (2 * _INT64 - 1))
@@ -336,14 +336,14 @@ def _number(number: int) -> bytes:
     return bytes(out)
 
 
-def _sized(tag: bytes, body: bytes) -> bytes:
+def _add_size(tag: bytes, body: bytes) -> bytes:
     size = len(body)
     return tag + (_SHORT[size] if size < 128 else _number(size)) + body
 
 
 def _text(tag: bytes, text: str) -> bytes:
     # The protocol takes UTF-8 only, and texts of models may hold halves of surrogate pairs.
-    return _sized(tag, text.encode("utf-8", "replace"))
+    return _add_size(tag, text.encode("utf-8", "replace"))
 
 
 @lru_cache(maxsize=_MOST_KEPT)
@@ -455,7 +455,7 @@ class _OtlpTracer(trace.Tracer):
             origin, parent_id, is_remote = _Origin(trace_id, _SAMPLED, _NO_STATE, ""), None, False
         else:
             parent = trace.get_current_span(around).get_span_context()
-            asked = self._sampled(parent, context, name, kind, attributes, links)
+            asked = self._sample(parent, context, name, kind, attributes, links)
             if not isinstance(asked, _Origin):
                 return asked
             origin, is_remote = asked, parent.is_remote
@@ -501,7 +501,7 @@ class _OtlpTracer(trace.Tracer):
         with trace.use_span(span, end_on_exit, record_exception, set_status_on_exception):
             yield span
 
-    def _sampled(
+    def _sample(
         self,
         parent: SpanContext,
         context: Context | None,

@@ -316,20 +316,20 @@ def passages_of(text: str) -> Iterator[Passage]:
     lines = text.split("\n")
     for at, line in enumerate(lines):
         if len(line) > _MOST and line.strip():
-            yield from _trimmed(lines[begin:at], begin)
+            yield from _trim(lines[begin:at], begin)
             yield from (Passage(first=at + 1, lines=(part,)) for part in _parts(line))
             begin, size = at + 1, 0
             continue
         is_heading = line.startswith("#") and size >= _SHORT
         is_break = not line.strip() and size >= _ENOUGH
         if is_heading or is_break or (size and size + len(line) > _MOST):
-            yield from _trimmed(lines[begin:at], begin)
+            yield from _trim(lines[begin:at], begin)
             begin, size = at, 0
         size += len(line) + 1
-    yield from _trimmed(lines[begin:], begin)
+    yield from _trim(lines[begin:], begin)
 
 
-def _trimmed(lines: Sequence[str], begin: int) -> Iterator[Passage]:
+def _trim(lines: Sequence[str], begin: int) -> Iterator[Passage]:
     """The lines without blank ones around them; nothing if all are."""
     filled = [at for at, line in enumerate(lines) if line.strip()]
     if filled:
@@ -479,13 +479,13 @@ class DocumentIndex:
         """
         with self._lock:
             try:
-                return self._found(query, limit)
+                return self._find_passages(query, limit)
             except sqlite3.DatabaseError as error:
                 # An index in the user's cache is made again, unless it is only locked.
                 if self._file is None or "locked" in str(error):
                     raise
                 self._discard()
-                return self._found(query, limit)
+                return self._find_passages(query, limit)
 
     def close(self) -> None:
         """Close the index; one in memory is gone then."""
@@ -494,10 +494,10 @@ class DocumentIndex:
                 self._connection.close()
                 self._connection = None
 
-    def _found(self, query: str, limit: int) -> SearchOutcome:
+    def _find_passages(self, query: str, limit: int) -> SearchOutcome:
         database = self._open()
         self._update(database)
-        rows = _bounded(database, query, limit)
+        rows = _search_bounded(database, query, limit)
         counts = database.execute("SELECT reason, count(*) FROM files GROUP BY reason")
         others = dict(counts.fetchall())
         indexed = others.pop(None, 0)
@@ -690,7 +690,7 @@ def _add(database: sqlite3.Connection, file_id: int | None, path: str, passage: 
     )
 
 
-def _bounded(
+def _search_bounded(
     database: sqlite3.Connection, query: str, limit: int
 ) -> list[tuple[str, int, str, float]]:
     """The rows of a search, which ends after a bounded amount of work."""

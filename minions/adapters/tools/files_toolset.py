@@ -261,7 +261,7 @@ class _FileTools:
                 for line, text in self._matching_lines(place, find):
                     total += 1
                     if len(matches) < limit:
-                        matches.append(MatchingLine(place.relative, line, _shortened(text)))
+                        matches.append(MatchingLine(place.relative, line, _shorten(text)))
         return LinesFound(matches, total, total > limit)
 
     def write(
@@ -335,7 +335,7 @@ _BATCH: Final = 2_000
 _FindLines = Callable[[Sequence[str]], Sequence[int]]
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
 
 

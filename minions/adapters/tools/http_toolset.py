@@ -169,11 +169,11 @@ class _HttpTools:
     """Further headers of answers, in lower case."""
 
     @allowed.default
-    def _allowed(self) -> tuple[AllowedHost, ...]:
+    def _list_allowed(self) -> tuple[AllowedHost, ...]:
         return tuple(AllowedHost.of(text) for text in self.options.allow)
 
     @wanted.default
-    def _wanted(self) -> frozenset[str]:
+    def _find_wanted(self) -> frozenset[str]:
         return frozenset(name.lower() for name in self.options.answer_headers)
 
     async def get(
@@ -296,13 +296,13 @@ class _HttpTools:
         try:
             found = [str(ipaddress.ip_address(host))]
         except ValueError:
-            found = await self._resolved(host, port)
+            found = await self._resolve(host, port)
         if not self.options.allow_private:
             for address in found:
                 check_address(host, address)
         return found
 
-    async def _resolved(self, host: str, port: int) -> list[str]:
+    async def _resolve(self, host: str, port: int) -> list[str]:
         try:
             found = list(await self.resolve(host, port))
         except (OSError, UnicodeError) as error:
@@ -442,7 +442,7 @@ def answer_of(
             ValueError
         ):  # declared as JSON but invalid: the text may be an error message
             value, is_json = parse_json(text), True
-    headers = _kept(response.headers, {*ANSWER_HEADERS, *wanted}.difference(COOKIES))
+    headers = _keep(response.headers, {*ANSWER_HEADERS, *wanted}.difference(COOKIES))
     return HttpAnswer(
         response.status, shown_url(request.url), headers, value, None if is_json else text
     )
@@ -461,7 +461,7 @@ def _media_type(said: str) -> tuple[str, str | None]:
     )
 
 
-def _kept(headers: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+def _keep(headers: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """These headers."""
     kept: dict[str, str] = {}
     for name, item in headers.items():

@@ -86,7 +86,7 @@ class _TimeTools:
         timezone: Annotated[str | None, "IANA name of the zone to show; none: as start."] = None,
     ) -> TimeShown:
         """Tell the time some weeks, days, hours, minutes and seconds after (or before) a start."""
-        begin = self.clock().astimezone(UTC) if start is None else _parsed(start, timezone)
+        begin = self.clock().astimezone(UTC) if start is None else _parse(start, timezone)
         try:
             span = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
             end = (begin.astimezone(UTC) + span).astimezone(begin.tzinfo)
@@ -115,7 +115,7 @@ def moment_in(time: datetime, timezone: str) -> TimeShown:
         ) from error
 
 
-def _parsed(text: str, timezone: str | None) -> datetime:
+def _parse(text: str, timezone: str | None) -> datetime:
     """The time of a text; without an offset it is local time of `timezone`, or UTC for None."""
     try:
         time = datetime.fromisoformat(text.strip())

@@ -131,7 +131,7 @@ def workspace_toolset(
 
     def open_tools(options: Mapping[str, JsonValue], prefix: str) -> Sequence[Tool]:
         checked = decode(options, type(defaults))
-        workspace = Workspace(checked, _chosen(name, choose))
+        workspace = Workspace(checked, _choose_sandbox(name, choose))
         return tools(checked, workspace, f"{prefix}__" if prefix else "")
 
     unopened = tools(defaults, Workspace(defaults, None), "")
@@ -146,7 +146,7 @@ def workspace_toolset(
     )
 
 
-def _chosen(name: str, choose: ChooseSandbox) -> CommandSandbox:
+def _choose_sandbox(name: str, choose: ChooseSandbox) -> CommandSandbox:
     try:
         return choose()
     except EnvironmentRefusedError as error:
@@ -372,7 +372,7 @@ class _GitTools:
     ) -> GitOutput:
         """List commits, newest first: id, date, author and subject."""
         form = ["--format=%h %as %an: %s", f"--max-count={limit}", "--no-show-signature"]
-        return await self._git("log", *form, *_limited(revision, paths or ()))
+        return await self._git("log", *form, *_limit(revision, paths or ()))
 
     async def show(self, revision: _Revision = "HEAD", paths: _Paths = None) -> GitOutput:
         """Show a commit with its changes."""
@@ -399,8 +399,8 @@ class _GitTools:
     ) -> GitOutput:
         """Changes as text, without those of files that are taken for secrets."""
         names = [*asked, "--name-only", "-z", *(["--format="] if asked[0] == "show" else [])]
-        left_out = await self._secrets([*names, *_limited(revision, paths or ())])
-        return await self._git(*asked, *_limited(revision, [*(paths or ()), *left_out]))
+        left_out = await self._secrets([*names, *_limit(revision, paths or ())])
+        return await self._git(*asked, *_limit(revision, [*(paths or ()), *left_out]))
 
     async def _secrets(self, listing: list[str], *, prefix: int = 0) -> list[str]:
         """Arguments that leave out the secrets among the files of a listing.
@@ -468,7 +468,7 @@ _PLAIN: Final = ("--no-ext-diff", "--no-textconv", "--no-renames", "--ignore-sub
 _MOST_LISTED: Final = 4 * 1024 * 1024
 
 
-def _limited(revision: str | None, paths: Sequence[str]) -> list[str]:
+def _limit(revision: str | None, paths: Sequence[str]) -> list[str]:
     """What follows the options: nothing in it can be one."""
     found = [revision] if revision is not None else []
     return ["--end-of-options", *found, "--", *paths]
@@ -589,7 +589,7 @@ class _ShellTools:
 
     async def _run(self, argv: tuple[str, ...], timeout_s: float | None) -> CommandDone:
         options = self.options
-        return _done(
+        return _describe_end(
             await self.workspace.run(
                 argv,
                 timeout_s=timeout_s,
@@ -599,7 +599,7 @@ class _ShellTools:
         )
 
 
-def _done(result: SandboxResult) -> CommandDone:
+def _describe_end(result: SandboxResult) -> CommandDone:
     failure = result.failure
     return CommandDone(
         exit_code=result.exit_code if failure is None else None,

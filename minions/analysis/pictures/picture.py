@@ -283,7 +283,7 @@ def laid_out(picture: Picture) -> Layout:
     for item, depth in enumerate(depths):
         rows[depth].append(item)
     return Layout(
-        rows=_ordered(rows, Neighbours(paths, depths)),
+        rows=_order(rows, Neighbours(paths, depths)),
         paths=tuple(paths),
         steps=len(picture.nodes),
     )
@@ -386,7 +386,7 @@ def _paths(picture: Picture, depths: list[int]) -> list[tuple[int, ...]]:
 # --- order ------------------------------------------------------------------------------------
 
 
-def _ordered(rows: list[list[int]], joined: Neighbours) -> tuple[tuple[int, ...], ...]:
+def _order(rows: list[list[int]], joined: Neighbours) -> tuple[tuple[int, ...], ...]:
     best, fewest = [list(row) for row in rows], _crossings(rows, joined)
     for sweep in range(_SWEEPS):
         if fewest == 0:

@@ -235,7 +235,7 @@ class ApplicationEvaluations(ApplicationRuns):
             UsageError: `bad-items`; a case does not fit the recipe or a scorer.
             EnvironmentRefusedError: There is no model.
         """
-        recipes = tuple(self._named(each) for each in (recipe, *against))
+        recipes = tuple(self._load_named(each) for each in (recipe, *against))
         outputs = [each.recipe.known_output for each in recipes]
         asked = tuple(cases_of(case_rows(cases), recipes[0].recipe.inputs, outputs))
         answering = {each.name: each for each in models if isinstance(each, ChatModel)}
@@ -260,7 +260,7 @@ class ApplicationEvaluations(ApplicationRuns):
         )
         return await Evaluation(self._runtime, recipes, plan).report()
 
-    def _named(self, recipe: RecipeLike) -> EvaluatedRecipe:
+    def _load_named(self, recipe: RecipeLike) -> EvaluatedRecipe:
         found = self.load(recipe)
         name = str(recipe) if isinstance(recipe, Path) else None
         if isinstance(recipe, str) and not is_recipe_text(recipe):

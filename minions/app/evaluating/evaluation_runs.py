@@ -274,7 +274,7 @@ class Evaluation:
     async def _outcome(self, variant: Variant) -> VariantOutcome:
         by_case: list[list[SampleOutcome]] = [[] for _ in self._plan.cases]
         for sample in range(self._plan.samples):
-            for index, outcome in enumerate(await self._sampled(variant, sample)):
+            for index, outcome in enumerate(await self._sample(variant, sample)):
                 by_case[index].append(outcome)
         cases = zip(self._plan.cases, by_case, strict=True)
         return VariantOutcome(
@@ -282,7 +282,7 @@ class Evaluation:
             cases=tuple(CaseOutcome(case=case, samples=tuple(all_)) for case, all_ in cases),
         )
 
-    async def _sampled(self, variant: Variant, sample: int) -> list[SampleOutcome]:
+    async def _sample(self, variant: Variant, sample: int) -> list[SampleOutcome]:
         recipe = self._recipes[variant.recipe]
         runtime = self._runtime if sample == 0 else self._runtime.evolve(cache=None)
         lines = lines_of(recipe, self._items, self._plan.inputs, Path.cwd())
@@ -293,12 +293,12 @@ class Evaluation:
             for listener in self._listeners:
                 listener(variant, result)
             case = self._cases[variant.recipe][result.index]
-            outcomes.append(await self._scored(case, result))
+            outcomes.append(await self._score(case, result))
         missing = len(self._plan.cases) - len(outcomes)
         outcomes += [SampleOutcome(run_id=None, status=NOT_STARTED)] * missing
         for scorer in self._plan.scorers:
             if isinstance(scorer, GradedBy):
-                outcomes = await self._graded(scorer, outcomes, identity)
+                outcomes = await self._grade(scorer, outcomes, identity)
         return outcomes
 
     def _executor(
@@ -345,7 +345,7 @@ class Evaluation:
 
     # --- scores -----------------------------------------------------------------------------------
 
-    async def _scored(self, case: Case, result: BatchResult) -> SampleOutcome:
+    async def _score(self, case: Case, result: BatchResult) -> SampleOutcome:
         output = encode(result.output)
         outcome = SampleOutcome(
             run_id=result.run_id,
@@ -392,7 +392,7 @@ class Evaluation:
             return _no_score(scorer, f"it raised {type(error).__name__}: {error}")
         return _score_said(scorer, said)
 
-    async def _graded(
+    async def _grade(
         self, grader: GradedBy, outcomes: list[SampleOutcome], identity: list[JsonValue]
     ) -> list[SampleOutcome]:
         """The outcomes with the grades of a model; those without an output have none."""

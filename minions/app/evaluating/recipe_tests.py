@@ -105,7 +105,7 @@ async def _faults(recipe: AgentRecipe, test: RecipeTest, runtime: Runtime) -> li
     faults = list(_differences(test, result, run.context))
     if isinstance(models, ReplayModel):
         faults += _missed(test, models.cassette, faults)
-    return [*faults, *_unused(script)] if result.status is test.status else faults
+    return [*faults, *_describe_unused(script)] if result.status is test.status else faults
 
 
 async def ask_test(
@@ -271,7 +271,7 @@ def _wrong_fields(fields: Mapping[str, JsonValue], output: JsonValue) -> Iterato
             yield f"'{path}' of the output is {_short(found)}, not {_short(wanted)}"
 
 
-def _unused(script: ScriptedModel) -> Iterator[str]:
+def _describe_unused(script: ScriptedModel) -> Iterator[str]:
     if left := script.answers_left:
         yield "1 answer was not used" if left == 1 else f"{left} answers were not used"
 

@@ -213,7 +213,7 @@ class Tuning(Measures):
             recipe = self.recipe_of(configuration)
         except RecipeError as error:  # two settings that do not go together
             return Measurement(problem=error.message)
-        stopped, report = await self._evaluated(configuration, recipe, part, count, left)
+        stopped, report = await self._evaluate(configuration, recipe, part, count, left)
         is_of_all = stopped is not None and stopped.code not in _VARIANT_ONLY
         problem = stopped.message if stopped is not None and is_of_all else _unmeasured(report)
         if stopped is not None and stopped.code == LIMIT_REACHED and left is not None:
@@ -246,7 +246,7 @@ class Tuning(Measures):
                 config = recipe.model if own is None else recipe.model.overlaid(own)
                 yield self._runtime.named_model(recipe, config)
 
-    async def _evaluated(
+    async def _evaluate(
         self,
         configuration: Configuration,
         recipe: AgentRecipe,
@@ -258,7 +258,7 @@ class Tuning(Measures):
         evaluated = EvaluatedRecipe(name=configuration.label, recipe=recipe)
         plan = self._evaluation_plan(part, count, left)
         # It checks every case: of many cases that takes a while.
-        self._evaluation = await asyncio.to_thread(self._made, evaluated, plan)
+        self._evaluation = await asyncio.to_thread(self._make_evaluation, evaluated, plan)
         evaluation = self._evaluation
         if self._stopped is not None:  # meanwhile
             evaluation.cancel()
@@ -272,8 +272,8 @@ class Tuning(Measures):
             self._each[configuration] = evaluation.spent_usd / measured
         return evaluation.stopped, report
 
-    def _made(self, evaluated: EvaluatedRecipe, plan: EvaluationPlan) -> Evaluation:
-        limited = evolve(evaluated, recipe=self._limited(evaluated.recipe))
+    def _make_evaluation(self, evaluated: EvaluatedRecipe, plan: EvaluationPlan) -> Evaluation:
+        limited = evolve(evaluated, recipe=self._limit(evaluated.recipe))
         return Evaluation(self._runtime, (limited,), plan)
 
     def _evaluation_plan(self, part: Part, count: int, left: float | None) -> EvaluationPlan:
@@ -303,9 +303,9 @@ class Tuning(Measures):
             return None
         own = (configuration, part)
         others = sum(cost for key, cost in self._spent.items() if key != own)
-        return self._plan.max_cost_usd - others - self._kept(runs_kept)
+        return self._plan.max_cost_usd - others - self._estimate_cost(runs_kept)
 
-    def _kept(self, runs_kept: Mapping[Configuration, int]) -> float:
+    def _estimate_cost(self, runs_kept: Mapping[Configuration, int]) -> float:
         each = self._each
         return sum(
             runs * self._plan.samples * each.get(configuration, 0.0)
@@ -314,7 +314,7 @@ class Tuning(Measures):
 
     def _spent_words(self, runs_kept: Mapping[Configuration, int]) -> str:
         spent, most = sum(self._spent.values()), self._plan.max_cost_usd or 0.0
-        kept = self._kept(runs_kept)
+        kept = self._estimate_cost(runs_kept)
         words = f", and ${kept:.2g} are kept to confirm what was found" if kept else ""
         return f"${spent:.6g} of ${most:g} are spent{words}."
 
@@ -323,7 +323,7 @@ class Tuning(Measures):
     def _recipe_of(self, text: str) -> AgentRecipe:
         return load_recipe_text(text, self._plan.file, self._runtime.catalog)
 
-    def _limited(self, recipe: AgentRecipe) -> AgentRecipe:
+    def _limit(self, recipe: AgentRecipe) -> AgentRecipe:
         """The recipe as it is measured: within the operator's limits, and shown no case."""
         return without_cases(bounded(recipe, self._plan.limits), self._asked)
 

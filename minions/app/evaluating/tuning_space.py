@@ -120,7 +120,7 @@ def takes_cases(recipe: AgentRecipe, text: str, file: str, options: SpaceOptions
         return False
     return any(
         case_problem(recipe, step, keys.get("examples")) is None
-        for step, keys in _tuned(recipe, text, file, options)
+        for step, keys in _tune(recipe, text, file, options)
         if keys is not None
     )
 
@@ -134,14 +134,14 @@ def tuning_space(
         NotFoundError: `unknown-step`; there is no such step.
     """
     builder = _Builder(recipe, text, file, options, held_out)
-    steps = tuple(builder.space(step, keys) for step, keys in _tuned(recipe, text, file, options))
+    steps = tuple(builder.space(step, keys) for step, keys in _tune(recipe, text, file, options))
     return TuningSpace(file=file, text=text, steps=steps, edits=builder.edits)
 
 
 _Keys: TypeAlias = Mapping[str, JsonValue]
 
 
-def _tuned(
+def _tune(
     recipe: AgentRecipe, text: str, file: str, options: SpaceOptions
 ) -> Iterator[tuple[GoalSpec | AnalyzeSpec, _Keys | None]]:
     """The steps with their own keys; None: the step does not stand in the text."""
@@ -256,7 +256,7 @@ class _Builder:
         present = config.name or self._options.configured
         for name in self._options.models:
             if name != present or config.tiers:
-                edits.setdefault(name, _renamed(settings, present, name))
+                edits.setdefault(name, _rename(settings, present, name))
         if self._options.models:
             return edits, f"{present} answers it already, and no other model is given"
         return edits, "no other model is given: name some with -m MODEL"
@@ -330,7 +330,7 @@ def _settings_of(written: JsonValue) -> Mapping[str, JsonValue]:
     return {"name": first} if isinstance(first, str) else {}
 
 
-def _renamed(settings: Mapping[str, JsonValue], present: str | None, name: str) -> _Edit:
+def _rename(settings: Mapping[str, JsonValue], present: str | None, name: str) -> _Edit:
     """The model of that name with the settings of the present one, but for those that it cannot
     have.
     """
@@ -351,13 +351,13 @@ def _note(foreign: Sequence[str], followers: Sequence[str], present: str | None)
     whose = f"of {present}" if present is not None else "of the recipe"
     parts = []
     if foreign:
-        parts.append(f"{_listed(foreign)} {whose} left out: another provider's")
+        parts.append(f"{_quote_names(foreign)} {whose} left out: another provider's")
     if followers:
-        parts.append(f"{_listed(followers)} {whose} left out: it is tried alone")
+        parts.append(f"{_quote_names(followers)} {whose} left out: it is tried alone")
     return "; ".join(parts) or None
 
 
-def _listed(names: Sequence[str]) -> str:
+def _quote_names(names: Sequence[str]) -> str:
     return ", ".join(f"`{each}`" for each in names)
 
 
@@ -453,7 +453,7 @@ def example_sets(
     free = [each for each in found if not shows_key(each)]
     sets: dict[int, Sequence[Mapping[str, JsonValue]]] = {}
     for count in EXAMPLE_COUNTS:
-        chosen = _chosen(step, own, free, count)
+        chosen = _choose(step, own, free, count)
         if len(chosen) == count != len(step.examples):
             sets[count] = [{"input": each.input, "output": each.example.answer} for each in chosen]
     if not sets:
@@ -461,7 +461,7 @@ def example_sets(
     return ExampleSets(sets=sets)
 
 
-def _chosen(
+def _choose(
     step: ExampleStepSpec,
     own: Sequence[ExampleCandidate],
     free: Sequence[ExampleCandidate],

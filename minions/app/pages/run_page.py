@@ -149,7 +149,7 @@ class RunPage:
             "Model": run.model or "none",
             "Started": f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC",
             "Duration": "–" if took is None else spoken(took.total_seconds() * 1000),
-            **_used(usage_of(run.usage)),
+            **_describe_usage(usage_of(run.usage)),
         }
         pairs = (
             f"<div><dt>{self._text(k)}</dt><dd>{self._text(v)}</dd></div>" for k, v in facts.items()
@@ -202,7 +202,7 @@ class RunPage:
         return self.mask(self.picture).encode("utf-8", "backslashreplace").decode()
 
 
-def _used(usage: TokenUsage) -> Mapping[str, str]:
+def _describe_usage(usage: TokenUsage) -> Mapping[str, str]:
     if not usage.total_tokens:
         return {}
     cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"

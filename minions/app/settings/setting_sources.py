@@ -211,7 +211,7 @@ def _from_environment(environ: Mapping[str, str]) -> Mapping[str, object]:
     for key, kind in setting_types().items():
         text = environ.get(_variable(key))
         if text is not None and not kind.is_table:
-            found[key] = _parsed(key, text, kind.kind)
+            found[key] = _parse(key, text, kind.kind)
     _refuse_relative_code(found.get("extensions"))
     return found
 
@@ -235,7 +235,7 @@ def _variable(key: str) -> str:
     return f"MINIONS_{key.upper()}"
 
 
-def _parsed(key: str, text: str, kind: object) -> object:
+def _parse(key: str, text: str, kind: object) -> object:
     """The text as a value of that type.
 
     Raises:
@@ -400,7 +400,7 @@ def faults_of(faults: Iterable[DecodingFault]) -> Iterator[SettingFault]:
         elif fault.kind is FaultKind.MISSING:
             yield SettingFault(table=fault.object_path, order=1, text=f"'{name}' is missing")
         else:
-            expected = _expected(fault.path, SettingType.of(fault.hint))
+            expected = _describe_expected(fault.path, SettingType.of(fault.hint))
             is_secret = not _SECRETS.isdisjoint(fault.path)
             shown = f"of type {type(fault.value).__name__}" if is_secret else f"{fault.value!r}"
             text = f"'{name}' is {shown}; {expected} was expected"
@@ -414,7 +414,7 @@ def _unknown(table: KeyPath, key: str, kind: object) -> SettingFault:
     return SettingFault(table=table, order=0, text=text, unknown=key, keys=keys)
 
 
-def _expected(path: KeyPath, kind: SettingType) -> str:
+def _describe_expected(path: KeyPath, kind: SettingType) -> str:
     """What a key expects: the words of `Settings` if it has some, else those for its type."""
     if len(path) == 1:
         own: str | None = getattr(attrs.fields(Settings), str(path[0])).metadata.get("expected")
@@ -427,7 +427,7 @@ def bad_values(values: Mapping[str, object]) -> Iterator[SettingFault]:
     for key, value in values.items():
         kind = setting_types()[key]
         if not kind.takes(value):
-            text = f"'{key}' is {value!r}; {_expected((key,), kind)} was expected"
+            text = f"'{key}' is {value!r}; {_describe_expected((key,), kind)} was expected"
             yield SettingFault(table=(), order=2, text=text)
 
 

@@ -139,7 +139,7 @@ class Models:
         return model
 
     def _recorded(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
-        model = self._make(name, config, folder)
+        model = self._make_model(name, config, folder)
         return model if self._cassettes is None else self._cassettes.recorded(model, name, config)
 
     def _home(self, recipe: AgentRecipe, choice: ModelChoice, name: str, *, is_own: bool) -> Path:
@@ -188,7 +188,7 @@ class Models:
     def _registered_scripts(self) -> list[str]:
         return [name for name in self._extensions.models if name.startswith(SCRIPTED)]
 
-    def _make(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
+    def _make_model(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
         if name in self._extensions.models:
             return self._extensions.models[name]
         model = self._new(name, config, folder)
@@ -197,7 +197,7 @@ class Models:
 
     def _new(self, name: str, config: ModelConfig, folder: Path) -> ChatModel:
         if name.startswith(SCRIPTED):
-            return self._scripted(name, folder)
+            return self._script(name, folder)
         if name.startswith(REPLAY):
             named = replayed_file if self._cassettes is None else self._cassettes.named
             return named(name, folder)
@@ -230,7 +230,7 @@ class Models:
             trace_headers=self._trace_headers,
         )
 
-    def _scripted(self, name: str, folder: Path) -> ChatModel:
+    def _script(self, name: str, folder: Path) -> ChatModel:
         from minions.adapters.models.scripted import ScriptedModel
 
         path = _file_of(name, folder)
@@ -561,7 +561,7 @@ class Cassettes:
             path = self._folder_of("record") / self._record
             self._recorder = CassetteRecorder(path, warn=self._warn)
         return RecordingModel(
-            model, self._recorder, name=_label(name, config), measured=self._measured
+            model, self._recorder, name=_label(name, config), measured=self._find_capabilities
         )
 
     def named(self, name: str, folder: Path) -> ChatModel:
@@ -611,7 +611,7 @@ class Cassettes:
                 )
         return self._cassette
 
-    def _measured(self, model: ChatModel) -> ModelCapabilities:
+    def _find_capabilities(self, model: ChatModel) -> ModelCapabilities:
         profile = self._profiles.find(model) if self._profiles is not None else None
         declared = model.capabilities
         if profile is None:

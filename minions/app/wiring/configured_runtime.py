@@ -359,13 +359,13 @@ class FolderAgents(NamedAgents):
         paths = self._paths()
         if name not in paths:
             raise unknown_agent(name, tuple(paths))
-        self._allowed().check(paths[name], name)  # a link may lead elsewhere
+        self._list_allowed().check(paths[name], name)  # a link may lead elsewhere
         return self.recipes.get(paths[name])
 
     def _paths(self) -> dict[str, Path]:
-        return recipe_ids(self.folders or (USUAL_FOLDER,), self._allowed().hold)
+        return recipe_ids(self.folders or (USUAL_FOLDER,), self._list_allowed().hold)
 
-    def _allowed(self) -> NamedFiles:
+    def _list_allowed(self) -> NamedFiles:
         return NamedFiles(Path.cwd(), self.folders)
 
 

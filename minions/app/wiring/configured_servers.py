@@ -197,7 +197,7 @@ def server_parts(visitor: Visitor | None = None) -> ServerParts:
     except PackageNotFoundError:  # it runs from its source
         own = "0"
     logins = Logins(folder=user_data_folder() / _LOGINS, visitor=visitor)
-    return ServerParts(reveal=_revealed, client_version=own, logins=logins)
+    return ServerParts(reveal=_reveal, client_version=own, logins=logins)
 
 
 def login_store(server: ToolServer, login: ServerLogin) -> LoginStore:
@@ -207,7 +207,7 @@ def login_store(server: ToolServer, login: ServerLogin) -> LoginStore:
     return LoginStore.of(user_data_folder() / _LOGINS, f"{server.url}", login.client_id)
 
 
-def _revealed(values: Mapping[str, str]) -> Mapping[str, str]:
+def _reveal(values: Mapping[str, str]) -> Mapping[str, str]:
     """The values with secrets in place of references; looked up when the server starts."""
     from minions.contracts.secrets import SecretRef
     from minions.engine.services.secrets import environment_and_files
@@ -483,11 +483,11 @@ def program_servers(servers: Mapping[str, McpSettings]) -> Mapping[str, ToolServ
     here = Path.cwd()
     return {
         name: tool_server(name, each, here, is_of_program=True)
-        for name, each in _checked(servers).items()
+        for name, each in _check(servers).items()
     }
 
 
-def _checked(servers: Mapping[str, McpSettings]) -> Mapping[str, McpSettings]:
+def _check(servers: Mapping[str, McpSettings]) -> Mapping[str, McpSettings]:
     """The servers as the codec makes them of the tables that say the same."""
     from minions.data.codec import decode
     from minions.data.decoding_faults import decoding_faults

@@ -57,14 +57,14 @@ class _StructuredLog:
 
     def info(self, event: str, /, **facts: object) -> None:
         """Write one line."""
-        self._logger.info(event, **_renamed(facts))
+        self._logger.info(event, **_rename(facts))
 
     def warning(self, event: str, /, **facts: object) -> None:
         """Write one line as a warning."""
-        self._logger.warning(event, **_renamed(facts))
+        self._logger.warning(event, **_rename(facts))
 
 
-def _renamed(facts: dict[str, object]) -> dict[str, object]:
+def _rename(facts: dict[str, object]) -> dict[str, object]:
     if _RESERVED.isdisjoint(facts):
         return facts
     return {f"{name}_" if name in _RESERVED else name: value for name, value in facts.items()}

@@ -324,11 +324,11 @@ class Acceptor:
 
     def _take(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        task = self._loop.create_task(self._connected(connection))
+        task = self._loop.create_task(self._connect(connection))
         self._coming.add(task)
         task.add_done_callback(self._coming.discard)
 
-    async def _connected(self, connection: socket.socket) -> None:
+    async def _connect(self, connection: socket.socket) -> None:
         is_taken = False
         try:
             await self._loop.connect_accepted_socket(self._make_protocol, connection)

@@ -131,7 +131,7 @@ class EventStreamAnswer:
         leaving = asyncio.ensure_future(self._notice_leaving(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            words = await self._sent(send)
+            words = await self._send(send)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await send({"type": "http.response.body", "body": words, "more_body": False})
@@ -148,7 +148,7 @@ class EventStreamAnswer:
             pass
         self._follower.close()
 
-    async def _sent(self, send: Send) -> bytes:
+    async def _send(self, send: Send) -> bytes:
         """Send all events; the comment that ends the stream."""
         follower, loop = self._follower, asyncio.get_running_loop()
         try:

@@ -323,10 +323,12 @@ def decision_of(view: ApprovalView, request: DecisionRequest) -> Decision:
         case "doubt", "fail":
             return Fail()
         case _:
-            raise UsageError(f"{view.words}: decide it with {_wanted(view)}.", code="bad-decision")
+            raise UsageError(
+                f"{view.words}: decide it with {_describe_decision(view)}.", code="bad-decision"
+            )
 
 
-def _wanted(view: ApprovalView) -> str:
+def _describe_decision(view: ApprovalView) -> str:
     declined = ", or 'reject'" if view.can_decline else ""
     return f"{_WANTED[view.what]}{declined}"
 

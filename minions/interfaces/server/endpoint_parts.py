@@ -272,27 +272,27 @@ def read_body(data: bytes, media_type: str, kind: type[T]) -> T:
         UsageError: Keys are unknown or missing, or values do not fit.
     """
     if not data.strip():
-        return _fitted({}, kind, "The body")
+        return _fit({}, kind, "The body")
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise RefusedError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "not-json",
             f"The body is of type {media_type[:80]!r}; send 'Content-Type: application/json'.",
         )
-    value = _parsed(data)
+    value = _parse(data)
     if not isinstance(value, Mapping):
         raise UsageError(
             f"The body is JSON of type {json_type(value)}; an object was expected.",
             code="bad-body",
         )
-    return _fitted(value, kind, "The body")
+    return _fit(value, kind, "The body")
 
 
 _DEEPEST: Final = 100
 """The deepest nesting of a body: functions that walk it later are recursive."""
 
 
-def _parsed(data: bytes) -> JsonValue:
+def _parse(data: bytes) -> JsonValue:
     try:
         value = parse_json(data.decode(), unique_keys=True, in_parts=True)
         if _is_deeper(value, _DEEPEST):
@@ -326,10 +326,10 @@ def read_query(query: bytes, kind: type[T]) -> T:
             raise UsageError(f"The query gives '{name}' twice.", code="bad-query")
         is_number = name in numbers and _WHOLE.fullmatch(text) is not None
         values[name] = int(text) if is_number else text
-    return _fitted(values, kind, "The query")
+    return _fit(values, kind, "The query")
 
 
-def _fitted(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
+def _fit(value: Mapping[str, JsonValue], kind: type[T], what: str) -> T:
     validator, names = _validator(cast("Hashable", kind))
     code = "bad-query" if "query" in what else "bad-body"
     unknown = [name for name in value if name not in names]

@@ -50,7 +50,7 @@ def mcp_server(tools: RecipeTools, version: str) -> Server[Any]:  # Any: it has 
     async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_listed(tool) for tool in await tools.list()])
+        return types.ListToolsResult(tools=[_make_tool(tool) for tool in await tools.list()])
 
     async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -61,7 +61,7 @@ def mcp_server(tools: RecipeTools, version: str) -> Server[Any]:  # Any: it has 
             async with reports.sent():
                 outcome = await tools.run(params.name, inputs, reports.add, _user_of(context))
         except MinionsError as error:
-            return _failed(error.info())
+            return _describe_failure(error.info())
         return _result(outcome)
 
     return Server("minions", version=version, on_list_tools=list_tools, on_call_tool=call_tool)
@@ -74,7 +74,7 @@ def _user_of(context: ServerRequestContext[Any]) -> str | None:
     return caller.user if caller is not None else None
 
 
-def _listed(tool: RecipeTool) -> types.Tool:
+def _make_tool(tool: RecipeTool) -> types.Tool:
     import mcp_types as types
 
     schema = tool.output_schema
@@ -91,7 +91,7 @@ def _result(outcome: ToolOutcome) -> types.CallToolResult:
     import mcp_types as types
 
     if outcome.error is not None:
-        return _failed(outcome.error, outcome.run_id)
+        return _describe_failure(outcome.error, outcome.run_id)
     output = outcome.output
     text = output if isinstance(output, str) else dumps(output)
     structured = dict(output) if isinstance(output, Mapping) else None
@@ -100,7 +100,7 @@ def _result(outcome: ToolOutcome) -> types.CallToolResult:
     )
 
 
-def _failed(failure: FailureInfo, run_id: str | None = None) -> types.CallToolResult:
+def _describe_failure(failure: FailureInfo, run_id: str | None = None) -> types.CallToolResult:
     """The failure in words: the caller is a model, which may be able to correct its call."""
     import mcp_types as types
 
@@ -245,7 +245,7 @@ def _running(app: AsgiApp) -> AsgiApp:
         caller: Caller = scope[CALLER]
         try:
             caller.require(TokenScope.RUN, "MCP")
-            messages = await _received(receive) if scope["method"] == "POST" else []
+            messages = await _receive(receive) if scope["method"] == "POST" else []
         except MinionsError as error:
             await refusal(error, scope["path"])(scope, receive, send)
             return
@@ -258,7 +258,7 @@ def _running(app: AsgiApp) -> AsgiApp:
     return checked
 
 
-async def _received(receive: Receive) -> list[Message]:
+async def _receive(receive: Receive) -> list[Message]:
     """The messages of the body; of one that is too large, which the app refuses, some.
 
     Raises:

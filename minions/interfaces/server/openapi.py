@@ -200,15 +200,15 @@ def _query_parameters(kind: type[object]) -> Iterator[JsonValue]:
             "name": name,
             "in": "query",
             "required": name in required,
-            "schema": _given(dict(each)),
+            "schema": _drop_null(dict(each)),
         }
 
 
-def _given(schema: _Json) -> _Json:
+def _drop_null(schema: Mapping[str, JsonValue]) -> _Json:
     """The schema without null, which no address can express."""
     kinds = schema.get("type")
     if not isinstance(kinds, list):
-        return schema
+        return dict(schema)
     kinds = [kind for kind in kinds if kind != "null"]
     return {**schema, "type": kinds[0] if len(kinds) == 1 else kinds}
 

@@ -173,7 +173,7 @@ class RecipeStore:
             checked = check_recipe(path, self._catalog)
             recipe = self._bound(checked.unwrap())
             if recipe.id != recipe_id:
-                raise _taken(recipe.id, path)
+                raise _make_taken_error(recipe.id, path)
             return StoredRecipe(id=recipe_id, recipe=recipe, warnings=checked.faults)
         except MinionsError as error:
             return StoredRecipe(id=recipe_id, error=error)
@@ -182,7 +182,7 @@ class RecipeStore:
             return StoredRecipe(id=recipe_id, error=_not_checked(recipe_id, error))
 
 
-def _taken(recipe_id: str, path: Path) -> UsageError:
+def _make_taken_error(recipe_id: str, path: Path) -> UsageError:
     return UsageError(
         f"{path.name} says that its id is '{recipe_id}', which is that of another file. Give it an "
         "id of its own.",

@@ -151,11 +151,11 @@ class AllowedMethods:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        allowed = self._allowed(scope["path"]) if scope.get("method") == "OPTIONS" else None
+        allowed = self._list_allowed(scope["path"]) if scope.get("method") == "OPTIONS" else None
         answer = self._app if allowed is None else NoContent({"allow": ", ".join(allowed)})
         await answer(scope, receive, send)
 
-    def _allowed(self, path: str) -> Sequence[str] | None:
+    def _list_allowed(self, path: str) -> Sequence[str] | None:
         fitting = (allowed for pattern, allowed in self._known if pattern.fullmatch(path))
         return next(fitting, None)
 

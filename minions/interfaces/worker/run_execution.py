@@ -94,7 +94,7 @@ class RunExecution:
         try:
             return await self._executed(job)
         except NotFoundError as error:
-            return self._dropped(job, error.message)
+            return self._drop(job, error.message)
         except LeaseHeldError:  # another run of its session, or another worker has this one
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))
         except MinionsError as error:
@@ -122,7 +122,7 @@ class RunExecution:
         run = executor.prepare_resume(recorded, recipe=recipe, note=note)
         self._log.info("run_taken", run_id=job.run_id, queue=job.queue)
         with nullcontext() if self._deltas is None else self._deltas.executing(run):
-            end = await self._ended(job, run)
+            end = await self._end(job, run)
         if run.has_recorded_end:
             await self._tell_others(recorded, run)
         return end
@@ -132,16 +132,16 @@ class RunExecution:
         if recorded.has_ended:
             return _DONE
         if recorded.note.get("imported"):
-            return self._dropped(job, "it came from a file, and nobody here queued it")
+            return self._drop(job, "it came from a file, and nobody here queued it")
         if RunPolicy.recorded(recorded.note).queue is None:
-            return self._dropped(job, "its record does not say that it was queued")
+            return self._drop(job, "its record does not say that it was queued")
         if not job.number and await self._parents.waits(recorded):
             return self._parents.looked_at_later(job)
         if idle_executions(recorded.entries) >= MOST_IDLE_EXECUTIONS:
             reason = f"its last {MOST_IDLE_EXECUTIONS} executions finished nothing"
             return await self._given_up(job, reason)
         if await self._parents.is_orphan(recorded):
-            return self._dropped(job, "the run whose child run it is has ended")
+            return self._drop(job, "the run whose child run it is has ended")
         return None
 
     async def _tell_others(self, recorded: RecordedRun, run: AgentRun) -> None:
@@ -153,7 +153,7 @@ class RunExecution:
         except EnvironmentRefusedError as error:  # each of them looks by itself
             self._log.warning("runs_not_told", run_id=run.run_id, reason=error.message)
 
-    async def _ended(self, job: Job, run: AgentRun) -> JobEnd:
+    async def _end(self, job: Job, run: AgentRun) -> JobEnd:
         """The end of the job when the run has ended or waits, or was handed over."""
         task = asyncio.ensure_future(run.execute())
         try:
@@ -202,7 +202,7 @@ class RunExecution:
 
     # --- runs that are not executed ---------------------------------------------------------------
 
-    def _dropped(self, job: Job, reason: str) -> JobEnd:
+    def _drop(self, job: Job, reason: str) -> JobEnd:
         self._log.warning("job_dropped", run_id=job.run_id, reason=reason)
         return _DONE
 
@@ -245,7 +245,7 @@ class RunExecution:
                 failure = FailureInfo(code="given-up", message=message)
                 await fail_run(self._runtime.services, run, failure)
         except NotFoundError as error:
-            return self._dropped(job, error.message)
+            return self._drop(job, error.message)
         except JournalError as error:
             self._log.warning("run_not_given_up", run_id=job.run_id, reason=error.message)
             return JobEnd(again=job.put_back(_BUSY_S, is_failed_try=False))

@@ -167,9 +167,9 @@ class Worker:
                 await asyncio.wait_for(self._stop.wait(), pause_s())
             if self.is_stopping:
                 return
-            problem = await self._tried(look, problem)
+            problem = await self._try_once(look, problem)
 
-    async def _tried(self, look: Callable[[], Awaitable[int]], before: str | None) -> str | None:
+    async def _try_once(self, look: Callable[[], Awaitable[int]], before: str | None) -> str | None:
         """Look once; why that failed, logged when it is another reason than before."""
         try:
             await look()

@@ -229,7 +229,7 @@ class _Walk:
 
     def _offered_sources(self, at: int) -> Iterator[tuple[ToolSpec, _Trace]]:
         step = self._recipe.steps[at]
-        for tool in self._specs(_offered(step)):
+        for tool in self._specs(_find_offered(step)):
             if tool.is_untrusted:
                 yield tool, _Trace.to(FlowNode(step.id, tool.name, _private(tool)))
 
@@ -248,14 +248,14 @@ class _Walk:
             for flow in self._nested_found(at, step.inner).flows:
                 yield self._around(at, step, flow)
         elif isinstance(step, StepSpec) and step.called_tools:
-            yield from self._reached(at, step, step.called_tools, self._arrived[at].get(WORK))
+            yield from self._find_reached(at, step, step.called_tools, self._arrived[at].get(WORK))
         else:
             yield from self._offered_flows(at, step)
         if isinstance(step, StepSpec) and step.decision_tool is not None:
             named = (step.decision_tool.tool,)
-            yield from self._reached(at, step, named, self._arrived[at].get(DECISION))
+            yield from self._find_reached(at, step, named, self._arrived[at].get(DECISION))
 
-    def _reached(
+    def _find_reached(
         self, at: int, step: StepSpec, names: Sequence[str], trace: _Trace | None
     ) -> Iterator[Flow]:
         """The flows into tools that the step calls itself, with untrusted arguments."""
@@ -266,7 +266,7 @@ class _Walk:
 
     def _offered_flows(self, at: int, step: StepSpec | Step[object]) -> Iterator[Flow]:
         """The flows into tools that a model may call, after it was shown untrusted text."""
-        offered = list(self._specs(_offered(step)))
+        offered = list(self._specs(_find_offered(step)))
         arrived = self._arrived[at].get(WORK)
         own = list(self._offered_sources(at))
         nodes = [FlowNode(step.id, tool.name, _private(tool)) for tool in offered]
@@ -301,9 +301,9 @@ class _Walk:
 
     def _nested_output(self, at: int, step: StepSpec, inner: AgentRecipe) -> _Trace | None:
         path = self._nested_found(at, inner).output
-        return self._spliced(at, step, path) if path is not None else None
+        return self._splice(at, step, path) if path is not None else None
 
-    def _spliced(self, at: int, step: StepSpec, path: Sequence[FlowNode]) -> _Trace:
+    def _splice(self, at: int, step: StepSpec, path: Sequence[FlowNode]) -> _Trace:
         """A path of the nested recipe as one of this recipe."""
         first = path[0].recipe_input
         trace: _Trace | None = None
@@ -315,7 +315,7 @@ class _Walk:
         return trace
 
     def _around(self, at: int, step: StepSpec, flow: Flow) -> Flow:
-        trace = self._spliced(at, step, flow.path)
+        trace = self._splice(at, step, flow.path)
         private = (*_private_within(trace.private, flow.toolset), *flow.private)
         return structs.replace(flow, path=trace.path(), private=tuple(dict.fromkeys(private)))
 
@@ -356,7 +356,7 @@ def _feeds(source: ToolSpec, sink: ToolSpec) -> bool:
     return source.name != sink.name or source.reads is not Reads.UNDECLARED
 
 
-def _offered(step: StepSpec | Step[object]) -> Sequence[str]:
+def _find_offered(step: StepSpec | Step[object]) -> Sequence[str]:
     return step.offered_tools if isinstance(step, StepSpec) else tuple(sorted(step.available_tools))
 
 

@@ -21,14 +21,18 @@ def check_names(draft: RecipeDraft, report: Report) -> None:
     inputs = draft.section.mapping("inputs")
     for entry in inputs.entries if inputs else ():
         if entry.key in WORDS:
-            report(_reserved(entry.key_node.place, f"an input cannot be called '{entry.key}'"))
+            report(
+                _make_reserved_fault(
+                    entry.key_node.place, f"an input cannot be called '{entry.key}'"
+                )
+            )
     first: dict[str, StepDraft] = {}
     for step in draft.steps:
         if step.section.node("id") is None:
             continue
         if step.id in (*RESERVED, *WORDS):
             message = f"a step cannot be called '{step.id}'"
-            report(_reserved(step.place, message, is_root=step.id in RESERVED))
+            report(_make_reserved_fault(step.place, message, is_root=step.id in RESERVED))
         if (other := first.setdefault(step.id, step)) is not step:
             report(
                 step.place.fault(
@@ -48,7 +52,7 @@ def _check_save_as(step: StepDraft, by_id: dict[str, StepDraft], report: Report)
         return
     place = step.section.place_of("save_as")
     if name in (*RESERVED, *WORDS):
-        report(_reserved(place, f"save_as cannot be '{name}'", is_root=name in RESERVED))
+        report(_make_reserved_fault(place, f"save_as cannot be '{name}'", is_root=name in RESERVED))
     elif name in by_id and by_id[name] is not step:
         report(
             place.fault(
@@ -60,7 +64,7 @@ def _check_save_as(step: StepDraft, by_id: dict[str, StepDraft], report: Report)
         )
 
 
-def _reserved(place: Place, message: str, *, is_root: bool = False) -> Fault:
+def _make_reserved_fault(place: Place, message: str, *, is_root: bool = False) -> Fault:
     if is_root:
         hint = f"templates use these names themselves: {', '.join(RESERVED)}"
     else:

@@ -366,7 +366,7 @@ def check_statuses(use: TemplateUse, report: Report) -> None:
     """Report comparisons of a step's status with anything that no status is: they never hold."""
     if use.term is None or not any(_is_status(reference) for reference in use.references):
         return
-    for reference, value in _compared(use.term):
+    for reference, value in _list_comparisons(use.term):
         if value in STATUSES:
             continue
         report(
@@ -383,7 +383,7 @@ def _is_status(reference: Reference) -> bool:
     return reference.path[0] == "steps" and reference.path[2:] == ("status",)
 
 
-def _compared(term: Term) -> Iterator[tuple[Reference, JsonValue]]:
+def _list_comparisons(term: Term) -> Iterator[tuple[Reference, JsonValue]]:
     """Each status with each constant that it is compared with, in the whole expression."""
     if isinstance(term, Comparison):
         sides = (term.first, *(side for _, side in term.others))
@@ -392,7 +392,7 @@ def _compared(term: Term) -> Iterator[tuple[Reference, JsonValue]]:
                 yield from _of_sides(left, right)
                 yield from _of_sides(right, left)
     for part in term.parts():
-        yield from _compared(part)
+        yield from _list_comparisons(part)
 
 
 def _of_sides(one: Term, other: Term) -> Iterator[tuple[Reference, JsonValue]]:

@@ -292,7 +292,7 @@ def mapped(
     """`map('upper')`, or `map(attribute='name')` of a list of mappings."""
     if attribute is not None:
         return members_of(value, attribute, meter)
-    function = _named(FILTERS, filter, "filter")
+    function = _find_function(FILTERS, filter, "filter")
     items = items_of(value, meter)
     meter.charge(OF_ITEM * len(items))
     return [function(meter, item) for item in items]
@@ -330,7 +330,7 @@ def selected_by(
 def _check(test: JsonValue, argument: JsonValue, meter: Meter) -> Callable[[JsonValue], bool]:
     if test is None:
         return bool
-    function = _named(TESTS, test, "test")
+    function = _find_function(TESTS, test, "test")
     if argument is None:
         return lambda item: bool(function(meter, item))
     if function is _is_in and is_list(argument):
@@ -360,7 +360,7 @@ def _scalar(value: JsonValue) -> tuple[bool, JsonValue]:
     return isinstance(value, bool), value
 
 
-def _named(functions: Mapping[str, Function], name: JsonValue, kind: str) -> Function:
+def _find_function(functions: Mapping[str, Function], name: JsonValue, kind: str) -> Function:
     if not isinstance(name, str) or name not in functions:
         raise EvaluationError(f"There is no {kind} {as_text(name):.40}.")
     return functions[name]

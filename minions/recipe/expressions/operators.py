@@ -25,7 +25,7 @@ from minions.recipe.expressions.values import (
 Compare: TypeAlias = Callable[[JsonValue, JsonValue, Meter], bool]
 
 
-def _ordered(name: str, compare: Callable[..., bool]) -> Compare:
+def _order(name: str, compare: Callable[..., bool]) -> Compare:
     def check(left: JsonValue, right: JsonValue, meter: Meter) -> bool:
         numbers = is_number(left) and is_number(right)
         if not numbers and not (isinstance(left, str) and isinstance(right, str)):
@@ -61,10 +61,10 @@ def contains(item: JsonValue, container: JsonValue, meter: Meter) -> bool:
 COMPARISONS: Final[Mapping[str, Compare]] = {
     "==": same,
     "!=": lambda left, right, meter: not same(left, right, meter),
-    "<": _ordered("<", operator.lt),
-    "<=": _ordered("<=", operator.le),
-    ">": _ordered(">", operator.gt),
-    ">=": _ordered(">=", operator.ge),
+    "<": _order("<", operator.lt),
+    "<=": _order("<=", operator.le),
+    ">": _order(">", operator.gt),
+    ">=": _order(">=", operator.ge),
     "in": contains,
     "not in": lambda item, container, meter: not contains(item, container, meter),
 }
@@ -95,11 +95,11 @@ def combined(name: str, left: JsonValue, right: JsonValue, meter: Meter) -> Json
     """
     meter.charge(1)
     if name == "~":
-        return _joined(as_text(left, meter), as_text(right, meter), meter)
+        return _join(as_text(left, meter), as_text(right, meter), meter)
     if is_number(left) and is_number(right):
-        return _calculated(name, left, right)
+        return _calculate(name, left, right)
     if name == "+" and isinstance(left, str) and isinstance(right, str):
-        return _joined(left, right, meter)
+        return _join(left, right, meter)
     if name == "+" and is_list(left) and is_list(right):
         check_size(len(left) + len(right))
         meter.charge((len(left) + len(right)) // 8)
@@ -110,13 +110,13 @@ def combined(name: str, left: JsonValue, right: JsonValue, meter: Meter) -> Json
     )
 
 
-def _joined(left: str, right: str, meter: Meter) -> str:
+def _join(left: str, right: str, meter: Meter) -> str:
     check_size(len(left) + len(right))
     meter.charge((len(left) + len(right)) // 64)
     return left + right
 
 
-def _calculated(name: str, left: int | float, right: int | float) -> int | float:
+def _calculate(name: str, left: int | float, right: int | float) -> int | float:
     try:
         result = _ARITHMETIC[name](left, right)
     except (ZeroDivisionError, OverflowError) as error:

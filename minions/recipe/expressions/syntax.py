@@ -159,7 +159,7 @@ class _Parser:
         return term
 
     def _conjunction(self) -> Term:
-        return self._logic("and", self._negated)
+        return self._logic("and", self._parse_not)
 
     def _logic(self, word: str, operand: Callable[[], Term]) -> Term:
         operands = [operand()]
@@ -167,7 +167,7 @@ class _Parser:
             operands.append(operand())
         return operands[0] if len(operands) == 1 else Logic(word == "and", tuple(operands))
 
-    def _negated(self) -> Term:
+    def _parse_not(self) -> Term:
         count = 0
         while self._accept("not"):
             count += 1
@@ -196,7 +196,7 @@ class _Parser:
         return self._binary(("~",), self._product)
 
     def _product(self) -> Term:
-        return self._binary(("*", "/", "//", "%"), self._signed)
+        return self._binary(("*", "/", "//", "%"), self._parse_sign)
 
     def _binary(self, signs: tuple[str, ...], operand: Callable[[], Term]) -> Term:
         first = operand()
@@ -205,11 +205,11 @@ class _Parser:
             others.append((sign, operand()))
         return Binary(first, tuple(others)) if others else first
 
-    def _signed(self) -> Term:
+    def _parse_sign(self) -> Term:
         is_negative = False
         while (sign := self._accept("-", "+")) is not None:
             is_negative ^= sign == "-"
-        term = self._filtered(self._postfix())
+        term = self._parse_filters(self._postfix())
         return Negation(term) if is_negative else term
 
     # --- a value with what follows it ---------------------------------------------------------
@@ -279,7 +279,7 @@ class _Parser:
         self._expect("]")
         return Slice(base, start, stop)
 
-    def _filtered(self, term: Term) -> Term:
+    def _parse_filters(self, term: Term) -> Term:
         while True:
             if self._accept("|"):
                 term = self._suffixes(self._filter(term))

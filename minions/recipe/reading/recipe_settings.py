@@ -184,7 +184,7 @@ def _read_secret(node: MappingNode, report: Report) -> InputSpec:
     """
     default = node.find("default")
     if default is not None and not _is_reference(default.value):
-        report(_masked(default.value))
+        report(_make_masked_fault(default.value))
         node = _without(node, default)
     section = read_section(node, keys.SECRET_INPUT, report, _OF_OTHERS)
     return InputSpec(
@@ -204,7 +204,7 @@ def _is_reference(node: Node) -> bool:
         return False
 
 
-def _masked(node: Node) -> Fault:
+def _make_masked_fault(node: Node) -> Fault:
     return masked(
         node.place.fault(
             "literal-secret",
@@ -442,7 +442,7 @@ def read_permissions(draft: RecipeDraft, catalog: Catalog, report: Report) -> Pe
         approved += names.of(text.text)
     return Permissions(
         allow_write=section.plain("allow_write", False) is True,
-        tools=_allowed(single, names, report),
+        tools=_list_allowed(single, names, report),
         requires_approval=tuple(dict.fromkeys(approved)),
     )
 
@@ -452,7 +452,7 @@ def tools_within(draft: RecipeDraft, catalog: Catalog) -> tuple[str, ...]:
     return _names(draft, catalog).tools
 
 
-def _allowed(entries: list[Entry], names: _Names, report: Report) -> dict[str, bool]:
+def _list_allowed(entries: list[Entry], names: _Names, report: Report) -> dict[str, bool]:
     """The permissions of single tools."""
     allowed = {}
     known = {full.casefold(): full for full in names.tools}

@@ -277,7 +277,7 @@ def _is_alias(entry: Entry, kind: StepKind) -> bool:
 
 def build_steps(draft: RecipeDraft) -> list[StepSpec]:
     """The specs of the steps of a draft without faults."""
-    specs = [_built(step, draft.steps) for step in draft.steps]
+    specs = [_build(step, draft.steps) for step in draft.steps]
     if not draft.is_older:
         return specs
     return [
@@ -285,7 +285,7 @@ def build_steps(draft: RecipeDraft) -> list[StepSpec]:
     ]
 
 
-def _built(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
+def _build(step: StepDraft, steps: Sequence[StepDraft]) -> StepSpec:
     assert step.kind is not None  # noqa: S101  # a step without a kind is a fault
     return KINDS[step.kind].build(step, _common(step, steps))
 

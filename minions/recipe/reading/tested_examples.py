@@ -421,7 +421,7 @@ class _Reader:
             else:
                 most = _number(section.plain("max"), MOST_EXAMPLES)
                 room = _number(section.plain("max_tokens"), MOST_EXAMPLE_TOKENS)
-                found = tuple(_taken(self._examples(name, lines), most, room))
+                found = tuple(_take_fitting(self._examples(name, lines), most, room))
         return SequenceNode(node.source, node.span, found)
 
     def _lines(self, name: str) -> Sequence[str]:
@@ -460,7 +460,7 @@ def _number(value: JsonValue, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
-def _taken(examples: Iterator[Node], most: int, max_tokens: int) -> Iterator[Node]:
+def _take_fitting(examples: Iterator[Node], most: int, max_tokens: int) -> Iterator[Node]:
     """The first ones that fit, in their order."""
     room = max_tokens * CHARACTERS_PER_TOKEN
     taken = 0

@@ -57,10 +57,10 @@ class _ToolsReader:
 
     def item(self, node: Node) -> None:
         if isinstance(node, ScalarNode) and isinstance(node.value, str):
-            self._named(node, node.value, None)
+            self._read_named(node, node.value, None)
         elif isinstance(node, MappingNode) and len(node.entries) == 1:
             entry = node.entries[0]
-            self._named(entry.key_node, entry.key, entry.value)
+            self._read_named(entry.key_node, entry.key, entry.value)
         else:
             self._fail(
                 node.place.fault(
@@ -74,7 +74,7 @@ class _ToolsReader:
         self.is_complete = False
         self._report(fault)
 
-    def _named(self, node: ScalarNode, name: str, options: Node | None) -> None:
+    def _read_named(self, node: ScalarNode, name: str, options: Node | None) -> None:
         toolset = self._catalog.toolsets.get(name)
         if toolset is not None:
             self._toolset(node, toolset, options)

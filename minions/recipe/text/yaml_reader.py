@@ -194,7 +194,7 @@ class _Builder:
         anchor = cast("yaml.NodeEvent", event).anchor
         if anchor is None:
             return read(event, events, depth)
-        return self._anchored(anchor, lambda: read(event, events, depth), depth)
+        return self._anchor(anchor, lambda: read(event, events, depth), depth)
 
     def _count(self, nodes: int, event: yaml.Event) -> None:
         self._nodes += nodes
@@ -206,7 +206,7 @@ class _Builder:
                 )
             )
 
-    def _anchored(self, anchor: str, read: Callable[[], Node], depth: int) -> Node:
+    def _anchor(self, anchor: str, read: Callable[[], Node], depth: int) -> Node:
         self._anchors[anchor] = None  # known but unfinished: it must not contain itself
         before, others = self._nodes - 1, self._deepest
         self._deepest = depth
@@ -294,7 +294,7 @@ class _Builder:
         return ScalarNode(self._source, self._span(event), self._value(event))
 
     def _value(self, event: yaml.ScalarEvent) -> None | bool | int | float | str:
-        text = self._joined(event)
+        text = self._join(event)
         if event.tag is None:
             # A plain scalar's style is None in the Python parser and '' in the C one.
             return text if event.style else self._plain(event, text)
@@ -316,7 +316,7 @@ class _Builder:
             self._faults.append(self._place(event).fault("bad-value", message))
             return text
 
-    def _joined(self, event: yaml.ScalarEvent) -> str:
+    def _join(self, event: yaml.ScalarEvent) -> str:
         """The text with surrogate pairs of two escapes combined into one character."""
         text: str = event.value
         if text.isascii() or not _SURROGATE.search(text):

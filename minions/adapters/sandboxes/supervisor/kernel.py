@@ -17,7 +17,7 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _checked(result: int) -> int:
+def _check(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -31,7 +31,7 @@ def syscall(number: int, *arguments: int | ctypes.Array[ctypes.c_char] | None) -
         OSError: It failed.
     """
     words = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
-    return _checked(int(_libc().syscall(ctypes.c_long(number), *words)))
+    return _check(int(_libc().syscall(ctypes.c_long(number), *words)))
 
 
 def prctl(option: int, first: int, second: int = 0) -> int:
@@ -41,7 +41,7 @@ def prctl(option: int, first: int, second: int = 0) -> int:
         OSError: It failed.
     """
     words = [ctypes.c_ulong(each) for each in (first, second, 0, 0)]
-    return _checked(int(_libc().prctl(ctypes.c_int(option), *words)))
+    return _check(int(_libc().prctl(ctypes.c_int(option), *words)))
 
 
 def become_subreaper() -> None:
@@ -75,7 +75,7 @@ def drop_privileges() -> None:
             continue
     header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
     nothing = ctypes.create_string_buffer(24)
-    _checked(int(_libc().capset(ctypes.create_string_buffer(header, 8), nothing)))
+    _check(int(_libc().capset(ctypes.create_string_buffer(header, 8), nothing)))
 
 
 # --- landlock ------------------------------------------------------------------------------------

@@ -90,14 +90,14 @@ def _run(job: Job, starter: int) -> Report:
         report = supervision.run()
     finally:
         taken = disk.end()
-        restored, unchecked = _restored(guard, protected)
+        restored, unchecked = _restore(guard, protected)
     report["restored"], report["unchecked"], report["disk_bytes"] = restored, unchecked, taken
     if report["refused"] is None and taken > job["limits"]["disk_bytes"]:
         report["stop"] = report["stop"] or "disk"
     return report
 
 
-def _restored(guard: WorkspaceGuard, protected: ProtectedFiles) -> tuple[list[str], str | None]:
+def _restore(guard: WorkspaceGuard, protected: ProtectedFiles) -> tuple[list[str], str | None]:
     """What was put back or removed, and why it could not be."""
     try:
         return outermost([*guard.restore(), *protected.restore()]), None

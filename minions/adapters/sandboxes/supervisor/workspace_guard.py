@@ -198,7 +198,7 @@ class WorkspaceGuard:
                 before.repositories.add(path)
                 folder.below = []
         left_out: set[str] = set()
-        for entry in self._trusted(folder):
+        for entry in self._find_trusted(folder):
             below = f"{path}/{entry.name}".lstrip("/")
             is_git = is_git_name(entry.name)
             if is_git:
@@ -274,7 +274,7 @@ class WorkspaceGuard:
             return
         left_out = self._break_repository(folder, path)
         added: list[str] = []
-        for entry in self._trusted(folder):
+        for entry in self._find_trusted(folder):
             left_out.add(entry.name)
             with self._continuing():
                 added += self._check_entry(folder.descriptor, entry, path)
@@ -373,7 +373,7 @@ class WorkspaceGuard:
 
     # --- looking ----------------------------------------------------------------------------------
 
-    def _trusted(self, folder: WalkedFolder) -> list[os.DirEntry[str]]:
+    def _find_trusted(self, folder: WalkedFolder) -> list[os.DirEntry[str]]:
         """The entries that Git or other tools trust by their names."""
         path = folder.path
         above = [

@@ -280,7 +280,7 @@ class Connection:
         elif isinstance(leading, OSError) and self.server.command:
             self.ending.note(FAILED, f"cannot be started: {leading.strerror or leading}")
         else:
-            self.ending.note(FAILED, f"cannot be used: {_shortened(words_of(leading))}")
+            self.ending.note(FAILED, f"cannot be used: {_shorten(words_of(leading))}")
 
 
 _MODES: Final = {
@@ -327,7 +327,7 @@ def _leading(error: BaseException) -> BaseException:
     return next((each for each in found if not isinstance(each, asyncio.CancelledError)), found[0])
 
 
-def _shortened(text: str, most: int = 300) -> str:
+def _shorten(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 

@@ -305,8 +305,8 @@ class _PersonLogin(_GuardedLogin):
         return {
             "expires_at": context.token_expiry_time,
             "issuer": context.auth_server_url,
-            "issuer_metadata": _written(context.oauth_metadata),
-            "resource_metadata": _written(context.protected_resource_metadata),
+            "issuer_metadata": _write(context.oauth_metadata),
+            "resource_metadata": _write(context.protected_resource_metadata),
         }
 
     async def _show(self, url: str) -> None:
@@ -347,14 +347,14 @@ class _StoredTokens:
         return _read(OAuthToken, self._store.read().get("tokens"))
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        stored = {**self._store.read(), **self._described(), "tokens": _written(tokens)}
+        stored = {**self._store.read(), **self._described(), "tokens": _write(tokens)}
         self._store.write(stored)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return _read(OAuthClientInformationFull, self._store.read().get("client"))
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self._store.write({**self._store.read(), "client": _written(client_info)})
+        self._store.write({**self._store.read(), "client": _write(client_info)})
 
 
 def _read(kind: type[M], value: JsonValue) -> M | None:
@@ -367,7 +367,7 @@ def _read(kind: type[M], value: JsonValue) -> M | None:
         return None
 
 
-def _written(model: BaseModel | None) -> JsonValue:
+def _write(model: BaseModel | None) -> JsonValue:
     found: JsonValue = None if model is None else model.model_dump(mode="json", exclude_none=True)
     return found
 

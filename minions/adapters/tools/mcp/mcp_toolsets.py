@@ -149,7 +149,7 @@ class McpToolsets(Mapping[str, Toolset]):
 
     def _toolset(self, name: str, found: LockedServer | None) -> Toolset:
         if found is None or found.pinned is None or found.refusal(self._problem) is not None:
-            return _unlocked(name, found, self._problem)
+            return _make_unlocked(name, found, self._problem)
         server, pinned = found.server, found.pinned
         only = frozenset(server.only)
         tools = {each.shown_as: each for each in pinned.tools if not only or each.name in only}
@@ -209,7 +209,7 @@ def _spec(tool: PinnedTool, prefix: str | None) -> ToolSpec:
     )
 
 
-def _unlocked(name: str, found: LockedServer | None, problem: str | None) -> Toolset:
+def _make_unlocked(name: str, found: LockedServer | None, problem: str | None) -> Toolset:
     """A toolset whose tools are not known: it opens nothing."""
     what = f"The MCP server '{found.server.name}'" if found is not None else _OWN
     words = found.refusal(problem) if found is not None else None
@@ -326,7 +326,7 @@ class ResultReader:
                     target = images if block.type == "image" else resources
                     target.append(await self._stored(block.data, block.mime_type, scope))
                 case "resource":
-                    resources.append(await self._embedded(block.resource, scope))
+                    resources.append(await self._read_embedded(block.resource, scope))
                 case "resource_link":
                     about = {"uri": f"{block.uri}", "name": block.name}
                     resources.append({**about, "media_type": block.mime_type})
@@ -339,7 +339,7 @@ class ResultReader:
             parts["resources"] = resources
         return parts
 
-    async def _embedded(self, resource: object, scope: ToolScope) -> JsonValue:
+    async def _read_embedded(self, resource: object, scope: ToolScope) -> JsonValue:
         from mcp_types import BlobResourceContents, TextResourceContents
 
         if isinstance(resource, TextResourceContents):

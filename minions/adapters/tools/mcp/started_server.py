@@ -110,7 +110,7 @@ class McpServer:
         connection = self._new_connection(self.server.protocol)
         try:
             await connection.open()
-            return await self._listed(connection)
+            return await self._list_tools(connection)
         finally:
             await connection.close()
 
@@ -130,7 +130,7 @@ class McpServer:
                 raise self._changed(tool, change)
             try:
                 with connection.calls.one_more(scope.questions, self.server, tool.name) as call:
-                    result = await self._ended(connection, call, tool, arguments, scope)
+                    result = await self._end(connection, call, tool, arguments, scope)
             finally:
                 if connection in slot.retired and connection.calls.is_empty:
                     slot.retired.remove(connection)
@@ -199,7 +199,7 @@ class McpServer:
         )
 
     async def _compare(self, slot: _Slot, connection: Connection) -> None:
-        listed = await self._listed(connection)
+        listed = await self._list_tools(connection)
         now = {tool.name: as_pinned(tool) for tool in listed}
         found = ((name, changes_of(tool, now.get(name))) for name, tool in self._pinned.items())
         slot.changes = {
@@ -207,7 +207,7 @@ class McpServer:
             **{name: f"+ {n} tools have this name" for name, n in repeated_names(listed).items()},
         }
 
-    async def _listed(self, connection: Connection) -> Sequence[ListedTool]:
+    async def _list_tools(self, connection: Connection) -> Sequence[ListedTool]:
         seconds = self.server.start_timeout_s
         try:
             async with asyncio.timeout(seconds):
@@ -240,7 +240,7 @@ class McpServer:
 
     # --- calls -----------------------------------------------------------------------------------
 
-    async def _ended(
+    async def _end(
         self,
         connection: Connection,
         call: CallInFlight,

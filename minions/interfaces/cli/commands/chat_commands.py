@@ -465,7 +465,7 @@ class _Listed:
 def list_(options: ExtensionOptions) -> int:
     """List the registered recipes and those under ./recipes, by name."""
     context = command_context(options)
-    found = asyncio.run(_listed(context))
+    found = asyncio.run(_list_agents(context))
     if context.settings.json:
         say(json_text({"agents": [each.to_json() for each in found]}))
         return 0
@@ -477,7 +477,7 @@ def list_(options: ExtensionOptions) -> int:
     return 0
 
 
-async def _listed(context: CommandContext) -> Sequence[_Listed]:
+async def _list_agents(context: CommandContext) -> Sequence[_Listed]:
     async with context.runtime(is_stored=False) as runtime:
         agents = runtime.agents
         return [_read(name, agents) for name in sorted(agents.names())]

@@ -153,7 +153,7 @@ def _decide(run: str, about: str | None, decision: Decision, options: _DecisionO
             recipe = opened.own_recipe()
             replay = Replay(opened.recorded.entries, opened.recorded.generation + 1)
             waiting = () if opened.recorded.is_over else pending_decisions(replay)
-            chosen = _chosen(
+            chosen = _choose(
                 waiting, about, decision, opened.recorded.run_id, "".join(context.flags_again)
             )
             tell(f"{name_of(decision)}: {chosen.words}")
@@ -173,7 +173,7 @@ def _decide(run: str, about: str | None, decision: Decision, options: _DecisionO
         return asyncio.run(resume())
 
 
-def _chosen(
+def _choose(
     waiting: Sequence[PendingDecision],
     about: str | None,
     decision: Decision,

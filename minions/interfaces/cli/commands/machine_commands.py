@@ -77,7 +77,7 @@ def trust_command(directory: str, *, show: bool, remove: bool, as_json: bool) ->
     if not show:
         trust.add(path, file.content, rights=[_line(each) for each in rights])
         if content:
-            programs = programs_now(_started(lock, values, path.parent))
+            programs = programs_now(_name_programs(lock, values, path.parent))
             trust.add(path.parent / LOCK_NAME, content, programs=programs)
     difference = _Difference.of(before, rights)
     if as_json:
@@ -150,7 +150,9 @@ def _document(
     }
 
 
-def _started(lock: Lock, values: Mapping[str, object], folder: Path) -> Mapping[str, ToolServer]:
+def _name_programs(
+    lock: Lock, values: Mapping[str, object], folder: Path
+) -> Mapping[str, ToolServer]:
     """The servers of the lock by the names under which their programs are known."""
     configured = cast("Mapping[str, McpSettings]", values.get("mcp", {}))
     named = {
@@ -245,8 +247,8 @@ def _findings(context: CommandContext) -> Iterator[Finding]:
     if unread is not None:
         yield Finding(name="configuration", ok=False, detail=unread.words, is_needed=False)
         yield from _rights(unread)
-    yield _tried("extensions", lambda: _extensions(context))
-    yield _tried("database", lambda: _database(context))
+    yield _try_once("extensions", lambda: _extensions(context))
+    yield _try_once("database", lambda: _database(context))
     yield from _sandboxes()
     yield from _mcp_servers(context)
     yield from _lessons(context)
@@ -273,7 +275,7 @@ def _rights(unread: UnreadKeys) -> Iterator[Finding]:
         yield Finding(name=f"would, {right.key}", ok=False, detail=right.words, is_needed=False)
 
 
-def _tried(name: str, look: Callable[[], str]) -> Finding:
+def _try_once(name: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(name=name, ok=True, detail=look())
     except MinionsError as error:

@@ -111,7 +111,7 @@ def lock(options: OutputOptions, names: tuple[str, ...], *, check: bool, yes: bo
     path = lock_path(context.folder_of)
     known, content = read_lock(path)
     problem = lock_problem(path, content, context.environ)
-    wanted = [_with_program(each, path) for each in _wanted(names, context, known)]
+    wanted = [_with_program(each, path) for each in _find_wanted(names, context, known)]
     if problem is not None and not check:
         _refuse_unseen(known, wanted, problem)
     if not yes:
@@ -131,7 +131,7 @@ def lock(options: OutputOptions, names: tuple[str, ...], *, check: bool, yes: bo
         }
         programs = {key: files for key, files in programs.items() if key in good}
         if good:  # of a server that does not answer nothing is known that could be kept
-            _store(path, _changed(known, wanted, seen), programs)
+            _store(path, _find_changed(known, wanted, seen), programs)
     _print(report, path, context, is_check=check)
     if failed:
         return 4 if isinstance(failed[0], EnvironmentRefusedError) else 1
@@ -151,7 +151,7 @@ def _check_extra() -> None:
     check_extra()
 
 
-def _wanted(names: Sequence[str], context: CommandContext, known: Lock) -> list[_Candidate]:
+def _find_wanted(names: Sequence[str], context: CommandContext, known: Lock) -> list[_Candidate]:
     """The servers of these names and recipes.
 
     Raises:
@@ -281,7 +281,7 @@ def _report(wanted: _Candidate, now: PinnedServer | MinionsError) -> dict[str, J
     return {"name": name, "reached_otherwise": otherwise, "refused": None, **found}
 
 
-def _changed(
+def _find_changed(
     known: Lock, wanted: Sequence[_Candidate], seen: Sequence[PinnedServer | MinionsError]
 ) -> Lock:
     """The lock with what could be looked at; of the others it stays as it was."""

@@ -174,7 +174,7 @@ class _MigratedRecipe:
     run_id: str
 
     @classmethod
-    def of(cls, result: AgentResult[JsonValue], file: str) -> _MigratedRecipe:
+    def of(cls, result: AgentResult[object], file: str) -> _MigratedRecipe:
         """The recipe of a completed run."""
         output = as_object(result.output)
         name = " ".join(Path(file).name.split())  # a line break would end the comment

@@ -168,7 +168,7 @@ def probe(options: CommonOptions, name: str, *, fresh: bool) -> int:
     profile is kept, and runs use it; what the configuration says wins over it.
     """
     context = command_context(options)
-    probed = asyncio.run(_probed(context, name, is_fresh=fresh))
+    probed = asyncio.run(_probe(context, name, is_fresh=fresh))
     probed = evolve(probed, rates=asyncio.run(_rates(context, probed.profile.model)))
     if context.settings.json:
         say(json_text(_document(probed)))
@@ -178,7 +178,7 @@ def probe(options: CommonOptions, name: str, *, fresh: bool) -> int:
     return 0
 
 
-async def _probed(context: CommandContext, name: str, *, is_fresh: bool) -> _Probed:
+async def _probe(context: CommandContext, name: str, *, is_fresh: bool) -> _Probed:
     async with context.runtime(is_stored=False) as runtime:
         recipe = AgentRecipe(id="probe", steps=())
         source = runtime.models(recipe, ModelChoice(override=name, command="models probe"))

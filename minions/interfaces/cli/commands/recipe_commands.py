@@ -398,7 +398,7 @@ def graph_command(
         picture = with_statuses(picture, _statuses(context, loaded, run))
     suffix = Path(file).suffix.lower() if file is not None else ""
     usual = "json" if context.settings.json else _FORM_OF_SUFFIX.get(suffix, "ascii")
-    text = _drawn(picture, form or usual)
+    text = _draw(picture, form or usual)
     if file is None:
         say(text.rstrip("\n"))
     else:
@@ -441,7 +441,7 @@ def _statuses(context: CommandContext, recipe: AgentRecipe, name: str) -> dict[s
     }
 
 
-def _drawn(picture: Picture, form: str) -> str:
+def _draw(picture: Picture, form: str) -> str:
     if form == "svg":
         from minions.analysis.pictures.svg import svg
 
@@ -505,7 +505,7 @@ def stubs_command(
         return 0
     before = _present(target)
     if check:
-        return _checked(target, before, text, recipe)
+        return _check(target, before, text, recipe)
     is_ours = before is not None and before.startswith(MARK)
     refuse_target(target, force=force or is_ours)
     write_recipe(target, text, force=force or is_ours)
@@ -535,7 +535,7 @@ def _present(target: Path) -> str | None:
         return None
 
 
-def _checked(target: Path, before: str | None, text: str, recipe: str) -> int:
+def _check(target: Path, before: str | None, text: str, recipe: str) -> int:
     if before == text:
         tell(f"{target}: up to date")
         return 0

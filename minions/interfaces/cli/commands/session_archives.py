@@ -84,7 +84,7 @@ def export(
         if context.settings.json:
             shown: dict[str, JsonValue] = {"session_id": archive.session_id, "file": str(target)}
             say(json_text({**shown, "rows": rows, "blobs": len(archive.blobs)}))
-    tell(f"Exported {_named(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
+    tell(f"Exported {_describe_sessions(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
     return 0
 
 
@@ -142,7 +142,7 @@ def _write(path: Path, lines: Iterable[str]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _named(archive: Archive) -> str:
+def _describe_sessions(archive: Archive) -> str:
     parents = [each.session_id for each in archive.sessions[:-1]]
     return archive.session_id + (f" (with {', '.join(parents)})" if parents else "")
 
@@ -163,7 +163,7 @@ def import_(options: DatabaseOption, file: str) -> int:
         return 0
     say(archive.session_id)
     rows = sum(len(each.entries) for each in archive.sessions if each.session_id in stored)
-    tell(f"Imported {_named(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
+    tell(f"Imported {_describe_sessions(archive)}: {rows} rows, {len(archive.blobs)} blobs.")
     return 0
 
 

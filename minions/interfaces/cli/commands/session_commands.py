@@ -587,7 +587,7 @@ def child_run_lines(children: ChildRunStates) -> Iterator[str]:
     """A line with the counts by state, and a line for each of the first that failed or wait."""
     yield _totals(children)
     for each in children.listed:
-        yield _listed(each)
+        yield _describe_child(each)
     if children.unlisted:
         yield f"and {children.unlisted} more"
 
@@ -601,6 +601,6 @@ def _totals(children: ChildRunStates) -> str:
     return f"{runs}: {states}" if states else runs
 
 
-def _listed(child: ChildRun) -> str:
+def _describe_child(child: ChildRun) -> str:
     reason = f" · {' '.join(child.reason.split())}" if child.reason else ""
     return f"{child.address}: {child.status} · {child.run_id}{reason}"

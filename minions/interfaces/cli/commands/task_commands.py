@@ -200,7 +200,7 @@ def plan_command(options: _PlanOptions, task: str) -> int:
     out = sys.stdout
     # What extensions print is no recipe: only we write to standard output.
     with contextlib.redirect_stdout(sys.stderr):
-        result, code = asyncio.run(_planned(context, wanted))
+        result, code = asyncio.run(_plan(context, wanted))
         if code == 0:
             made = as_object(result.output)
             _put(
@@ -209,7 +209,7 @@ def plan_command(options: _PlanOptions, task: str) -> int:
     return code
 
 
-async def _planned(context: CommandContext, wanted: _Task) -> tuple[AgentResult[JsonValue], int]:
+async def _plan(context: CommandContext, wanted: _Task) -> tuple[AgentResult[JsonValue], int]:
     async with context.runtime() as runtime:
         recipe = wanted.recipe(context, runtime.catalog)
         choice = ModelChoice(override=wanted.options.model, asked_as="TASK", command="plan")

@@ -232,7 +232,7 @@ async def _tune(
             if signals.caught is not None:
                 return outcome, 128 + signals.caught
             if options.is_written and report.is_passed and report.diff:
-                outcome = await _written(context, runtime, options, outcome, path)
+                outcome = await _write(context, runtime, options, outcome, path)
             return outcome, with_misses(0 if outcome.is_passed else 1, runtime.cassettes)
 
 
@@ -326,7 +326,7 @@ def _version(
     return named_recipe(found, context, runtime)
 
 
-async def _written(
+async def _write(
     context: CommandContext,
     runtime: Runtime,
     options: _TuneOptions,

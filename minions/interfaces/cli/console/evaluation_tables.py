@@ -58,7 +58,7 @@ def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
     """
     result = report.result
     yield from _parts_lines(report)
-    yield _wanted(report)
+    yield _describe_goal(report)
     rows = [_trial_cells(each, report) for each in result.trials[:_MOST_TRIALS]]
     table = list(_tabulate_trials(rows))
     is_wide = width >= max(_NARROW, *map(len, table))
@@ -72,7 +72,7 @@ def tuning_lines(report: TuningReport, width: int) -> Iterator[str]:
     yield from _chosen_lines(report)
 
 
-def _wanted(report: TuningReport) -> str:
+def _describe_goal(report: TuningReport) -> str:
     if report.at_least is not None:
         return f"wanted: {report.at_least:.0%} of the cases"
     base = report.result.trials[0].measured
@@ -203,7 +203,7 @@ def _note_lines(report: TuningReport) -> Iterator[str]:
 
 def _unconfirmed_lines(report: TuningReport, label: str) -> Iterator[str]:
     """What the search says, where no case held out was asked."""
-    measured = _measured(report)
+    measured = _find_measurement(report)
     if report.result.is_passed:
         yield f"passes in the search, and was not confirmed: {label}"
         yield from _note_lines(report)
@@ -214,7 +214,7 @@ def _unconfirmed_lines(report: TuningReport, label: str) -> Iterator[str]:
         yield from _miss_lines(measured, report.result.bar)
 
 
-def _measured(report: TuningReport) -> Measurement | None:
+def _find_measurement(report: TuningReport) -> Measurement | None:
     found = (
         each.measured for each in report.result.trials if each.configuration == report.result.chosen
     )
@@ -292,7 +292,7 @@ def report_lines(report: EvaluationReport, width: int, *, database: str = "") ->
     for each in report.variants:
         yield from _by_scorer(each)
     for comparison in report.comparisons:
-        yield from _compared(comparison)
+        yield from _compare(comparison)
     if has_ungraded:
         yield _UNGRADED
     if report.at_least is not None:
@@ -363,7 +363,7 @@ def _by_scorer(outcome: VariantOutcome) -> Iterator[str]:
         yield f"{shown_text(outcome.variant.label)} by scorer: {told}"
 
 
-def _compared(found: Comparison) -> Iterator[str]:
+def _compare(found: Comparison) -> Iterator[str]:
     points = found.difference
     split = f"{len(found.better)} cases better, {len(found.worse)} worse"
     clear = "" if found.is_clear else "; that may be chance"

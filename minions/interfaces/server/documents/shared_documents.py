@@ -278,7 +278,7 @@ def cut_at(document: JsonValue, places: Sequence[str], limit: int) -> JsonValue:
     whole = as_object(document)
     shown: JsonValue = dict(whole)
     for place in places:
-        shown = _replaced(shown, place.split("/")[1:], "", cut)
+        shown = _replace(shown, place.split("/")[1:], "", cut)
     parts: list[JsonValue] = [
         {"path": each.path, "shown": each.shown, "total": each.total, "digest": each.digest}
         for each in cut.parts
@@ -286,15 +286,15 @@ def cut_at(document: JsonValue, places: Sequence[str], limit: int) -> JsonValue:
     return {**as_object(shown), "cut": parts}
 
 
-def _replaced(value: JsonValue, place: Sequence[str], path: str, cut: Cut) -> JsonValue:
+def _replace(value: JsonValue, place: Sequence[str], path: str, cut: Cut) -> JsonValue:
     """The value with what stands at the place below it cut."""
     if not place:
         return cut.value(value, path)
     name, rest = place[0], place[1:]
     if name == "*" and isinstance(value, list | tuple):
-        return [_replaced(each, rest, f"{path}/{at}", cut) for at, each in enumerate(value)]
+        return [_replace(each, rest, f"{path}/{at}", cut) for at, each in enumerate(value)]
     if isinstance(value, Mapping) and name in value:
-        return {**value, name: _replaced(value[name], rest, f"{path}/{name}", cut)}
+        return {**value, name: _replace(value[name], rest, f"{path}/{name}", cut)}
     return value
 
 
@@ -340,7 +340,7 @@ class Cut:
                 self._note(path, at, len(whole), whole)
                 return
             self._left -= len(str(name))
-            yield str(name), self._any(each, f"{path}/{_escaped(str(name))}")
+            yield str(name), self._any(each, f"{path}/{_escape(str(name))}")
 
     def _note(self, path: str, shown: int, total: int, value: JsonValue) -> None:
         text = value if isinstance(value, str) else dumps(value)
@@ -348,7 +348,7 @@ class Cut:
         self.parts.append(CutPart(path=path, shown=shown, total=total, digest=digest.hexdigest()))
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 

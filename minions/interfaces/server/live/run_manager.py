@@ -101,7 +101,7 @@ class RunManager:
         run.listen(channel.tell)
         run.listen(notice)
         channel.begin(run.run_id)
-        task = asyncio.ensure_future(self._executed(run))
+        task = asyncio.ensure_future(self._execute(run))
         execution = Execution(run, task)
         self._executions[run.run_id] = execution
         task.add_done_callback(lambda _: self._forget(run, has_begun=started.done()))
@@ -135,7 +135,7 @@ class RunManager:
                 headers={"retry-after": "5"},
             )
 
-    async def _executed(self, run: AgentRun) -> AgentResult[object]:
+    async def _execute(self, run: AgentRun) -> AgentResult[object]:
         result = await run.execute()
         if run.has_recorded_end and result.status is RunStatus.NEEDS_DECISION:
             self._on_waiting(run.run_id)

@@ -220,11 +220,11 @@ def _digest(wanted: RequestedRun) -> str:
     body = {
         "recipe": wanted.recipe,
         "recipe_text": wanted.recipe_text,
-        "inputs": _sorted(encode(wanted.inputs)),
+        "inputs": _sort_keys(encode(wanted.inputs)),
         "session": wanted.session,
     }
     if wanted.made is not None:
-        body["made"] = _sorted(dict(wanted.made.document or {}))
+        body["made"] = _sort_keys(dict(wanted.made.document or {}))
     if wanted.user is not None:
         body["user"] = wanted.user
     digest = hashlib.sha256()
@@ -233,8 +233,8 @@ def _digest(wanted: RequestedRun) -> str:
     return digest.hexdigest()
 
 
-def _sorted(value: JsonValue) -> JsonValue:
+def _sort_keys(value: JsonValue) -> JsonValue:
     """The value with sorted keys: their order has no meaning."""
     if isinstance(value, Mapping):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(each) for each in value] if isinstance(value, list) else value
+        return {key: _sort_keys(value[key]) for key in sorted(value)}
+    return [_sort_keys(each) for each in value] if isinstance(value, list) else value

@@ -107,7 +107,7 @@ async def decide(
             _refuse_if_active(request, run_of(approval_id))
             in_doubt = app_state.runtime.calls_in_doubt
             view = await find_waiting(app_state.journal, approval_id, in_doubt)
-            return await _decided(request, view, data)
+            return await _decide(request, view, data)
         except MinionsError as error:
             run_id = run_of(approval_id)
             raise await _refusal(
@@ -133,7 +133,7 @@ async def decide_run(
             in_doubt = app_state.runtime.calls_in_doubt
             run = await find_exact(request, run_id)  # as the decision before left it
             view = await waiting_at(app_state.journal, run, data.address, in_doubt)
-            return await _decided(request, view, data)
+            return await _decide(request, view, data)
         except MinionsError as error:
             is_meant = named_by(data.address)
             raise await _refusal(request, run.run_id, is_meant, error) from error
@@ -159,7 +159,7 @@ _TOO_LATE: Final = frozenset({"lease-held", "run-active", "run-went-on", "unknow
 """Codes of errors that may mean that somebody else has decided."""
 
 
-async def _decided(
+async def _decide(
     request: ApiRequest, view: ApprovalView, data: DecisionRequest
 ) -> ApiResponse[RunAccepted]:
     app_state, run_id = request.app_state, view.run_id
@@ -263,7 +263,7 @@ async def resume_run(request: ApiRequest, run_id: InPath) -> ApiResponse[RunAcce
     runtime = request.app_state.runtime
     recorded = await runtime.recorded(await _idle(request, run_id), of_any_folder=True)
     note = runtime.note_of(recorded)
-    return await _started(request, await runtime.resumed(recorded, note=note))
+    return await _start(request, await runtime.resumed(recorded, note=note))
 
 
 @post("/retry", status_code=202, responses=refuses(404, 409, 429), needs=TokenScope.RUN)
@@ -293,7 +293,7 @@ async def retry_run(
         raise UsageError(
             error.message, code=error.error_code, suggestions=error.suggestions
         ) from error
-    return await _started(request, run)
+    return await _start(request, run)
 
 
 @post("/rollback", status_code=200, responses=refuses(404, 409), needs=TokenScope.ADMIN)
@@ -338,7 +338,7 @@ async def _idle(request: ApiRequest, run_id: str) -> str:
     return run.run_id
 
 
-async def _started(request: ApiRequest, run: AgentRun) -> ApiResponse[RunAccepted]:
+async def _start(request: ApiRequest, run: AgentRun) -> ApiResponse[RunAccepted]:
     await request.app_state.run_manager.begin(run)
     return await accepted(request, StartedRun(run.run_id, run.session_id))
 

@@ -366,7 +366,7 @@ async def send_message(
     runner = await _runner(
         request, session, model=data.model, user=await user_in(request, session, data.user)
     )
-    return await _streamed(request, await runner.prepare_turn(session, data.content))
+    return await _stream(request, await runner.prepare_turn(session, data.content))
 
 
 @post(
@@ -382,7 +382,7 @@ async def retry_session(
     """Regenerate the session from a step on, as events."""
     session = await session_of(request, session_id)
     runner = await _runner(request, session, user=await user_in(request, session, data.user))
-    return await _streamed(request, await runner.prepare_retry(session, data.sequence))
+    return await _stream(request, await runner.prepare_retry(session, data.sequence))
 
 
 @post(
@@ -397,7 +397,7 @@ async def resume_session(request: ApiRequest, session_id: InPath) -> EventStream
     session = await session_of(request, session_id)
     runner = await _runner(request, session, user=await user_in(request, session, None))
     run = await runner.prepare_resume(session)
-    return await (_replayed(request, session) if run is None else _streamed(request, run))
+    return await (_replay(request, session) if run is None else _stream(request, run))
 
 
 async def _runner(
@@ -435,7 +435,7 @@ async def _runner(
     )
 
 
-async def _streamed(request: ApiRequest, run: AgentRun) -> EventStream:
+async def _stream(request: ApiRequest, run: AgentRun) -> EventStream:
     """The events of a run that begins now."""
     app_state = request.app_state
     after = await app_state.last_position(run.session_id)
@@ -450,7 +450,7 @@ async def _streamed(request: ApiRequest, run: AgentRun) -> EventStream:
     return stream
 
 
-async def _replayed(request: ApiRequest, session: Session) -> EventStream:
+async def _replay(request: ApiRequest, session: Session) -> EventStream:
     app_state = request.app_state
     last = await app_state.repository.get_last_step(session.id)
     event = RunCompleted(
