@@ -17,11 +17,9 @@ from minions.adapters.tools.state_tools import state_tools
 from minions.adapters.tools.time_toolset import date_time_tools
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.tools import Effect, Toolbox, Toolset, ToolSpec
-from minions.planning.plan_json import read_plan
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe
 from minions.recipe.planner import RecipePlanner
-from minions.recipe.reading.load import load_recipe_text
 
 if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions
@@ -261,13 +259,19 @@ class BuiltInPlanner(RecipePlanner):
     @cached_property
     def drafting(self) -> AgentRecipe:
         """The recipe that writes a plan."""
+        from minions.recipe.reading.load import load_recipe_text
+
         text = files("minions.planning").joinpath("plan.yaml").read_text("utf-8")
         return load_recipe_text(text, "planner.yaml", self._catalog)
 
     def reads(self, text: str) -> bool:
         """Whether `read_plan` finds one."""
+        from minions.planning.plan_json import read_plan
+
         return read_plan(text) is not None
 
     def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
         """The recipe of a plan."""
+        from minions.recipe.reading.load import load_recipe_text
+
         return load_recipe_text(text, "plan.yaml", evolve(self._catalog, tools=tools))
