@@ -25,7 +25,7 @@ from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.recipe.expressions.filters import FILTERS, TESTS
-from minions.recipe.kinds.goal_parts import COMPLETION
+from minions.recipe.kinds.goal_kind import COMPLETION
 from minions.recipe.kinds.kind_registry import STEP_KINDS
 from minions.recipe.language import recipe_keys as keys
 from minions.recipe.language import step_keys

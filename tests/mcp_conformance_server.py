@@ -17,8 +17,14 @@ from minions.app.wiring.configured_runtime import make_runtime
 from minions.contracts.tools import Toolbox
 from minions.engine.compile.extensions import Extensions
 from minions.engine.services.services import NullLog
-from minions.interfaces.http.api_responses import AsgiApp, Receive, Scope, Send
-from minions.interfaces.http.problems import Incidents, StandardLog
+from minions.interfaces.http.http_answers import (
+    AsgiApp,
+    Incidents,
+    Receive,
+    Scope,
+    Send,
+    StandardLog,
+)
 from minions.interfaces.server.mcp_endpoint import http_app
 from minions.interfaces.server.process import bound_socket
 from minions.interfaces.server.recipe_store import RecipeStore

@@ -1,4 +1,6 @@
-"""Checks the scorers of an evaluation against its cases and recipes, before anything is asked."""
+"""Checks the scorers of an evaluation against its cases and recipes, before anything is asked, and
+lets models grade.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from yaml.reader import Reader
 from minions.contracts.plans import FileUse, Plan, PlanStep, PlanStepType, is_path
 from minions.data.json_values import JsonValue, find_json_value
 from minions.data.texts import HIDDEN
-from minions.recipe.checks.names import RESERVED
+from minions.recipe.checks.step_rules import RESERVED
 from minions.recipe.expressions.syntax import WORDS
 
 _HIDDEN: Final = re.compile(f"[{HIDDEN}]")

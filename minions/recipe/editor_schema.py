@@ -8,7 +8,7 @@ from attrs import evolve
 
 from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
-from minions.recipe.kinds.goal_parts import MESSAGE
+from minions.recipe.kinds.goal_kind import MESSAGE
 from minions.recipe.kinds.kind import StepKind
 from minions.recipe.kinds.kind_registry import KINDS, STEP_KINDS
 from minions.recipe.language import recipe_keys as keys

@@ -1,4 +1,6 @@
-"""The nested recipes of a recipe as one JSON value, which is stored with its runs."""
+"""The nested recipes of a recipe: as one JSON value, which is stored with its runs, and as a walk
+through their steps.
+"""
 
 from __future__ import annotations
 

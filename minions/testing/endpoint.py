@@ -7,7 +7,7 @@
 
 Each request uses up one behaviour, in the order of the requests; after them `default` answers.
 Answers are sent as an event stream if the request says `"stream": true`. All that a behaviour of
-your own needs is importable from here; `exchange` and `chat_documents` are where it is defined.
+your own needs is importable from here; `exchange` is where it is defined.
 """
 
 from __future__ import annotations

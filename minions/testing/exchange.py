@@ -1,4 +1,4 @@
-"""One request to an endpoint, and the connection on which a behaviour answers it."""
+"""One request to an endpoint, the connection that a behaviour answers on, and what it sends."""
 
 from __future__ import annotations
 

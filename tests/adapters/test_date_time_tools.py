@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from minions.adapters.tools.time_toolset import date_time_tools
+from minions.adapters.tools.default_tools import date_time_tools
 from minions.contracts.tools import Effect, ToolScope
 from minions.data.errors import ToolError
 from minions.data.json_values import JsonValue

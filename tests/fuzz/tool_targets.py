@@ -23,6 +23,7 @@ from minions.adapters.stores.postgres_url import hidden_in, is_ambiguous, withou
 from minions.adapters.stores.state_store import MemoryState
 from minions.adapters.tools.confined_paths import GlobPattern
 from minions.adapters.tools.data_toolset import data_toolset, parse_csv, to_csv
+from minions.adapters.tools.default_tools import date_time_tools, state_tools
 from minions.adapters.tools.files_toolset import files_toolset
 from minions.adapters.tools.function_tool import FunctionTool
 from minions.adapters.tools.http_toolset import (
@@ -33,8 +34,7 @@ from minions.adapters.tools.http_toolset import (
     redirected,
     shown_url,
 )
-from minions.adapters.tools.state_tools import state_tools
-from minions.adapters.tools.time_toolset import date_time_tools, time_toolset
+from minions.adapters.tools.time_toolset import time_toolset
 from minions.app.runs.batch_items import ItemsFile
 from minions.app.settings.folder_trust import FolderTrust
 from minions.app.settings.setting_sources import load_settings

@@ -25,7 +25,7 @@ from minions.app.wiring.configured_runtime import CompiledRecipes, FolderAgents
 from minions.contracts.step_cache import CachedStep
 from minions.data.errors import MinionsError
 from minions.engine.services.services import NullLog
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.recipe.catalog import Catalog
 from minions.recipe.recipe_files import find_recipe, recipe_ids

@@ -417,7 +417,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         ),
     ),
     "app/settings/setting_rights.py": Guard(tests=("interfaces/test_rights_shown.py",)),
-    "recipe/checks/carried_text.py": Guard(
+    "recipe/checks/sources.py": Guard(
         tests=("recipe/test_carried_text.py",),
         places=frozenset(
             {
@@ -444,13 +444,14 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "server/test_token_scopes.py",
         )
     ),
-    "interfaces/http/callers.py": Guard(
-        tests=("server/test_token_scopes.py", "server/test_owners.py")
-    ),
     "interfaces/http/tokens.py": Guard(
-        tests=("server/test_token_scopes.py", "server/test_server_gate.py"),
+        tests=(
+            *("server/test_token_scopes.py", "server/test_server_gate.py"),
+            "server/test_owners.py",
+        ),
         places=frozenset(
             {
+                *("Caller", "_own", "FULL", "caller_of"),
                 *("_SHORTEST", "_as_scopes", "_check_name", "_check_digest", "_check_scopes"),
                 *("check_token", "_MOST_BYTES", "read_token_file", "_table", "_token", "_text"),
                 "_new_token",
@@ -889,7 +890,7 @@ EQUIVALENT: Final[Sequence[Equivalent]] = (
         "Every call that is decided by an argument exists on each architecture.",
     ),
     Equivalent(
-        "recipe/checks/carried_text.py",
+        "recipe/checks/sources.py",
         "carried_by",
         "return",
         "pass",

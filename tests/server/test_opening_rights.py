@@ -24,7 +24,7 @@ from minions.data.json_values import JsonValue
 from minions.engine.compile.extensions import Extensions
 from minions.engine.run.recorded_run import load_recorded_run
 from minions.engine.services.services import NullLog
-from minions.interfaces.http.callers import OVER_MCP
+from minions.interfaces.http.tokens import OVER_MCP
 from minions.interfaces.server.app import App
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.recipe_tools import RecipeTools

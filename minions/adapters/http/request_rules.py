@@ -1,4 +1,6 @@
-"""Scheme, host and port of a model server's URL: what is compared before a key is sent."""
+"""Rules of requests to servers: their address, the headers an operator may set, and which hosts and
+IP addresses are reached.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about the rows of runs and sessions, in the SQL of each database."""
+"""Questions about rows of runs and sessions in the SQL of each database, and look-ups by them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """One SQLite file of ours in use: opened at its first use, waited for, faults put in words.
 
-What is stored in it is not known here; how it is opened and migrated is in `sqlite_database`, and
-how it is read where it cannot be written in `sqlite_read_only`.
+What is stored in it is not known here; how it is opened and migrated is in `sqlite_database`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The step cache in the journal's own SQLite file, in a table of its own."""
+"""Step cache and saved values in the journal's own SQLite file, each in its own table."""
 
 from __future__ import annotations
 

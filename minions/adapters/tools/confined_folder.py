@@ -16,13 +16,16 @@ from typing import BinaryIO, Final, TypeAlias
 
 from attrs import frozen
 
-from minions.adapters.tools.confined_paths import Place, is_encodable, refuse_long, shown_name
-from minions.adapters.tools.folder_descriptors import (
+from minions.adapters.tools.confined_paths import (
+    Place,
     deepest_folder,
     folder_below,
+    is_encodable,
     locked,
     opened_folder,
     recorded_temporary,
+    refuse_long,
+    shown_name,
     write_and_rename,
 )
 from minions.contracts.file_changes import FileChange, digest_of

@@ -13,7 +13,7 @@ from typing import Final
 
 from attrs import frozen
 
-from minions.adapters.tools.folder_descriptors import (
+from minions.adapters.tools.confined_paths import (
     deepest_folder,
     locked,
     opened_folder,

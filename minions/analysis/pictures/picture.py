@@ -1,4 +1,4 @@
-"""The content of a picture of a recipe: its steps and the edges between them. No positions."""
+"""The content of a picture of a recipe: its steps, the edges between them, and their layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture as Mermaid text, which many sites render in Markdown."""
+"""A picture as text: for Mermaid, as an outline for a terminal, and as JSON."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from minions.engine.services.services import Services
 from minions.engine.services.shared_budgets import SharedBudgets
 from minions.engine.step.next_step import NextStepChain
 from minions.recipe.model import AgentRecipe
-from minions.recipe.project_folders import project_of
+from minions.recipe.recipe_files import project_of
 
 Approve: TypeAlias = Literal["wait", "deny", "all"]
 """What happens with a tool call that needs approval: the run waits, it is denied, or approved."""

@@ -1,4 +1,4 @@
-"""Tuning of an application's recipes: the cheapest configuration that passes cases."""
+"""Evaluations and tuning of an application's recipes."""
 
 from __future__ import annotations
 

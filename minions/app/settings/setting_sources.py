@@ -28,7 +28,7 @@ from minions.contracts.tool_servers import Grant
 from minions.data.constraint import Constraint
 from minions.data.errors import UsageError, did_you_mean, near_names
 from minions.data.json_values import JsonValue
-from minions.recipe.project_folders import project_file, read_bytes, toml_tables
+from minions.recipe.recipe_files import project_file, read_bytes, toml_tables
 
 if TYPE_CHECKING:
     from minions.data.decoding_faults import DecodingFault

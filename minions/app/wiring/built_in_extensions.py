@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from attrs import evolve
 
 from minions.adapters.stores.state_store import MemoryState, StateStore
-from minions.adapters.tools.state_tools import state_tools
-from minions.adapters.tools.time_toolset import date_time_tools
+from minions.adapters.tools.default_tools import date_time_tools, state_tools
 from minions.contracts.sandbox import CodeSandbox
 from minions.contracts.tools import Effect, Toolbox, Toolset, ToolSpec
 from minions.recipe.catalog import Catalog
+from minions.recipe.kinds.plan_kind import RecipePlanner
 from minions.recipe.model import AgentRecipe
-from minions.recipe.planner import RecipePlanner
 
 if TYPE_CHECKING:
     from minions.engine.compile.extensions import Extensions

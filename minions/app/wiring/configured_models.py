@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from attrs import evolve, frozen
-from returns.pipeline import is_successful
-from returns.result import Result, Success
 
 from minions.app.settings.settings import Settings
-from minions.app.settings.user_folders import user_data_folder
 from minions.app.wiring.local_models import LocalModels, check_local_name, is_local
-from minions.contracts.calls import ChatModel, ModelCapabilities, ModelOptions
+from minions.contracts.calls import ChatModel, ModelCapabilities
 from minions.contracts.instructions import OutputMode, OutputRung
 from minions.contracts.model_endpoints import ModelApi
 from minions.data.errors import EnvironmentRefusedError, UsageError, near_hint, near_names
 from minions.data.words import shell_word
-from minions.engine.compile.extensions import ModelChooser
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.project_folders import NamedFiles
+from minions.recipe.recipe_files import NamedFiles
 
 if TYPE_CHECKING:
     from minions.adapters.models.endpoints import OperatorModels
     from minions.adapters.models.local.engines import Server
-    from minions.adapters.models.model_probe import ProbeOutcome
     from minions.adapters.models.openai import OpenAIModel
     from minions.adapters.models.recorded import Cassette, CassetteRecorder, ReplayModel
-    from minions.contracts.calls import ModelFailure
     from minions.contracts.model_profiles import ProfileBook
     from minions.engine.compile.extensions import Extensions, ModelSource
     from minions.recipe.catalog import CheckModel
@@ -105,6 +98,8 @@ class Models:
             choice: None: the recipe's own models, or the configured one.
         """
         chosen = choice or ModelChoice()
+        from minions.app.wiring.model_profiles import ChosenModels
+
         return ChosenModels(lambda config: self._get(config, recipe, chosen), chosen.override)
 
     @property
@@ -430,44 +425,6 @@ def model_check(
     return check
 
 
-# --- the profiles of models of this user ---------------------------------------------------------
-
-
-def user_profiles(
-    project: str | None = None, tell: Callable[[str], None] | None = None
-) -> ProfileBook:
-    """The profiles in the user's folder of data; nothing is read yet.
-
-    Args:
-        project: The folder of the project in which runs learn; None: none.
-        tell: Called with a line when what runs told begins or ceases to count.
-    """
-    from minions.adapters.models.profile_files import ProfileFiles
-
-    return ProfileFiles(user_data_folder() / "model-profiles", project=project, tell=tell)
-
-
-async def probe_server(
-    model: ChatModel, *, now: Callable[[], datetime], on_request: Callable[[str], None]
-) -> Result[ProbeOutcome, ModelFailure]:
-    """What the server does with the model, with the version and the context that it tells."""
-    from minions.adapters.models.model_probe import probe_model
-    from minions.adapters.models.openai import OpenAIModel
-    from minions.adapters.models.server_facts import server_facts
-
-    outcome = await probe_model(model, now=now, on_request=on_request)
-    if not is_successful(outcome):
-        return outcome
-    probed = outcome.unwrap()
-    if not isinstance(model, OpenAIModel):
-        return outcome
-    facts = await server_facts(model.base_url, model.server_name, model.open_get)
-    profile = evolve(
-        probed.profile, server_version=facts.version, context_tokens=facts.context_tokens
-    )
-    return Success(evolve(probed, profile=profile))
-
-
 # --- the cassette of a process -------------------------------------------------------------------
 
 
@@ -626,36 +583,3 @@ def _label(name: str, config: ModelConfig) -> str:
     mode, ladder = config.output_mode, config.output_ladder
     wishes = [*([mode.value] if mode is not None else []), *(ladder or ())]
     return f"{name} ({', '.join(wishes)})" if wishes else name
-
-
-# --- the models of one run where a command may have chosen another one than the recipe names -----
-
-
-@frozen
-class ChosenModels(ModelChooser):
-    """The models of a recipe, or the one model that answers instead of them."""
-
-    find: Callable[[ModelConfig], ChatModel]
-    override: str | None
-
-    def __call__(self, config: ModelConfig) -> ChatModel:
-        """The model of that configuration, or the chosen one."""
-        return self.find(config)
-
-    def options(self, config: ModelConfig) -> ModelOptions:
-        """For another model than the named one without what is tuned for that: sampling, thinking,
-        context and further fields. Bounds of length and time, and `stop`, stay.
-        """
-        options = config.options()
-        if self.override is None or config.name in (None, self.override):
-            return options
-        own = ModelOptions()
-        return evolve(
-            options,
-            temperature=own.temperature,
-            top_p=own.top_p,
-            seed=own.seed,
-            reasoning_effort=own.reasoning_effort,
-            context_tokens=own.context_tokens,
-            extra=own.extra,
-        )

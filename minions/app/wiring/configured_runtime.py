@@ -18,10 +18,11 @@ from minions.adapters.telemetry.otel_variables import OtlpTarget, check_variable
 from minions.app.settings.settings import Settings, Strictness, TelemetrySettings
 from minions.app.settings.user_folders import BorderSecret
 from minions.app.wiring.built_in_extensions import built_in_extensions, extended
-from minions.app.wiring.configured_models import Cassettes, ModelChoice, Models, user_profiles
+from minions.app.wiring.configured_models import Cassettes, ModelChoice, Models
 from minions.app.wiring.configured_prices import make_prices
 from minions.app.wiring.configured_servers import make_mcp_toolsets
 from minions.app.wiring.databases import make_cache, make_journal, make_state
+from minions.app.wiring.model_profiles import user_profiles
 from minions.contracts.base_url import check_base_url
 from minions.contracts.budgets import Budgets
 from minions.contracts.call_executors import ToolCallExecutorFactory
@@ -46,10 +47,16 @@ from minions.engine.step.next_step import NextStepChain
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.model import AgentRecipe
 from minions.recipe.model_config import ModelConfig
-from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
 from minions.recipe.reading.load import load_recipe, load_recipe_text
 from minions.recipe.reading.sub_recipes import recipe_files
-from minions.recipe.recipe_files import SUFFIXES, find_recipe, is_recipe_text, recipe_ids
+from minions.recipe.recipe_files import (
+    SUFFIXES,
+    USUAL_FOLDER,
+    NamedFiles,
+    find_recipe,
+    is_recipe_text,
+    recipe_ids,
+)
 
 ModelsOfRecipe: TypeAlias = Callable[[AgentRecipe, ModelChoice], ModelSource | ChatModel]
 """Returns the models that answer the steps of one recipe."""

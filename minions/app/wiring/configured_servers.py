@@ -6,7 +6,6 @@ changes. `minions mcp lock` writes and trusts it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
@@ -29,7 +28,7 @@ from minions.contracts.tool_servers import Grant, PinnedServer, PinnedTool, Serv
 from minions.data.bounded_files import read_regular
 from minions.data.errors import EnvironmentRefusedError, UsageError
 from minions.data.json_values import JsonValue
-from minions.recipe.project_folders import project_file
+from minions.recipe.recipe_files import project_file
 
 if TYPE_CHECKING:
     from minions.adapters.tools.mcp.login import Visitor
@@ -387,6 +386,8 @@ async def looked_at(server: ToolServer, folder: Path) -> PinnedServer:
         ToolServerError: It cannot be asked.
         UsageError: `mcp-bad-tools`: its tools cannot be used.
     """
+    import asyncio  # `validate` loads this module, and no event loop
+
     from minions.adapters.tools.mcp.listing import pinned_tools
     from minions.adapters.tools.mcp.started_server import McpServer
 

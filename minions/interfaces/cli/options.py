@@ -347,7 +347,7 @@ class CommandContext:
     @property
     def project(self) -> str:
         """The folder of the project in which the command was given."""
-        from minions.recipe.project_folders import project_of
+        from minions.recipe.recipe_files import project_of
 
         return project_of(self.origin.folder)
 

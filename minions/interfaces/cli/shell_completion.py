@@ -171,7 +171,7 @@ def _rows(ctx: click.Context, question: str, start: str) -> list[tuple[object, .
     import sqlite3
 
     from minions.data.errors import MinionsError
-    from minions.recipe.project_folders import project_of
+    from minions.recipe.recipe_files import project_of
 
     with contextlib.suppress(MinionsError, OSError, sqlite3.Error):
         path = _database(ctx)

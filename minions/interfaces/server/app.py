@@ -33,20 +33,27 @@ from minions.data.schema import load_validator
 from minions.engine.compile.extensions import Extensions, ModelSource
 from minions.engine.services.services import NullLog, Services
 from minions.engine.sessions.store import StepRepository
-from minions.interfaces.http.api_responses import AsgiApp, Receive, Scope, Send, refusal
-from minions.interfaces.http.problems import Incidents, RefusedError, StandardLog
+from minions.interfaces.http.http_answers import (
+    AsgiApp,
+    Incidents,
+    Receive,
+    RefusedError,
+    Scope,
+    Send,
+    StandardLog,
+    refusal,
+)
 from minions.interfaces.server.access import AccessMiddleware, StaticFile
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import Channels, StreamPlaces
 from minions.interfaces.server.live.recovery import BEGUN_BY_SERVER, Recovery
-from minions.interfaces.server.live.run_manager import RunLocks, RunManager
-from minions.interfaces.server.live.run_starter import RunStarter
+from minions.interfaces.server.live.server_runs import RunLocks, RunManager, RunStarter
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.server_options import ServerOptions
 from minions.interfaces.server.server_runtime import ServerRuntime
-from minions.recipe.project_folders import project_of
+from minions.recipe.recipe_files import project_of
 
 
 class App:

@@ -16,7 +16,7 @@ from minions.contracts.runtime import BlockingCalls, Log
 from minions.data.errors import JournalError
 from minions.engine.sessions.store import StepRepository
 from minions.engine.views.run_summary import RunSummary
-from minions.interfaces.http.api_responses import EVENT_STREAM, Receive, Scope, Send
+from minions.interfaces.http.http_answers import EVENT_STREAM, Receive, Scope, Send
 from minions.interfaces.server.live.changes import Changes
 from minions.interfaces.server.live.channels import (
     Channels,
@@ -27,8 +27,7 @@ from minions.interfaces.server.live.channels import (
     bytes_of,
     last_words,
 )
-from minions.interfaces.server.live.run_manager import RunLocks, RunManager
-from minions.interfaces.server.live.run_starter import RunStarter
+from minions.interfaces.server.live.server_runs import RunLocks, RunManager, RunStarter
 from minions.interfaces.server.live.waiting_notices import WaitingNotices
 from minions.interfaces.server.recipe_store import RecipeStore
 from minions.interfaces.server.server_options import ServerOptions

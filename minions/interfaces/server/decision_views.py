@@ -44,7 +44,7 @@ from minions.engine.history.open_calls import OpenCall
 from minions.engine.history.replay import Replay
 from minions.engine.views.lookup import list_runs
 from minions.engine.views.run_summary import RunSummary
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
 from minions.interfaces.server.documents.run_documents import (
     ApprovalView,
     DecisionRequest,

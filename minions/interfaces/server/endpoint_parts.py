@@ -35,20 +35,21 @@ from minions.data.json_values import (
 )
 from minions.data.schema import SchemaValidator
 from minions.engine.services.breathing import beside
-from minions.interfaces.http.api_responses import (
+from minions.interfaces.http.http_answers import (
+    PROBLEM_TYPE,
+    Problem,
     Receive,
+    RefusedError,
     Scope,
     Send,
     json_bytes,
     json_bytes_in_parts,
 )
-from minions.interfaces.http.callers import CALLER, Caller
-from minions.interfaces.http.problems import PROBLEM_TYPE, Problem, RefusedError
-from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.http.tokens import CALLER, Caller, TokenScope
 from minions.interfaces.server.access import ROOT
 from minions.interfaces.server.app_state import AppState
 from minions.interfaces.server.documents.shared_documents import MOST_DIGITS
-from minions.interfaces.server.live.run_starter import LONGEST_KEY
+from minions.interfaces.server.live.server_runs import LONGEST_KEY
 
 T = TypeVar("T")
 

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 from minions.adapters.daemon_thread import run_in_daemon_thread
 from minions.data.errors import FailureInfo, MinionsError
 from minions.data.json_values import as_object, dumps, most_values
-from minions.interfaces.http.api_responses import (
+from minions.interfaces.http.http_answers import (
     AsgiApp,
     Message,
     Receive,
+    RefusedError,
     Scope,
     Send,
     refusal,
 )
-from minions.interfaces.http.callers import CALLER, Caller
-from minions.interfaces.http.problems import RefusedError
-from minions.interfaces.http.tokens import TokenScope
+from minions.interfaces.http.tokens import CALLER, Caller, TokenScope
 from minions.interfaces.server.access import AccessMiddleware
 from minions.interfaces.server.recipe_tools import RecipeTool, RecipeTools, ToolOutcome
 from minions.interfaces.server.server_options import ServerOptions

@@ -27,8 +27,7 @@ from minions.app.runs.event_schema import events_schema
 from minions.contracts.events import RunEvent, StepEventType
 from minions.data.hint_schemas import schema_of
 from minions.data.json_values import JsonValue, as_object, as_object_of_objects, as_texts
-from minions.interfaces.http.api_responses import EVENT_STREAM
-from minions.interfaces.http.problems import PROBLEM_TYPE, Problem
+from minions.interfaces.http.http_answers import EVENT_STREAM, PROBLEM_TYPE, Problem
 from minions.interfaces.http.tokens import SCOPES
 from minions.interfaces.server.documents.shared_documents import number_schema
 from minions.interfaces.server.endpoint_parts import HEADER_SCHEMAS, EventStream

@@ -24,7 +24,6 @@ from minions.contracts.runtime import Log
 from minions.data.errors import EnvironmentRefusedError, words_of
 from minions.data.json_values import JsonValue
 from minions.engine.services.breathing import breathe
-from minions.interfaces.http.api_responses import AsgiApp, json_bytes, refusal
 from minions.interfaces.http.connections import (
     Acceptor,
     Awaited,
@@ -33,7 +32,7 @@ from minions.interfaces.http.connections import (
     Rarely,
     client_of,
 )
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import AsgiApp, RefusedError, json_bytes, refusal
 from minions.interfaces.server.app import App
 from minions.interfaces.server.server_options import ServerOptions
 

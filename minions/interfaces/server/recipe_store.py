@@ -21,12 +21,11 @@ from minions.data.errors import (
     near_hint,
     near_names,
 )
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
 from minions.recipe.catalog import Catalog
 from minions.recipe.model import AgentRecipe, StepSpec
-from minions.recipe.project_folders import NamedFiles
 from minions.recipe.reading.load import check_recipe, load_recipe_text
-from minions.recipe.recipe_files import recipe_ids
+from minions.recipe.recipe_files import NamedFiles, recipe_ids
 
 _OF_REQUEST: Final = "<recipe of the request>"
 _NOT_CHECKED: Final = "recipe-not-checked"

@@ -21,16 +21,16 @@ from minions.adapters.daemon_thread import import_in_daemon_thread
 from minions.adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusMetrics, require_client
 from minions.contracts.metrics import JointMetrics
 from minions.data.errors import MinionsError
-from minions.interfaces.http.api_responses import (
+from minions.interfaces.http.http_answers import (
     Answer,
     AsgiApp,
     NoContent,
     Receive,
+    RefusedError,
     Scope,
     Send,
     refusal,
 )
-from minions.interfaces.http.problems import RefusedError
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.access import ROOT
 from minions.interfaces.server.app_state import AppState

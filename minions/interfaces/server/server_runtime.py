@@ -23,8 +23,8 @@ from minions.engine.run.agent_executor import AgentExecutor
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.services.worker_names import worker_name
-from minions.interfaces.http.callers import OVER_HTTP, CallerWay
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError
+from minions.interfaces.http.tokens import OVER_HTTP, CallerWay
 from minions.recipe.expressions.template import compile_template
 from minions.recipe.inputs import is_operators_value
 from minions.recipe.kinds.ask_kind import AskSpec

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from minions.contracts.steps import Step
 from minions.contracts.tools import Effect, Reads, ToolSpec
 from minions.recipe.catalog import Catalog
-from minions.recipe.checks.carried_text import carried_by, carried_references
+from minions.recipe.checks.sources import carried_by, carried_references
 from minions.recipe.checks.text_edges import (
     DECISION,
     WORK,

@@ -16,8 +16,8 @@ from msgspec import Struct
 from minions.contracts.steps import Step
 from minions.contracts.tools import ToolSpec
 from minions.data.json_values import JsonValue
-from minions.recipe.checks.carried_text import carried_references, may_hold_text
 from minions.recipe.checks.shapes import ANYTHING, Shape
+from minions.recipe.checks.sources import carried_references, may_hold_text
 from minions.recipe.control_flow import OnError
 from minions.recipe.expressions.template import compile_condition, compile_template
 from minions.recipe.expressions.terms import Path

@@ -1,6 +1,6 @@
 """Filters and tests of expressions: functions of JSON values, with a bounded cost.
 
-The tables of all of them. Those of lists are in `list_filters`, what they share in `operands`.
+The tables of all of them. Those of lists are in `list_filters`, what they share in `operators`.
 """
 
 from __future__ import annotations

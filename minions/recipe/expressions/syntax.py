@@ -1,6 +1,6 @@
 """The parser of expressions: Jinja's expressions without calls.
 
-Tokens are in `tokens`, statements and comments in `template`, evaluation in `terms`.
+Statements and comments are in `template`, evaluation in `terms`.
 """
 
 from __future__ import annotations

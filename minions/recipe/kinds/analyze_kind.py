@@ -11,7 +11,7 @@ from minions.data.json_values import JsonValue, dumps
 from minions.data.schema import JsonSchema
 from minions.recipe.drafts import TEXT_OUTPUT, GoalParts, StepDraft
 from minions.recipe.examples import EXAMPLE, EXAMPLES_FROM, EXAMPLES_KEY, ExampleStepSpec
-from minions.recipe.kinds.goal_parts import read_step_examples
+from minions.recipe.kinds.goal_kind import read_step_examples
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (

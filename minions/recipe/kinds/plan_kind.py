@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from attrs import frozen
 
+from minions.contracts.tools import Effect, ToolSpec
 from minions.data.json_values import JsonValue
 from minions.recipe.drafts import GoalParts, StepDraft
 from minions.recipe.kinds.kind import CommonKeys, KindReader, Look, StepKind
-from minions.recipe.model import PersonQuestion, StepSpec
+from minions.recipe.model import AgentRecipe, PersonQuestion, StepSpec
 from minions.recipe.model_config import ModelConfig
 from minions.recipe.text.key_types import (
     MODEL_KEY,
@@ -225,3 +227,40 @@ def _count(value: JsonValue, default: int) -> int:
 
 
 PLAN = _Plan()
+
+
+# --- the contract of planners, which `plan:` steps use -------------------------------------------
+
+
+class RecipePlanner(ABC):
+    """Turns tasks into recipes, for `plan:` steps."""
+
+    @property
+    @abstractmethod
+    def effects(self) -> Mapping[str, Effect]:
+        """The effects of the tools of the toolsets that its recipes open, by full name: whether a
+        call that a crash interrupted may simply be repeated.
+        """
+
+    @property
+    @abstractmethod
+    def drafting(self) -> AgentRecipe:
+        """The recipe that writes a plan; the same at every access.
+
+        Its inputs are those of the `plan:` step, and `earlier`, `done`, `completed`, `wish`,
+        `given`; its output has `ok`, `plan`, `text`, `recipe`, `faults` and `notes`.
+        """
+
+    @abstractmethod
+    def reads(self, text: str) -> bool:
+        """Whether a text is a plan, in any form that an answer may have, rather than a wish."""
+
+    @abstractmethod
+    def recipe(self, text: str, tools: Mapping[str, ToolSpec]) -> AgentRecipe:
+        """The recipe of a plan, of the text that `drafting` gave.
+
+        Args:
+            tools: Registered tools that its steps may be offered, by name.
+        Raises:
+            RecipeError: It has faults.
+        """

@@ -1,4 +1,6 @@
-"""The keys of steps of every kind; keys of one kind are in `recipe/kinds`."""
+"""The keys of steps of every kind, of models, and of a recipe's tests; keys of one kind are in
+`recipe/kinds`.
+"""
 
 from __future__ import annotations
 

@@ -16,11 +16,17 @@ from minions.data.json_values import JsonValue
 from minions.data.schema import JsonSchema
 from minions.recipe.catalog import Catalog, FoundRecipe
 from minions.recipe.checks.flows import check_untrusted_flows
-from minions.recipe.checks.names import check_foreign_templates, check_names, check_unused_names
 from minions.recipe.checks.references import check_references, link_steps
 from minions.recipe.checks.skips import check_skips
 from minions.recipe.checks.sources import Sources
-from minions.recipe.checks.step_rules import check_caching, check_distribution, check_returns
+from minions.recipe.checks.step_rules import (
+    check_caching,
+    check_distribution,
+    check_foreign_templates,
+    check_names,
+    check_returns,
+    check_unused_names,
+)
 from minions.recipe.checks.tool_checks import check_fitting, check_tools
 from minions.recipe.checks.transitions import check_transitions, graph_of
 from minions.recipe.drafts import RecipeDraft

@@ -20,8 +20,14 @@ from minions.recipe.expressions.template import compile_template
 from minions.recipe.expressions.terms import Path as ValuePath
 from minions.recipe.expressions.values import TemplateError
 from minions.recipe.model import AgentRecipe
-from minions.recipe.project_folders import USUAL_FOLDER, NamedFiles
-from minions.recipe.recipe_files import SUFFIXES, is_file, recipe_ids, recipe_ids_beside
+from minions.recipe.recipe_files import (
+    SUFFIXES,
+    USUAL_FOLDER,
+    NamedFiles,
+    is_file,
+    recipe_ids,
+    recipe_ids_beside,
+)
 from minions.recipe.text.nodes import Entry, Node, Place, to_plain
 from minions.recipe.text.sections import Report, masked
 from minions.recipe.text.yaml_reader import read_source

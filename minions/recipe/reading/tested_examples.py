@@ -34,7 +34,7 @@ from minions.recipe.expressions.template import Template, compile_template
 from minions.recipe.expressions.terms import Path as ValuePath
 from minions.recipe.expressions.values import EvaluationError, TemplateError
 from minions.recipe.model import AgentRecipe, InputSpec, RecipeTest
-from minions.recipe.project_folders import NamedFiles
+from minions.recipe.recipe_files import NamedFiles
 from minions.recipe.text.nodes import (
     Entry,
     MappingNode,

@@ -1,4 +1,6 @@
-"""The job's own process: it gives up its rights one after the other, then begins."""
+"""The job's own process: it gives up its rights one after the other, then executes a command or
+Python code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the kernel that the standard library does not offer."""
+"""Calls of the kernel that the standard library does not offer, and Landlock."""
 
 from __future__ import annotations
 

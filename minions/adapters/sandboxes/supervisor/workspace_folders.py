@@ -1,4 +1,4 @@
-"""Walks all folders below a workspace, however deep, without following a link."""
+"""The folders below a workspace: walked, opened name by name, and measured; no link is followed."""
 
 from __future__ import annotations
 

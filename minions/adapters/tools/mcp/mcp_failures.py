@@ -1,14 +1,17 @@
-"""How servers fail, as errors that say what happened and what to do."""
+"""How servers fail, how much they may send, and why their connections ended."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import define, field
 
 from minions.data.errors import ToolServerError
+
+if TYPE_CHECKING:
+    import asyncio
+
 
 FAILED: Final = "mcp-server-failed"
 """Code of a call whose server cannot be started or reached, or does not speak the protocol."""
@@ -46,6 +49,12 @@ def failed(name: str, what: str, *, code: str = FAILED, transient: bool = False)
 # --- why a connection ended ----------------------------------------------------------------------
 
 
+def _make_event() -> asyncio.Event:
+    import asyncio  # a command that asks no server loads this module, and no event loop
+
+    return asyncio.Event()
+
+
 @define(eq=False)
 class Ending:
     """The end of a connection, which calls in flight report."""
@@ -57,7 +66,7 @@ class Ending:
     """The last status over HTTP that refused a request; None: none did."""
     is_wanted: bool = field(default=False, init=False)
     """Whether we end it."""
-    seen: asyncio.Event = field(factory=asyncio.Event, init=False)
+    seen: asyncio.Event = field(factory=_make_event, init=False)
 
     def note(self, code: str, what: str) -> None:
         """Note what ended it; the first note counts."""

@@ -1,4 +1,4 @@
-"""`minions chat`: turns of a session, from the terminal or from lines of standard input."""
+"""`minions chat`, `agents` and `fork`: turns of a session, agents by name, and branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minions eval`: asks recipes and models cases with known answers, and compares them."""
+"""`minions eval`, `test` and `learn`: how good recipes are, and what their runs teach them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minions trust`: makes a folder's configuration count."""
+"""`minions trust` and `doctor`: a folder's configuration counts, and what this machine lacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from minions.app.settings.folder_trust import FolderTrust, UnreadKeys
 from minions.app.settings.setting_rights import Right, rights_of, server_rights
 from minions.app.settings.setting_sources import ProjectFile
 from minions.app.settings.settings import McpSettings
-from minions.app.wiring.configured_models import user_profiles
 from minions.app.wiring.configured_servers import (
     LOCK_NAME,
     Lock,
@@ -30,6 +29,7 @@ from minions.app.wiring.configured_servers import (
     tool_server,
 )
 from minions.app.wiring.databases import database_of, has_database, place_of_journal, postgres_of
+from minions.app.wiring.model_profiles import user_profiles
 from minions.contracts.runtime import SystemClock
 from minions.contracts.sandbox import Sandbox, probe_words
 from minions.contracts.tool_servers import PinnedServer, ToolServer
@@ -45,7 +45,7 @@ from minions.interfaces.cli.options import (
     command_context,
     takes_options,
 )
-from minions.recipe.project_folders import project_file
+from minions.recipe.recipe_files import project_file
 
 
 @click.command("trust")

@@ -125,7 +125,7 @@ def _tools(
     """The recipes, with an executor as the one of `minions serve`."""
     from minions.app.wiring.logs import is_logging, make_log
     from minions.interfaces.cli.run_follower import note_of
-    from minions.interfaces.http.callers import OVER_MCP
+    from minions.interfaces.http.tokens import OVER_MCP
     from minions.interfaces.server.recipe_store import RecipeStore
     from minions.interfaces.server.recipe_tools import RecipeTools
     from minions.interfaces.server.server_runtime import ServerRuntime
@@ -171,7 +171,7 @@ async def _until_signal(serving: object) -> None:
 
 
 async def _serve_http(tools: RecipeTools, place: _Place, max_runs: int) -> int:
-    from minions.interfaces.http.problems import Incidents, StandardLog
+    from minions.interfaces.http.http_answers import Incidents, StandardLog
     from minions.interfaces.server.mcp_endpoint import PATH, http_app
     from minions.interfaces.server.process import bound_socket, serve_until_signal
 

@@ -1,4 +1,4 @@
-"""`minions explain`: what a recipe needs and may do, in words or as JSON; nothing is run."""
+"""`minions explain`, `graph`, `stubs` and `schema`: what is said of recipes; nothing is run."""
 
 from __future__ import annotations
 

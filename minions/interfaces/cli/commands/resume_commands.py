@@ -1,4 +1,4 @@
-"""`minions retry`: runs the failed steps of a run again, with the same recipe or an edited one."""
+"""`minions resume`, `retry`, `rollback` and `cancel`: what happens to a run that was recorded."""
 
 from __future__ import annotations
 

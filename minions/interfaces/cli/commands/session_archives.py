@@ -1,4 +1,4 @@
-"""`minions sessions export` and `import`: write a session to a file, and read it again."""
+"""`minions sessions export`, `import` and `rm`: sessions to a file, from one, and removed."""
 
 from __future__ import annotations
 

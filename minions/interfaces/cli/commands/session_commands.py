@@ -1,4 +1,4 @@
-"""`minions sessions`: shows and marks runs and sessions; further commands are beside it."""
+"""`minions sessions`: shows, follows and marks runs and sessions; the rest is beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minions sessions list`: runs with their state, time, tokens, cost and inputs."""
+"""`minions sessions list` and `diff`: runs with their state and cost, and two of them compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minions config`: shows the settings."""
+"""`minions config`, `init` and `completion`: settings, a new project, and a shell's completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`minions worker`: executes the runs of queues until it is stopped."""
+"""`minions worker`, `workers` and `queues`: who executes queued runs, and how many at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a tuning as text: what was tried, what was chosen, and what it saves."""
+"""The reports of evaluations and tunings as text: what was asked, what passed, what it costs."""
 
 from __future__ import annotations
 

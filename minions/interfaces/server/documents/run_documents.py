@@ -10,7 +10,7 @@ from attrs import field, frozen
 from minions.contracts.file_changes import RollbackReport
 from minions.data.json_values import JsonValue
 from minions.engine.sessions.marking import LONGEST_NOTE
-from minions.interfaces.http.problems import FaultView
+from minions.interfaces.http.http_answers import FaultView
 from minions.interfaces.server.documents.shared_documents import (
     MAYBE_TEXT,
     STATE,

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from minions.contracts.budgets import LONGEST_USER
 from minions.contracts.executions import RUN_STATE_SCHEMA
 from minions.data.json_values import JsonValue, as_object, dumps
-from minions.interfaces.http.problems import FaultView
+from minions.interfaces.http.http_answers import FaultView
 from minions.interfaces.http.tokens import TokenScope
 
 JsonObject: TypeAlias = Mapping[str, JsonValue]

@@ -16,7 +16,7 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.journal.run_rows import RunFilter
 from minions.data.json_values import JsonValue
 from minions.engine.views.lookup import count_runs, list_runs
-from minions.interfaces.http.api_responses import EVENT_STREAM, Receive, Scope, Send, json_bytes
+from minions.interfaces.http.http_answers import EVENT_STREAM, Receive, Scope, Send, json_bytes
 from minions.interfaces.server.decision_views import CallsInDoubt, all_waiting
 from minions.interfaces.server.live.channels import HEARTBEAT, StreamPlaces, no_more_streams
 

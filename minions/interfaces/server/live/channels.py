@@ -28,8 +28,7 @@ from minions.contracts.journal.journal import Journal
 from minions.contracts.runtime import BlockingCalls
 from minions.data.json_parts import is_large
 from minions.engine.views.stored_events import StoredEvents
-from minions.interfaces.http.api_responses import json_bytes_in_parts
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import RefusedError, json_bytes_in_parts
 
 _WAIT_S = 30.0
 """How long one wait for a new entry takes at most, in seconds."""

@@ -19,7 +19,7 @@ from minions.data.errors import (
 from minions.data.words import shell_word
 from minions.engine.run.recorded_run import RecordedRun
 from minions.engine.views.lookup import list_runs
-from minions.interfaces.server.live.run_manager import RunManager
+from minions.interfaces.server.live.server_runs import RunManager
 from minions.interfaces.server.server_runtime import ServerRuntime
 
 BEGUN_BY_SERVER: Final = "server"

@@ -1,4 +1,6 @@
-"""`/approvals`: pending decisions, and how they are made. `/health`, `/system`."""
+"""`/approvals`: pending decisions, and how they are made. Runs resumed, retried and rolled back.
+`/health`, `/system`.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,7 @@ from minions.data.patterns import match_beside_loop
 from minions.engine.run.agent_run import AgentRun
 from minions.engine.sessions.rollback import roll_back_run
 from minions.engine.views.lookup import count_runs, list_runs
-from minions.interfaces.http.api_responses import EVENT_STREAM
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import EVENT_STREAM, RefusedError
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.decision_views import (
     all_waiting,
@@ -61,7 +62,7 @@ from minions.interfaces.server.endpoint_parts import (
     InPath,
     refuses,
 )
-from minions.interfaces.server.live.run_starter import StartedRun
+from minions.interfaces.server.live.server_runs import StartedRun
 from minions.interfaces.server.routes.recipe_routes import (
     PICTURE_TYPES,
     PictureForm,

@@ -13,8 +13,7 @@ from minions.analysis.pictures.picture import Picture, picture_of
 from minions.data.codec import encode
 from minions.data.errors import UsageError
 from minions.data.json_values import JsonValue
-from minions.interfaces.http.api_responses import json_bytes_in_parts
-from minions.interfaces.http.problems import FaultView, fault_view
+from minions.interfaces.http.http_answers import FaultView, fault_view, json_bytes_in_parts
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.run_documents import RunAccepted
 from minions.interfaces.server.documents.shared_documents import (
@@ -38,7 +37,7 @@ from minions.interfaces.server.endpoint_parts import (
     answer,
     refuses,
 )
-from minions.interfaces.server.live.run_starter import RequestedRun
+from minions.interfaces.server.live.server_runs import RequestedRun
 from minions.interfaces.server.recipe_store import StoredRecipe
 from minions.interfaces.server.routes.run_routes import accepted
 from minions.interfaces.server.routes.session_routes import user_in

@@ -1,4 +1,4 @@
-"""`/runs`: begin, list, read, follow and cancel runs."""
+"""`/runs`: begin, plan, list, read, mark, export, follow and cancel runs, and read their steps."""
 
 from __future__ import annotations
 
@@ -27,8 +27,12 @@ from minions.engine.views.lookup import list_runs as recorded_runs
 from minions.engine.views.run_items import ItemSummary, ItemTotals, items_of_run
 from minions.engine.views.run_search import hits_in
 from minions.engine.views.run_steps import step_of_run
-from minions.interfaces.http.api_responses import EVENT_STREAM, NoContent, json_bytes_in_parts
-from minions.interfaces.http.problems import RefusedError
+from minions.interfaces.http.http_answers import (
+    EVENT_STREAM,
+    NoContent,
+    RefusedError,
+    json_bytes_in_parts,
+)
 from minions.interfaces.http.tokens import TokenScope
 from minions.interfaces.server.documents.run_documents import (
     CancelView,
@@ -70,7 +74,7 @@ from minions.interfaces.server.endpoint_parts import (
     answer,
     refuses,
 )
-from minions.interfaces.server.live.run_starter import RequestedRun, StartedRun
+from minions.interfaces.server.live.server_runs import RequestedRun, StartedRun
 from minions.interfaces.server.routes.run_views import (
     RUN_VALUES,
     find_exact,

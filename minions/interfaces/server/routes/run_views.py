@@ -10,7 +10,7 @@ from minions.engine.services.breathing import beside
 from minions.engine.views.lookup import list_runs, readable
 from minions.engine.views.run_detail import RunDetail, SentPrompt, StepSummary, show_run
 from minions.engine.views.run_summary import RunSummary
-from minions.interfaces.http.problems import fault_view
+from minions.interfaces.http.http_answers import fault_view
 from minions.interfaces.server.decision_views import waiting_of
 from minions.interfaces.server.documents.run_documents import (
     ApprovalView,
